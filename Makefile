@@ -9,10 +9,10 @@ LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-
           --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check sbom audit pinned mutants nightly bench storm format lock
+.PHONY: help demo test docs check sbom audit pinned mutants nightly bench storm format lock lock-images
 
 help:  ## Show this list
-	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
 
 demo: $(READY)  ## One simulated day, from SNMP traps to private counts and their account (about a minute), then as a page
 	@echo "  ('. $(VENV)/bin/activate' puts tacet on your path)"
@@ -20,6 +20,9 @@ demo: $(READY)  ## One simulated day, from SNMP traps to private counts and thei
 
 test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
 	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder
+
+docs: $(READY)  ## Write docs/reference/modules.md from the docstrings
+	$(PYTHON) docs/modules.py
 
 check: $(READY) sbom  ## Lint, format, types, which way imports may point; locks, licences and bill of materials
 	$(VENV)/bin/ruff check .
@@ -45,6 +48,8 @@ nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutan
 	$(PYTHON) -m tests.unit.snmp.test_v3_fuzz 1000000
 	$(PYTHON) -m tests.unit.radius.test_radius_fuzz 1000000
 	$(PYTHON) -m tests.unit.hooks.test_hooks_fuzz 1000000
+	$(PYTHON) -m tests.unit.snmp.test_telegraf_abuse 1000000
+	$(PYTHON) -m tests.acceptance.serve.test_serve_fuzz 20000
 	$(PYTHON) -m pytest tests/acceptance/test_compose_up.py
 	$(PYTHON) -m pytest -m long
 	$(MAKE) storm
@@ -64,12 +69,16 @@ format: $(READY)  ## Format, and fix what the linter can fix
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-lock: $(READY)  ## Pin every dependency anew, with hashes (requirements*.lock: tests, image, benchmarks)
+lock: $(READY)  ## Pin every dependency anew, with hashes (requirements*.lock: tests, image, optional libraries, benchmarks)
 	$(PYTHON) -m pip install --quiet uv
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test --extra bench -o requirements-bench.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build -c requirements.lock -o requirements-runtime.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra frame --extra http --extra sinks --extra plots -c requirements.lock -o requirements-extras.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --group supply -o requirements-supply.lock
+
+lock-images:  ## Pin the images of docker-compose.yml and the Dockerfile by digest; asks their registries
+	deploy/lock-images
 
 # The environment: the first Python that is new enough, and the locked packages, each checked by its hash.
 # Debian's python3 without python3-venv cannot put pip into an environment; its own pip can then fill it.

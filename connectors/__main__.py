@@ -1,5 +1,5 @@
 """``python -m connectors`` is ``tacet``."""
 
-from connectors.cli import main
+from connectors.cli.main import main
 
 main()

@@ -1,18 +1,18 @@
-"""The envelope around everything that holds people's data: states, snapshots, observations, true counts.
+"""The envelope around all data about people: states, snapshots, observations, true counts.
 
-It says which form the content has, so that a later version can read an earlier one's store. Content is encrypted under
-the data key of a day where there is one; beside it may stand a part that is left clear, for those who hold no key.
+The envelope names the version of its form, so that a later program can read an earlier store. The content is encrypted
+under the data key of a day, if there is one. The envelope may also have a clear part, for readers without a key.
 
     magic (6) | 2 | kind (1) | compression (1) | 0 | 0 | content
     magic (6) | 3 | kind (1) | compression (1) | length, key id | length of clear (4) | clear | length, nonce | content
 
-The second form is written where there is a key or a clear part. All that stands before the nonce is bound to the
-content: who moves content under another key, kind or clear part has bytes that do not open. The nonce follows from it
-too, so the same content in the same place gives the same bytes. Before it is encrypted, content is padded, so that its
-size says little, and states are compressed; what came from outside never is, or it might swell without end where it is
-opened. Version 1 had no envelope: such bytes are their own content.
+The second form is written if there is a key or a clear part. All bytes before the nonce are authenticated together with
+the content: content that is moved under another key, kind or clear part cannot be decrypted. The nonce is derived from
+these bytes, so the same content in the same place gives the same bytes. Before encryption the content is padded, so
+that its size reveals little. States are compressed. Data from outside is never compressed, because it could expand
+without limit when it is opened. Version 1 had no envelope; such bytes are the content itself.
 
-Content that has parts of its own is one line of JSON, and the parts.
+Content that consists of parts is one line of JSON followed by the parts.
 """
 
 from __future__ import annotations
@@ -21,42 +21,71 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from cramjam import DecompressionError, zstd
 
 from stream.errors import DataError, KeyFileError, LaterVersionError
-from stream.vault import Lock, Vault
+
+# --- the interface of encryption, which runners pass in with the keys ---------------------------------
+
+
+class Lock(Protocol):
+    """The data key of one day."""
+
+    @property
+    def key_id(self) -> bytes:
+        """Identifier of the key; it reveals nothing about the key."""
+
+    def encrypt(self, nonce: bytes, content: bytes, bound: bytes) -> bytes:
+        """Return the encrypted content; it can be decrypted only with the key and together with ``bound``."""
+
+
+class Vault(Protocol):
+    """The data keys: creates locks for encryption, and decrypts."""
+
+    def lock(self, key_day: int) -> Lock:
+        """Return the lock of a UTC day, or of the oldest day that still has a key if that is later."""
+
+    def open(self, key_id: bytes, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
+        """Return the decrypted content.
+
+        Raises:
+            GoneKeyError: the key of that day has been destroyed.
+            KeyFileError: the content was encrypted under another data key.
+            DataError: the content is damaged, or does not belong to ``bound``.
+        """
+
 
 VERSION = 3
-"""The latest form; it and those before it are read."""
+"""The latest version of the form; it and earlier versions can be read."""
 _PLAIN = 2
-"""The form of what is neither encrypted nor has a clear part."""
-_MAGIC = b"\x89TACET"  # neither JSON nor a form of parts begins so
+"""The version for content that is not encrypted and has no clear part."""
+_MAGIC = b"\x89TACET"  # neither JSON nor the form of parts begins with these bytes
 _PREFIX = len(_MAGIC) + 3
 _LENGTH = 4
 PADDED = 256
-"""Encrypted content is this long at least; where it is longer, its length has at most eight values an octave."""
+"""Least length of encrypted content; longer content has at most eight different lengths per factor of two."""
 
 
 class Kind(IntEnum):
-    """What is inside."""
+    """The kind of an envelope's content."""
 
     SNAPSHOT = 1
-    """Position and sites of a partition; each site is an envelope of its own."""
+    """Position and sites of a partition; each site has its own envelope."""
     SITE = 2
-    """The states of one site's stages; clear: its books, and where its clock stands."""
+    """The states of one site's stages; clear: ledger and account, and the state of its clock."""
     MESSAGE = 3
-    """A batch or heartbeat that waits to be consumed."""
+    """A batch or heartbeat that is stored until it is processed."""
     RESTRICTED = 4
-    """A record of true stays or true counts; clear: of which window."""
+    """A record of true stays or true counts; clear: its window."""
     OBSERVATIONS = 5
-    """The rows of a batch; clear: whose they are, session and number."""
+    """The rows of a batch; clear: site, source, session and number."""
 
 
 _COMPRESSIBLE = frozenset({Kind.SNAPSHOT, Kind.SITE})
-"""What only this program makes."""
+"""Kinds that only this program creates."""
 
 
 class _Compression(IntEnum):
@@ -66,7 +95,7 @@ class _Compression(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """An envelope, taken apart."""
+    """The fields of an envelope."""
 
     compressed: bool
     key_id: bytes
@@ -79,7 +108,7 @@ class _Form:
 def seal(
     kind: Kind, content: bytes, *, clear: bytes = b"", compress: bool = False, lock: Lock | None = None
 ) -> bytes:  # fmt: skip
-    """Return the content in an envelope, encrypted where a lock is given."""
+    """Return the content in an envelope, encrypted if a lock is given."""
     compression = _Compression.ZSTD if compress else _Compression.NONE
     body = bytes(zstd.compress(content, level=1)) if compress else content
     if lock is None and not clear:
@@ -96,14 +125,14 @@ def seal(
 
 
 def _padded(body: bytes) -> bytes:
-    """Return the body behind its length, followed by zeros up to a length that many others have as well."""
+    """Return the length of the body, the body, and zeros up to a length that many other bodies have too."""
     length = len(body) + _LENGTH
     step = max(PADDED, 1 << max(length.bit_length() - 4, 0))
     return len(body).to_bytes(_LENGTH) + body.ljust(-(-length // step) * step - _LENGTH, b"\0")
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of stored bytes: 1 where they have no envelope."""
+    """Return the version of stored bytes: 1 if they have no envelope."""
     return data[len(_MAGIC)] if data.startswith(_MAGIC) and len(data) > len(_MAGIC) else 1
 
 
@@ -113,11 +142,11 @@ def is_encrypted(data: bytes) -> bool:
 
 
 def unseal(kind: Kind, data: bytes, vault: Vault | None = None) -> bytes:
-    """Return what is inside; bytes of version 1 as they are.
+    """Return the content of an envelope; bytes of version 1 are returned unchanged.
 
     Raises:
-        DataError: of a version to come, of another kind, damaged or moved.
-        KeyFileError: it is encrypted, and there is no vault, or not the one.
+        DataError: the envelope is of a later version or another kind, damaged, or moved.
+        KeyFileError: the content is encrypted, and there is no vault, or the vault has other keys.
     """
     if version_of(data) == 1:
         return data
@@ -132,17 +161,20 @@ def unseal(kind: Kind, data: bytes, vault: Vault | None = None) -> bytes:
     return _expanded(kind, padded[_LENGTH:end], compressed=form.compressed)
 
 
-def clear_of(kind: Kind, data: bytes) -> bytes:
-    """Return the part that needs no key, empty where there is none; DataError as for ``unseal``."""
+def clear_of(kind: Kind, data: bytes, *, later: bool = False) -> bytes:
+    """Return the clear part, empty if there is none; DataError as for ``unseal``.
+
+    ``later`` also reads it in later versions, which keep the layout up to this part.
+    """
     if version_of(data) == 1:
         return b""
-    form = _form_of(kind, data)
+    form = _form_of(kind, data, later=later)
     return _expanded(kind, form.clear, compressed=form.compressed and bool(form.clear))
 
 
-def _form_of(kind: Kind, data: bytes) -> _Form:
-    """Take an envelope apart; DataError where it is none of this kind."""
-    version = version_of(data)
+def _form_of(kind: Kind, data: bytes, *, later: bool = False) -> _Form:
+    """Return the fields of an envelope; DataError if it is not one of this kind."""
+    version = min(version_of(data), VERSION) if later else version_of(data)
     if version not in (_PLAIN, VERSION):
         msg = f"{kind.name.lower()}: must be of version {VERSION} or before, got version {version}"
         raise LaterVersionError(msg) if version > VERSION else DataError(msg)
@@ -174,7 +206,7 @@ def _not_whole(kind: Kind) -> DataError:
 
 
 def _field(data: bytes, place: int) -> tuple[bytes, int]:
-    """Return a field of at most 255 bytes that its length precedes, and the place behind it."""
+    """Return a field of at most 255 bytes, which follows its length, and the position after it."""
     end = place + 1 + data[place]
     if end > len(data):
         raise IndexError
@@ -187,16 +219,16 @@ def _field(data: bytes, place: int) -> tuple[bytes, int]:
 def join_parts(head: dict[str, Any], parts: Mapping[str, bytes]) -> bytes:
     """Return one byte form of a JSON object and named binary parts.
 
-    The object in one line, with the parts' names and lengths under ``parts``; a line feed; the parts.
+    The form is the object in one line, with the names and lengths of the parts under ``parts``; a line feed; the parts.
     """
     lengths = [[name, len(part)] for name, part in parts.items()]
     return b"".join((orjson.dumps(head | {"parts": lengths}), b"\n", *parts.values()))
 
 
 def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the object and the parts of :func:`join_parts`; DataError when the bytes are no such form."""
+    """Return the object and the parts of :func:`join_parts`; DataError if the bytes do not have this form."""
     try:
-        place = data.index(b"\n") + 1  # JSON writes a line feed of its own as an escape
+        place = data.index(b"\n") + 1  # a line feed within JSON is escaped
         head = orjson.loads(data[:place])
         parts: dict[str, bytes] = {}
         for name, length in head.pop("parts"):

@@ -1,15 +1,18 @@
-"""The tree of errors, by whose fault they are.
+"""The tree of errors, ordered by cause.
 
 TacetError
-├── UsageError(ValueError)      the caller's: an argument, a setting, a key file, a policy
+├── UsageError(ValueError)      caused by the caller: an argument, a setting, a key file, a policy
 │   ├── PolicyError             the policy file: where, which rule, which value
-│   ├── AuditError              the books handed in: an entry is missing, altered, or fits no record
-│   └── KeyFileError            a key file that is missing, open to others, or of the wrong kind
-│       └── GoneKeyError        it has let go of the day that is asked for
-├── DataError(ValueError)       the data's: field and place are named, the value never
-│   └── LaterVersionError       a later version of this program wrote it: that one can read it
+│   ├── AuditError              the ledger and audit log given: an entry is missing, altered, or matches no record
+│   └── KeyFileError            a key file that is missing, readable by others, or of the wrong kind
+│       └── GoneKeyError        the key of the requested day has been destroyed
+├── DataError(ValueError)       caused by data: the message names field and place, never the value
+│   └── LaterVersionError       a later version of this program wrote the data and can read it
 └── FinalityError               a released window would be released differently: the site stops
 """
+
+OPTIONAL = "'deploy/install ENVIRONMENT --extras', run in the checkout, installs the optional libraries"
+"""The advice for a missing optional library. This project is on no package index, so none is named."""
 
 
 class TacetError(Exception):
@@ -25,15 +28,15 @@ class PolicyError(UsageError):
 
 
 class KeyFileError(UsageError):
-    """A key file is missing, readable by others, of the wrong kind, or no longer holds the day asked for."""
+    """A key file is missing, readable by others, of the wrong kind, or no longer has the requested day."""
 
 
 class GoneKeyError(KeyFileError):
-    """A key was destroyed with its day; what was encrypted under it is unreadable for ever."""
+    """A key was destroyed with its day; data encrypted under it can never be read again."""
 
 
 class AuditError(UsageError):
-    """Books are not whole: the message names site and entry; nothing is done with them."""
+    """A ledger or audit log is incomplete or altered; the message names site and entry. Nothing is done with it."""
 
 
 class DataError(TacetError, ValueError):
@@ -41,7 +44,7 @@ class DataError(TacetError, ValueError):
 
 
 class LaterVersionError(DataError):
-    """A later version of this program wrote it; nothing of it is passed over, so that version can go on with it."""
+    """A later version of this program wrote the data; nothing is skipped, so that version can continue with it."""
 
 
 class FinalityError(TacetError):

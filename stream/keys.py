@@ -1,10 +1,12 @@
-"""Keys by day.
+"""The keys of an installation, and how the noise key changes by day.
 
-Four unrelated keys exist: one names devices (the connector's alone), one draws noise and coins (the worker's alone),
-one signs the audit chain, one encrypts what is kept at rest (``stream/vault.py``). The noise key of day d+1 follows
-from that of day d by a one-way step, and so does the data key, so a worker that has stepped forward can neither redraw
-the past nor read it; a laboratory key keeps the root of its noise and can. Who has a day's key can subtract that day's
-noise and, without the root, every later day's.
+There are four independent keys. One derives the pseudonyms of devices; only the connector has it. One draws noise and
+coins; only the worker has it. One signs the audit chain. One encrypts data at rest (``stream/encryption.py``).
+
+The noise key of day d+1 is derived from that of day d by a one-way function (``ratchet``), and so is the data key. A
+worker that has moved to a later day can neither draw the noise of earlier days again nor read their data. A laboratory
+key keeps the root of its noise keys and can draw any day again. Whoever has a day's key can subtract the noise of that
+day and, even without the root, of every later day.
 """
 
 from __future__ import annotations
@@ -14,21 +16,21 @@ import hmac
 from dataclasses import dataclass
 from typing import Protocol
 
+from stream.encryption import Vault
 from stream.errors import KeyFileError
 from stream.records import DAY, Micros
-from stream.vault import Vault
 
 
 class Keys(Protocol):
-    """What the pipeline needs of a key file."""
+    """The interface of a key file, as the pipeline needs it."""
 
     @property
     def laboratory(self) -> bool:
-        """Whether everything made with this key is marked as made in a laboratory."""
+        """Whether all records made with this key are marked as laboratory records."""
 
     @property
     def ledger(self) -> str:
-        """Public id of the one ledger that this key belongs to."""
+        """Public id of the ledger to which this key belongs."""
 
     @property
     def audit(self) -> bytes:
@@ -36,38 +38,38 @@ class Keys(Protocol):
 
     @property
     def vault(self) -> Vault | None:
-        """The data keys, under which everything that tells of people is encrypted at rest; None where nothing is kept.
+        """The data keys, which encrypt all data about people at rest; None if nothing is stored.
 
-        KeyFileError where the key file has none.
+        KeyFileError if the key file has none.
         """
 
     def noise_key(self, key_day: int) -> bytes:
-        """Return the noise key of a key day, a UTC day by its number since 1970-01-01; KeyFileError when it is gone."""
+        """Return the noise key of a UTC day, given by its number since 1970-01-01; KeyFileError if it is destroyed."""
 
 
 def fingerprint(keys: Keys) -> str:
-    """Return what identifies a key file without revealing anything of its keys."""
+    """Return an identifier of a key file that reveals nothing of its keys."""
     return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def key_day_of(window_start: Micros) -> int:
-    """Return the UTC day, counted from 1970-01-01, whose key a window that starts then uses."""
+    """Return the key day, the UTC day counted from 1970-01-01, of a window by its start."""
     return window_start // DAY
 
 
 def ratchet(key: bytes) -> bytes:
-    """Return the next day's key; there is no way back."""
+    """Return the next day's key; the function is one-way."""
     return hashlib.sha256(b"tacet ratchet v1" + key).digest()
 
 
 def subkey(key: bytes, purpose: str) -> bytes:
-    """Return the part of a key that serves one purpose alone."""
+    """Return a key derived for one purpose only."""
     return hmac.new(key, b"tacet purpose v1 " + purpose.encode(), hashlib.sha256).digest()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LaboratoryKeys:
-    """Keys with their root: any day can be drawn again, and everything made is marked so."""
+    """Keys with their root: any day can be drawn again, and all records are marked as laboratory records."""
 
     root: bytes
     ledger: str
@@ -82,7 +84,7 @@ class LaboratoryKeys:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ForwardKeys:
-    """Keys from one day on; earlier ones do not exist any more."""
+    """Keys from day ``first`` on; the keys of earlier days are destroyed."""
 
     first: int
     key: bytes

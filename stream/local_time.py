@@ -1,4 +1,4 @@
-"""Site-local time: days, months and the place of an instant in the week."""
+"""Site-local time: days, months, and the position of an instant in the week."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from stream.mechanisms.filter_calendar import Slot
-from stream.policy.privacy_day import privacy_days
+from stream.mechanisms.base import WeekSlot
+from stream.policy.privacy_days import privacy_days
 from stream.records import EPOCH, Micros
 from stream.schemas import parse_time
 
 MONTH_DAYS = 30
+MIDNIGHT = "00:00"
 
 
 def busiest_month(days: Iterable[str], now: str) -> int:
-    """Return how many of these dates lie in one month of days that holds ``now``, at most."""
+    """Return the greatest number of these dates in any 30 consecutive days that include ``now``."""
     today = date.fromisoformat(now)
     away = [(date.fromisoformat(day) - today).days for day in days]
     firsts = range(1 - MONTH_DAYS, 1)
@@ -23,7 +24,7 @@ def busiest_month(days: Iterable[str], now: str) -> int:
 
 
 def within_month(local_day: str, now: str) -> bool:
-    """Whether a date lies in the month of days that ends with ``now``."""
+    """Whether a date lies in the 30 days that end with ``now``."""
     return (date.fromisoformat(now) - date.fromisoformat(local_day)).days < MONTH_DAYS
 
 
@@ -35,11 +36,8 @@ def span_of_day(local_day: str, timezone: ZoneInfo) -> tuple[Micros, Micros]:
     return start, end
 
 
-MIDNIGHT = "00:00"
-
-
-def slot_of(end: Micros, timezone: str, day_starts: str = MIDNIGHT) -> Slot:
-    """Return a window's place in the site-local week, and its day, which begins at ``day_starts``."""
+def slot_of(end: Micros, timezone: str, day_starts: str = MIDNIGHT) -> WeekSlot:
+    """Return a window's position in the site-local week and its day, which begins at ``day_starts``."""
     local = (EPOCH + timedelta(microseconds=end)).astimezone(ZoneInfo(timezone))
     day = privacy_days(day_starts, timezone).at(end).number
-    return Slot(2 * local.hour + local.minute // 30, local.hour, local.weekday() >= 5, day)
+    return WeekSlot(2 * local.hour + local.minute // 30, local.hour, local.weekday() >= 5, day)

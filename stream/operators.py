@@ -1,12 +1,13 @@
-"""What a stage is.
+"""The interface of a stage of the stream.
 
-A stage is a configuration that does not change, with two functions: ``initial`` gives the state before the first
-item, ``step`` takes a state and an item and gives the next state and the outputs. No stage reads a clock,
-a file, the network or a global generator; time and keys are arguments, so what comes out depends on state and item
-alone. States are changed in place: the caller hands its state over, ``step`` changes it and returns it, or another
-in its stead, and the old one must not be used again. Who needs a state twice keeps its byte form.
+A stage is an immutable configuration with two functions: ``initial`` returns the state before the first item, and
+``step`` maps a state and an item to the next state and the outputs. No stage reads a clock, a file, the network or a
+global random generator. Time and keys are arguments, so the outputs depend on state and item alone.
 
-States survive a byte form (``encode`` / ``decode``) that is the same on every machine.
+``step`` may change the state in place. It returns that state or a new one, and the caller must not use the former state
+again. A caller that needs a state twice keeps its byte form.
+
+The byte form of a state (``encode`` / ``decode``) is the same on every machine.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Operator(Protocol[S, I_contra, Produced]):
         """Return the state before the first item."""
 
     def step(self, state: S, item: I_contra) -> tuple[S, list[Produced]]:
-        """Fold one item into the state; return the next state and what comes out, in order."""
+        """Process one item; return the next state and the outputs, in order."""
 
     def encode(self, state: S) -> bytes:
         """Return the stable byte form of a state."""
@@ -40,7 +41,7 @@ Out = TypeVar("Out")
 
 
 def scan(operator: Operator[S, Item, Out], items: Iterable[Item], state: S | None = None) -> tuple[S, list[Out]]:
-    """Drive one operator over items; return the last state and all outputs in order."""
+    """Run one operator over items; return the last state and all outputs, in order."""
     current = operator.initial() if state is None else state
     outputs: list[Out] = []
     for item in items:

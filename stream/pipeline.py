@@ -6,10 +6,10 @@
                                               │
                                               └─► spent ──► account ──► leakage records
 
-One site is one pipeline, and everything about it happens here in one order: an item goes through the
-stages from left to right, and each output of a stage goes through the stages after it before the next
-output does. So what comes out depends on the log alone, never on how it was cut into messages. The Faust
-agents, the embedded runner, replay and the tests drive this same table.
+One site is one pipeline with one order of processing: an item passes through the stages from left to right, and each
+output of a stage passes through all later stages before the next output does. So the outputs depend on the log alone,
+never on how it was divided into messages. The Kafka worker, the embedded runner, replay and the tests all drive this
+table.
 """
 
 from __future__ import annotations
@@ -22,50 +22,41 @@ import orjson
 
 from stream.accounting.account import Account, AccountState
 from stream.keys import Keys
-from stream.policy.document import AttributeRelease, Policy
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy
 from stream.policy.sites import Site, zones_now
-from stream.records import (
-    DayClosed,
-    Heartbeat,
-    Message,
-    Micros,
-    OccupancyWindow,
-    Published,
-    Rejected,
-    Spent,
-    Stay,
-)
+from stream.records import DayClosed, Heartbeat, Message, Micros, OccupancyWindow, Published, Rejected, Spent, Stay
 from stream.release.account_stage import account_stage
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
-from stream.sensing.contribution import Definition
-from stream.sensing.counted import COUNTERS, CountedSense
-from stream.sensing.occupancy import Sense
-from stream.sensing.sense_state import SenseState
-from stream.sensing.stamp import AHEAD
+from stream.sensing.contribution import ContributionBound
+from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
+from stream.sensing.occupancy import OccupancyOperator
+from stream.sensing.state import SensingState
+from stream.sensing.watermark import MAX_CLOCK_SKEW
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The table: the stages of one site, in the order in which items meet them."""
+    """The table: the stages of one site, in the order in which items pass through them."""
 
-    sense: Sense
-    """Observations and heartbeats in; windows and stays out, and what had to be rejected."""
+    sense: OccupancyOperator
+    """Input: observations and heartbeats. Output: windows, stays and rejections."""
     attributes: DayAttributes
-    """Windows in, days out."""
-    release: Releases
-    """Days and windows in; private records, ledger entries and what they spent out."""
+    """Input: windows. Output: days."""
+    release: ReleaseStage
+    """Input: days and windows. Output: private records, ledger entries and their charges."""
     account: Account
-    """What was spent in, leakage records out."""
+    """Input: charges. Output: leakage records."""
 
 
 @dataclass(slots=True)
 class SiteState:
-    """What a site remembers between two messages: the state of each stage, under the stage's name."""
+    """The state of a site between two messages: the state of each stage."""
 
-    sense: SenseState
+    sense: SensingState
     attributes: DayState
     release: ReleaseState
     account: AccountState
@@ -73,7 +64,7 @@ class SiteState:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a runner may ask for beyond the policy."""
+    """Options of a run that the policy does not contain."""
 
     attempt: int = 1
     """Above 1 this is an operator-requested re-release: charged again, with fresh noise and its own ids."""
@@ -86,9 +77,9 @@ class Options:
 
 DEFAULTS = Options()
 AWAY = "away"
-"""Says, beside the stages' states, that since then a policy has not had their site."""
+"""Key, beside the stages' states, which marks a site that a later policy did not have."""
 RADIOS = "radios"
-"""Names, beside the stages' states, the radios of the zones that these are about."""
+"""Key, beside the stages' states, of the radio addresses of their zones."""
 
 Output = Published | Rejected
 
@@ -114,21 +105,22 @@ class Pipeline:
         )
 
     def step(self, state: SiteState, item: Message) -> tuple[SiteState, list[Output]]:
-        """Fold one message of the log into the site; return its state and what to publish, in order."""
+        """Process one message of the log; return the state and the records to publish, in order."""
         return state, [output for part, _ in self.steps(state, item) for output in part]
 
     def steps(self, state: SiteState, item: Message) -> Iterator[tuple[list[Output], bool]]:
-        """Fold one message into the state, which changes in place, in steps of a bounded number of windows.
+        """Process one message in steps of a bounded number of windows; the state changes in place.
 
-        Yields what each step publishes and whether it is the last; see ``Sense.steps`` for beginning again.
+        Yields the outputs of each step and whether it is the last. ``OccupancyOperator.steps`` says how a message is
+        processed again whose steps were not all run.
         """
         for sensed, last in self.table.sense.steps(state.sense, item):
             if not sensed and isinstance(item, Heartbeat):
-                self.table.release.prepare(state.release)  # nobody waits for what comes of this heartbeat
+                self.table.release.prepare(state.release)  # no output depends on this heartbeat, so there is time
             yield [output for each in sensed for output in self._publish(state, each)], last
 
     def _publish(self, state: SiteState, sensed: OccupancyWindow | Stay | Rejected) -> Iterator[Output]:
-        """Lead one output of the first stage through the others."""
+        """Pass one output of the first stage through the other stages."""
         if isinstance(sensed, Rejected):
             yield sensed
         elif isinstance(sensed, Stay):
@@ -152,13 +144,13 @@ class Pipeline:
                 yield each
 
     def finish(self, state: SiteState) -> list[Output]:
-        """Return, at the end of a log that is complete, the stays not yet put out (where stays are kept)."""
+        """Return, at the end of a complete log, the stays not yet output (if stays are kept)."""
         if not self._presence:
             return []
         return [self._stay_record(stay) for stay in self.table.sense.remaining_stays(state.sense)]
 
     def _stay_record(self, stay: Stay) -> Published:
-        """Return a stay's record; its time is a tick, as that of every record, and not the moment somebody left."""
+        """Return a stay's record; its time is a tick, as for every record, not the time at which the device left."""
         body = {
             "v": 1, "site": stay.site, "device": stay.device, "zone": stay.zone,
             "start": rfc3339(stay.start), "end": rfc3339(stay.end),
@@ -167,19 +159,19 @@ class Pipeline:
         return Published(PRESENCE, stay.site, orjson.dumps(body), tick, "")
 
     def lose(self, state: SiteState) -> None:
-        """Take note that part of the log is gone: no source vouches for what lies before its next heartbeat."""
+        """Record that part of the log is lost: no source covers any time before its next heartbeat."""
         state.sense = self.table.sense.lose(state.sense)
 
     def shut(self, state: SiteState) -> bool:
-        """Whether the site has shut at ``max_devices``."""
+        """Whether the site is suspended at ``max_devices``."""
         return state.sense.shut
 
     def reopen(self, state: SiteState) -> None:
-        """Let a shut site go on; windows that it missed have coverage 0."""
+        """Resume a suspended site; windows that it missed have coverage 0."""
         state.sense = self.table.sense.reopen(state.sense)
 
     def encode(self, state: SiteState) -> dict[str, bytes]:
-        """Return each stage's state in its byte form, and the radios of the zones that it is about."""
+        """Return each stage's state in its byte form, and the radio addresses of its zones."""
         stages = self.table
         return {
             "sense": stages.sense.encode(state.sense),
@@ -190,7 +182,7 @@ class Pipeline:
         }
 
     def decode(self, data: dict[str, bytes]) -> SiteState:
-        """Return the state whose byte forms these are."""
+        """Return the state from these byte forms."""
         stages = self.table
         return SiteState(
             stages.sense.decode(data["sense"]),
@@ -200,12 +192,13 @@ class Pipeline:
         )
 
     def adopt(self, data: dict[str, bytes]) -> SiteState:
-        """Return the state with which a new policy goes on from an old one's.
+        """Return the state with which a new policy continues from the state of an old one.
 
-        Presence and books go on, and know a zone whose id has changed by its radios; groups, filters and the local day
-        at hand begin anew, and so does a publication that is carried from window to window, unless it belongs to the
-        same as before. Where the tick has changed, the next window is the first of the new grid, and what waits for it
-        is sorted anew. A site that was away goes on with the next window there is.
+        Presence, ledger and account continue; a zone whose id has changed is recognised by its radio addresses. Groups,
+        filters and the current local day restart from an empty state. So does a publication that is carried over from
+        window to window, unless it belongs to the same release as before. If the tick length has changed, the next
+        window is the first of the new grid, and buffered rows are assigned to its windows. A site that was absent from
+        the policy continues with the next window.
         """
         stages, now = self.table, zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
         account = stages.account.decode(data["account"])
@@ -218,7 +211,7 @@ class Pipeline:
             account,
         )
 
-    def oldest_start(self, sense: SenseState, day: DayState) -> Micros | None:
+    def oldest_start(self, sense: SensingState, day: DayState) -> Micros | None:
         """Return the start of the oldest window or local day not yet released; None before the first."""
         if sense.next_tick is None:
             return None
@@ -226,8 +219,8 @@ class Pipeline:
         return min(window, day.start) if self._days and day.local_day is not None else window
 
 
-def _sense(site_id: str, site: Site, options: Options, *, keep_presence: bool) -> Sense:
-    """Return the first stage of a site: from who is where, or from what counters have counted."""
+def _sense(site_id: str, site: Site, options: Options, *, keep_presence: bool) -> OccupancyOperator:
+    """Return the first stage of a site: for observations of devices, or for counts of people counters."""
     common: dict[str, Any] = {
         "site": site_id,
         "zones": tuple(zone.id for zone in site.zones),
@@ -240,15 +233,17 @@ def _sense(site_id: str, site: Site, options: Options, *, keep_presence: bool) -
         "last_window": options.last_window,
     }
     if site.feed == "counts":
-        return CountedSense(sources=(COUNTERS,), days=site.privacy_days, **common)
-    ahead = max(AHEAD, site.tick)  # a file's heartbeats come once a tick length
-    return Sense(
+        return CounterFeedOperator(
+            sources=(COUNTERS,), days=site.privacy_days, zeros_omitted=site.zeros == "omitted", **common
+        )
+    ahead = max(MAX_CLOCK_SKEW, site.tick)  # the heartbeats of a file come once per tick length
+    return OccupancyOperator(
         sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site), **common
     )  # fmt: skip
 
 
 def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:
-    """Return the stages of one site, in the order in which items meet them."""
+    """Return the stages of one site, in the order in which items pass through them."""
     site = policy.site[site_id]
     sense = _sense(site_id, site, options, keep_presence=keep_presence)
     wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
@@ -261,16 +256,18 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         working_hours=site.working_hours,
         attributes=tuple(sorted({name for release in wanted for name in release.attributes})),
     )
-    releases = Releases(policy, site_id, keys, options.attempt)
+    releases = ReleaseStage(policy, site_id, keys, options.attempt)
     return Stages(sense, attributes, releases, account_stage(policy, site_id, laboratory=keys.laboratory))
 
 
-def definition_of(site: Site) -> Definition | None:
-    """Return how a site bounds counts by its privacy day; None where it does not."""
+def definition_of(site: Site) -> ContributionBound | None:
+    """Return how a site bounds counts per privacy day; None if it does not."""
     if site.day_starts is None:
         return None
     ignoring = site.residents == "ignore"
-    return Definition(site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.validity)
+    return ContributionBound(
+        site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.validity
+    )
 
 
 def _occupancy_record(window: OccupancyWindow, zones: tuple[str, ...]) -> Published:

@@ -1,4 +1,4 @@
-"""The vocabulary: what flows between stages.
+"""The vocabulary: the items that flow between stages.
 
 Times are integer microseconds since 1970-01-01T00:00Z (``Micros``); durations are integer microseconds.
 Spends and epsilons are exact: ``Fraction`` inside, decimal strings outside.
@@ -20,7 +20,7 @@ MINUTE: Micros = 60 * SECOND
 HOUR: Micros = 60 * MINUTE
 DAY: Micros = 86_400 * SECOND
 LATEST: Micros = 1 << 53
-"""No time is this late (the year 2255): every number up to it is exact in any JSON reader."""
+"""All times are before this (the year 2255); every number up to it is exact in any JSON reader."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The instant 0."""
 NoiseKind = Literal["laplace", "gaussian"]
@@ -66,37 +66,37 @@ class ObservationBatch:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A connector's word that this source sends nothing older than ``watermark`` any more."""
+    """A connector's statement that this source sends nothing older than ``watermark`` any more."""
 
     site: str
     source: str
     session: int
     watermark: Micros
     listened_since: Micros | None = None
-    """From when on the connector has listened to this source without a break; None (messages of an earlier
-    version) vouches for nothing before ``watermark``."""
+    """Since when the connector has listened to this source without a break; None (messages of an earlier version):
+    the heartbeat covers no time before ``watermark``."""
 
 
 LARGEST_COUNT = 1_000_000
-"""No counter counts more people at one place: a larger number is a fault."""
+"""Largest count of a people counter at one place; a larger number is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedWindow:
-    """What counters of people have counted at one tick; restricted: true counts. It closes all windows up to it."""
+    """The counts of people counters at one tick; it closes all windows up to that tick. Restricted: true counts."""
 
     site: str
     source: str
     session: int
     window_end: Micros
     counts: tuple[tuple[str, int], ...]
-    """Zone and count, at most ``LARGEST_COUNT``; a zone that no counter has told of is left out."""
+    """Zone and count, at most ``LARGEST_COUNT``; a zone for which no counter reported is left out."""
 
 
 Observed = ObservationBatch | Heartbeat
-"""What a source says of who is where."""
+"""The messages of a source that reports devices."""
 Message = Observed | CountedWindow
-"""What the log holds."""
+"""A message of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,13 @@ class OccupancyWindow:
     counts: tuple[int, ...]
     """One count a zone, in the order of the site's zone registry."""
     coverage: Fraction
-    """Share of the site's sources whose connectors vouch, by their heartbeats, for having listened to all of it."""
+    """Share of the site's sources whose connectors, by their heartbeats, listened throughout the window."""
     privacy_day: PrivacyDay | None = None
-    """The privacy day that holds the tick; None where the site has none."""
+    """The privacy day of the tick; None if the site has no privacy days."""
     bounded: tuple[int, ...] | None = None
-    """Like ``counts``, each device at no more than K ticks of its privacy day, by what that day alone says of it;
-    None where the site bounds nothing, or where today's counters have not run on from where they were."""
+    """Like ``counts``, but each device counts at no more than K ticks of its privacy day, by the data of that day
+    alone;
+    None if the site does not bound counts, or if the run of today's counters was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row or message that broke a rule; says which and where, never what was in it."""
+    """A row or message that broke a rule; says which rule and where, never the content."""
 
     source: str
     reason: str
@@ -166,7 +167,7 @@ class DayClosed:
 
 
 class ZoneDayAttribute(NamedTuple):
-    """Which attribute record: of which zone's day."""
+    """The key of an attribute record."""
 
     day: str
     """Site-local date, ISO form."""
@@ -190,7 +191,7 @@ class ReleaseId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ReleaseId:
-        """Return the id of its text; DataError where it is none."""
+        """Return the id that a text represents; DataError if it is not an id."""
         name, _, attempt = text.partition("#")
         parts = name.split("/", 3)
         if len(parts) < 4 or not all(parts) or not (attempt or "1").isdecimal():
@@ -200,40 +201,40 @@ class ReleaseId(NamedTuple):
 
     @property
     def attribute(self) -> ZoneDayAttribute:
-        """Which attribute record it names; DataError where it names a window."""
+        """The key of the attribute record that it names; DataError if it names a window."""
         parts = self.where.split("/")
         if len(parts) != 3:
             raise DataError("release_id: must end with day/zone/attribute")
         return ZoneDayAttribute(*parts)
 
     def __str__(self) -> str:
-        """Return the text that records bear."""
+        """Return the text that records contain."""
         name = f"{self.site}/{self.release}/{self.audience}/{self.where}"
         return f"{name}#{self.attempt}" if self.attempt > 1 else name
 
 
 WAITING = "waiting"
-"""Why a release is denied that begins anew where what was published, or paid for, before still stands."""
+"""Reason for a denial: a release that restarts must wait until its earlier publication or payment has ended."""
 PURE = "pure"
-"""Stands in a day's terms for runs of which only the epsilon is known: each is charged as it begins."""
+"""Noise in ``DayTerms`` for runs of which only the epsilon is known; each is charged when it begins."""
 
 
 class DayTerms(NamedTuple):
-    """What was paid for when a release was paid by the day: the noise of K windows of one device's privacy day."""
+    """The terms of a payment per device day: the noise of K windows of one device's privacy day."""
 
-    day: int
-    """Number of the privacy day."""
+    day: PrivacyDay
     noise: str
-    """``laplace`` or ``gaussian``; ``PURE`` of decisions."""
+    """``laplace`` or ``gaussian``; ``PURE`` for decisions."""
     parameters: tuple[Fraction, ...]
-    """Of the noise of each level that is measured: its epsilon per window, or its sigma squared; epsilon of a run."""
+    """For the noise of each measured level its epsilon per window, or its sigma squared; for decisions epsilon per
+    run."""
     ticks: int
-    """K: windows of a day at which one device counts at most; of decisions the runs that are charged now."""
+    """K: windows of a day at which one device counts at most; for decisions the number of runs charged now."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountCharge:
-    """What one window of a count release cost one audience; holds nothing that its reader does not know."""
+    """The charge of one window of a count release to one audience; contains nothing that its readers do not know."""
 
     release: str
     audience: str
@@ -243,24 +244,25 @@ class CountCharge:
     reason: str = ""
     """Why it was denied: ``budget``, ``w_budget``, ``waiting`` or ``factor``."""
     attempt: int = 1
-    """Above 1: of an operator-requested re-release, whose noise is its own."""
+    """Above 1: an operator-requested re-release, which has noise of its own."""
     w: int = 1
-    """Consecutive windows that one epsilon pays for; 1 where each window costs its own."""
+    """Consecutive windows that one epsilon pays for; 1 if each window is paid separately."""
     left: int | None = None
     """How many more releases the budget pays today; None without a budget."""
     terms: DayTerms | None = None
-    """Where ``epsilon`` pays for the whole of a privacy day, once, however many of its windows are charged with it:
-    what for. None where each window, or any w, pay for themselves."""
+    """The terms, if ``epsilon`` pays once for a whole privacy day, however many of its windows are charged with it.
+    None
+    if each window, or any w windows, are paid separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeCharge:
-    """What one attribute record of a zone's day cost one audience; holds nothing that its reader does not know."""
+    """The charge of one attribute record to one audience; contains nothing that its readers do not know."""
 
     release: str
     audience: str
     epsilon: Fraction
-    """0 when it was not asked."""
+    """0 if the attribute was not queried."""
     zone: str
     attribute: str
     day: str
@@ -268,11 +270,11 @@ class AttributeCharge:
     span: tuple[Micros, Micros] = (0, 0)
     """First instant of the local day, and the first after it."""
     reason: str = ""
-    """Why it was not asked: ``asked``, ``factor``, ``month`` or ``guard``."""
+    """Why it was not queried: ``asked``, ``factor``, ``month`` or ``guard``."""
     shown: str | int | float | None = None
-    """The value, where it was shown."""
+    """The value, if it was published."""
     version: str = ""
-    """Policy version, where records of several are put together; empty for the account's own."""
+    """Policy version, if records of several versions are combined; empty for that of the account."""
 
 
 Charge = CountCharge | AttributeCharge
@@ -295,6 +297,6 @@ class Published:
     key: str
     value: bytes
     time: Micros
-    """The window's end: publication time says nothing beyond it."""
+    """The window's end, so that the time of publication reveals nothing more."""
     id: str
     """Release id, ledger sequence or window: a second copy has the same id and the same bytes."""

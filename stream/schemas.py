@@ -1,7 +1,8 @@
-"""Topics, keys and the versioned JSON of what travels on them.
+"""Topics, keys and the versioned JSON of their records.
 
-Every record is one JSON object with ``v``, its version. Published records are built from the models below,
-so their fields, order and types are stated once. Readers skip fields they do not know.
+Every record is one JSON object with ``v``, its version. Published records are built from the models below, which define
+their fields, order and types. The docstrings of the models and fields become descriptions in the published JSON
+schemas. Readers skip fields that they do not know.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LEAKAGE = "tacet.leakage.v1"
 AUDIT = "tacet.audit.v1"
 HEADS = "tacet.heads.v1"
 RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
-"""Topics of true stays and counts, whose records lie in an envelope wherever they are kept."""
+"""Topics of true stays and counts, whose records are encrypted wherever they are stored."""
 QUARANTINE = "tacet.quarantine.v1"
 CONTROL = "tacet.control.v1"
 METADATA = "tacet.metadata.v1"
@@ -36,13 +37,13 @@ def private_topic(audience: str, release: str) -> str:
 
 
 def rfc3339(time: Micros) -> str:
-    """Return ``2026-03-02T10:05:00Z``, with a fraction only where there is one."""
+    """Return a time as ``2026-03-02T10:05:00Z``, with a fraction only if it is not 0."""
     text = (EPOCH + timedelta(microseconds=time)).isoformat()
     return text.removesuffix("+00:00") + "Z"
 
 
 def json_float(value: float | None) -> float | str | None:
-    """Return a number as JSON has it: infinity is the string "inf"."""
+    """Return a number for JSON: infinity becomes the string "inf"."""
     return "inf" if value is not None and math.isinf(value) else value
 
 
@@ -94,6 +95,9 @@ class CountRecord(_Record):
     """With ``noise`` and ``delta``: of releases that are paid by the day; others do not have these fields."""
     noise: NoiseKind = "laplace"
     delta: str = "0"
+    bounded_to: str = ""
+    """Of bounded counts: for how long of a privacy day a device is counted, such as 12h; later it is left out, so that
+    more devices may be there than values say. Other records do not have this field."""
     epsilon: str
     spend: str
     noise_scale: dict[str, float]
@@ -122,6 +126,10 @@ class CountRecord(_Record):
     def of_day(self, noise: NoiseKind, delta: str) -> CountRecord:
         """Return the record of a release that is paid by the day: epsilon is a device's whole day's, at ``delta``."""
         return self.model_copy(update={"unit": "device_day", "noise": noise, "delta": delta})
+
+    def bounded(self, bounded_to: str | None) -> CountRecord:
+        """Return the record with the bound of its counts, where they have one."""
+        return self if bounded_to is None else self.model_copy(update={"bounded_to": bounded_to})
 
     def with_levels(self, levels: Levels | None, half_widths: Levels | None, scales: LevelScales | None) -> CountRecord:
         """Return the record with floors and building, or with nulls for them, and with scales of their own noise."""
@@ -190,6 +198,9 @@ class ThresholdRecord(_Record):
     reason: str | None
     mechanism: str
     unit: str
+    bounded_to: str = ""
+    """Of decisions on bounded counts: for how long of a privacy day a device is counted, such as 12h; later it is left
+    out. Other records do not have this field."""
     epsilon: str
     """The most that a device's day costs; of what is decided on counts, theirs."""
     spend: str
@@ -230,7 +241,7 @@ class AuditEntry(_Record):
 
 
 def parse_record(value: bytes) -> dict[str, Any]:
-    """Return the object of a published record; DataError when it is none."""
+    """Return the JSON object of a published record; DataError if it is not one."""
     try:
         record = orjson.loads(value)
     except orjson.JSONDecodeError:

@@ -1,20 +1,21 @@
-"""Tacet for programs: what a subscriber imports, and nothing that starts, sends or keeps anything.
+"""The public Python interface: what a subscriber imports. It only reads; it starts, sends and stores nothing.
 
     from tacet import subscribe
 
     async for release in subscribe(store=Path("store"), audience="facilities"):
         print(release["window_end"], release["values"])
 
-``subscribe`` yields the JSON object of each record as it was published; ``typed`` gives it fields with types. The
-leakage questions are in :mod:`tacet.leakage`. ``connectors`` and ``stream`` are how all this is made: their modules
-may be moved from one version to the next, what is listed here stays.
+``subscribe`` yields the JSON object of each record as it was published; ``typed`` converts it to a record with typed
+fields. The leakage questions are in :mod:`tacet.leakage`. ``connectors`` and ``stream`` are the implementation: their
+modules may move from one version to the next, whereas the names listed here stay.
 """
 
 from __future__ import annotations
 
-from connectors.subscriber import read_metadata, releases, sites, subscribe
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.order import Release
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import Release
+from connectors.subscribe.service import read_metadata
+from connectors.subscribe.subscriber import releases, sites, subscribe
 from stream.errors import DataError, FinalityError, TacetError, UsageError
 from stream.schemas import AttributeRecord, CountRecord, ThresholdRecord
 from tacet.frames import frame

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
-from connectors.nodes import NodeValue, node_values
-from connectors.subscriber import Origin, Release, releases
-from stream.errors import UsageError
+from connectors.subscribe.nodes import NodeValue, node_values
+from connectors.subscribe.order import Release
+from connectors.subscribe.subscriber import Origin, releases
+from stream.errors import OPTIONAL, UsageError
 from stream.schemas import parse_time
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "site", "release", "node", "window_start", "window_end", "value", "low", "high", "half_width", "kind",
     "released", "reason", "revised", "coverage",
+    "bounded_to",
 )  # fmt: skip
 _Key = tuple[str, str, str]
 """Site, release and window end."""
@@ -24,22 +26,23 @@ _Key = tuple[str, str, str]
 def frame(
     *, since: str | None = None, until: str | None = None, revised: bool = True, **source: Unpack[Origin]
 ) -> pd.DataFrame:
-    """Return an audience's counts that are there now, sorted by site, release, node and window.
+    """Return an audience's present counts, sorted by site, release, node and window.
 
     Columns: ``site``, ``release``, ``node`` (``zone:2011``, ``floor:2``, ``building``); ``window_start`` and
-    ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in devices (NaN where there is
-    none); ``half_width``; ``kind`` of the band (``noise`` or ``posterior``); ``released``, and the ``reason`` where a
+    ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in devices (NaN if there is
+    none); ``half_width``; ``kind`` of the band (``noise`` or ``posterior``); ``released``, and the ``reason`` if a
     window was denied: it has a row without a value for each node that its release has elsewhere in the frame;
-    ``revised``; ``coverage``, a share.
+    ``revised``; ``coverage``, a share; ``bounded_to``, for how much of a privacy day a device is counted (``12h``),
+    missing if there is no bound.
 
     Args:
         since: only windows that end after this RFC 3339 time.
         until: only windows that end at this time or before.
-        revised: take revised values in place of the first ones, where there are any.
-        source: whose releases and where from, as of ``subscribe``.
+        revised: use revised values in place of the first ones, if there are any.
+        source: the audience and the source, as in ``subscribe``.
 
     Raises:
-        UsageError: pandas is not installed; a time is none; or as of ``subscribe``.
+        UsageError: pandas is not installed; a time is malformed; or as for ``subscribe``.
     """
     pandas: Any = _pandas()
     first, last = _time("since", since), _time("until", until)
@@ -60,7 +63,7 @@ def _pandas() -> Any:
     try:
         import pandas  # noqa: ICN001, PLC0415 - only who wants a frame needs it
     except ImportError:
-        msg = "frame: needs pandas; install 'tacet-occupancy[frame]'"
+        msg = f"frame: needs pandas; {OPTIONAL}"
         raise UsageError(msg) from None
     return pandas
 
@@ -74,7 +77,7 @@ def _time(name: str, text: str | None) -> int | None:
 
 
 def _take(records: dict[_Key, Release], record: Release, *, revised: bool) -> None:
-    """Keep a record under its release and window; a revision, if wanted, in the place of what it revises."""
+    """Store a record under its release and window; a revision, if wanted, replaces the record that it revises."""
     name = record["release"]
     if "revises" in record:
         if not revised:
@@ -84,7 +87,7 @@ def _take(records: dict[_Key, Release], record: Release, *, revised: bool) -> No
 
 
 def _rows(records: Iterable[Release]) -> Iterator[tuple[Any, ...]]:
-    held = sorted(records, key=lambda record: not record["released"])  # what was denied shows no nodes of its own
+    held = sorted(records, key=lambda record: not record["released"])  # denied records list no nodes of their own
     nodes: dict[tuple[str, str], dict[str, None]] = {}
     for record in held:
         name = record["release"].removesuffix("-revised") if "revises" in record else record["release"]
@@ -102,4 +105,5 @@ def _row(record: Release, name: str, node: str, value: NodeValue | None) -> tupl
     return (
         record["site"], name, node, record["window_start"], record["window_end"], *numbers, kind,
         record["released"], record["reason"], "revises" in record, record["coverage"],
+        record.get("bounded_to"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A released record with fields that have types, from the JSON object that ``subscribe`` yields."""
+"""Conversion of the JSON object that ``subscribe`` yields to a record with typed fields."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PrivateRecord = CountRecord | ThresholdRecord | AttributeRecord
 
 
 def typed(release: Mapping[str, Any]) -> PrivateRecord:
-    """Return a release as the record it is; fields that this version does not know are left out.
+    """Return a release as a typed record; fields that this version does not know are dropped.
 
     Raises:
-        DataError: it is no private release; the message names the first field that is wrong, never its value.
+        DataError: not a private release; the message names the first wrong field, never its value.
     """
     model = AttributeRecord if "attribute" in release else ThresholdRecord if "above" in release else CountRecord
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 from tests.integration.kafka_ground import (
     Broker,
@@ -27,6 +28,10 @@ from tests.integration.secured_ground import SecuredKafka, secured_kafka_in
 T = TypeVar("T")
 BROKERS = {"kafka", "three_brokers", "secured_kafka"}
 """The fixtures that are brokers."""
+
+# What one example takes says how busy the machine is.
+settings.register_profile("tacet", deadline=None)
+settings.load_profile("tacet")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in their background so, and processes inherit it: tests that send Ctrl-C would wait.

@@ -12,7 +12,7 @@ import orjson
 from stream.keys import LaboratoryKeys
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, PrivacyDay
 from stream.schemas import parse_time
 

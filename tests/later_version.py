@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-import connectors.commands.recover
-import connectors.commands.worker  # noqa: F401 - both must be there to be changed
-from connectors.cli import main
-from stream import messages
+import connectors.cli.recover
+import connectors.cli.worker  # noqa: F401 - both must be there to be changed
+from connectors.cli.main import main
+from stream import encoding
+from stream.encryption import Vault
+from stream.engine import partition, snapshot
 from stream.keys import subkey
-from stream.mechanisms.parameter import noise_chain
+from stream.mechanisms.noise_parameters import noise_chain
 from stream.release import count_stage, stage
-from stream.runners import partition, snapshot
-from stream.vault import Vault
 
 NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
 
@@ -43,9 +43,9 @@ def later() -> Iterator[None]:
         yield
 
 
-def also_later(value: bytes, vault: Vault | None = None) -> messages.Read:
+def also_later(value: bytes, vault: Vault | None = None) -> encoding.Read:
     """Read also messages of the version to come, which differ in their number alone."""
-    return messages.decode_message(value.replace(b'{"v":3,', b'{"v":1,'), vault)
+    return encoding.decode_message(value.replace(b'{"v":3,', b'{"v":1,'), vault)
 
 
 def other_noise(key: bytes, *rest: Any) -> Any:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stream.mechanisms import filter_calendar
 from stream.mechanisms.exact import Floats, ordered_sum, quantiles
-from stream.mechanisms.filter import Estimate, FilterItem, FilterState, Learnt, RegimeFilter
-from stream.mechanisms.filter_calendar import Calendar
-from stream.mechanisms.filter_model import Cells, kernels, stationary, transitions
+from stream.mechanisms.filter import calendar as filter_calendar
+from stream.mechanisms.filter.calendar import Calendar
+from stream.mechanisms.filter.model import Cells, kernels, stationary, transitions
+from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Learnt, RegimeFilter
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import NoiseParameter
+from stream.mechanisms.noise_parameters import NoiseParameter
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from connectors.intake.clock import AnchoredClock, wall_clock
-from connectors.sink import Message
+from connectors.runtime.clock import AnchoredClock, wall_clock
+from connectors.sources.ingest.sighting import Message
 from stream.records import SECOND, Heartbeat, Micros, ObservationBatch, Row
 
 

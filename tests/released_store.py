@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from connectors.embedded.outboxes import Given, Outboxes
+from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
 from stream.records import MINUTE, Micros
 from stream.schemas import CountRecord, parse_time, rfc3339
 
@@ -41,6 +41,6 @@ def give(store: Path, records: Iterable[dict[str, Any]], audience: str = "public
     return store
 
 
-def _given(record: dict[str, Any]) -> Given:
+def _given(record: dict[str, Any]) -> OutboxRecord:
     end: Micros = parse_time(record["window_end"])
-    return Given(record["release_id"], record["release"], record["site"], end // 1000, orjson.dumps(record))
+    return OutboxRecord(record["release_id"], record["release"], record["site"], end // 1000, orjson.dumps(record))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from connectors.intake.admission import UNKNOWN_SOURCE
-from connectors.intake.ingest import COLLAPSE, COLLAPSED, TICK_OF_UPTIME, UNKNOWN_ACCESS_POINT
-from connectors.simulation.faults import Kind
-from connectors.simulation.traps import TrapSchedule
-from connectors.snmp.reasons import BAD_COMMUNITY
+from connectors.lab.simulation.faults import Kind
+from connectors.lab.simulation.traps import TrapSchedule
+from connectors.sources.ingest.ingest import COLLAPSE, COLLAPSED, TICK_OF_UPTIME, UNKNOWN_ACCESS_POINT
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE
+from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY
 from stream.errors import UsageError
+from stream.lab.simulator.events import Simulation
+from stream.lab.simulator.radio import Ints
+from stream.lab.simulator.visits import Visits
 from stream.records import DAY
-from stream.simulator.events import Simulation
-from stream.simulator.radio import Ints
-from stream.simulator.visits import Visits
 
 ACCEPTED = "accepted"
 ASSOCIATIONS = (Kind.ASSOCIATE, Kind.ASSOCIATE_STATISTICS, Kind.RUN_STATE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Protocol, cast
 
-from stream.mechanisms.contract import CountMechanism
-from stream.mechanisms.counts import count_mechanism
+from stream.mechanisms.base import CountMechanism
+from stream.mechanisms.registry import count_mechanism
 
 
 class WEventMechanism(CountMechanism, Protocol):

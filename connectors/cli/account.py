@@ -1,4 +1,4 @@
-"""account: what has been given away, now or at an earlier time, to each audience or to any coalition."""
+"""account: what releases have cost, now or at an earlier time, for each audience or any coalition."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors.commands.homes import one_of, where_options
-from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
-from connectors.commands.tables import table
-from connectors.embedded.readings import read_outbox, read_topic
-from connectors.kafka.control import looked_at
-from connectors.kafka.following import Record, consume
-from connectors.reports.books import store_books, verified, with_kept
-from connectors.reports.kafka_books import kafka_books
-from connectors.reports.units import unit_rows
-from connectors.subscriber import Release
-from connectors.subscriber import subscribe as follow
+from connectors.cli.options import FILE, Time, json_option, print_json, read_policy, run_async, working
+from connectors.cli.output import table
+from connectors.cli.storage_options import one_of, where_options
+from connectors.operations.reports.audit import store_books, verified, with_kept
+from connectors.operations.reports.guarantees import unit_rows
+from connectors.operations.reports.kafka_ledgers import kafka_books
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from connectors.storage.kafka.cluster import looked_at
+from connectors.storage.kafka.topic_readers import Record, consume
+from connectors.subscribe.order import Release
+from connectors.subscribe.subscriber import subscribe as follow
 from stream.errors import UsageError
-from stream.policy.document import EVERYBODY, Policy
+from stream.policy.document import Policy
+from stream.policy.fields import EVERYBODY
 from stream.records import Micros
 from stream.release.account_stage import past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
@@ -75,7 +76,7 @@ def account(
 
 
 def counted_sites(policies: Iterable[Policy]) -> frozenset[str]:
-    """Return the sites that were told counts under every policy that had them."""
+    """Return the sites that have people counters under every policy that contains them."""
     feeds = [(name, site.feed) for policy in policies for name, site in policy.site.items()]
     return frozenset(name for name, _ in feeds) - {name for name, feed in feeds if feed != "counts"}
 
@@ -95,7 +96,7 @@ def _streamed(store: Path | None, kafka: str | None) -> Records:
 def in_order(records: Records) -> Records:
     """Return account records by window, a day's attributes before its window's counts.
 
-    What was released late has changed the account of all windows after it: the last record of one is right.
+    A late release changes the account of all later windows: the last record of a window counts.
     """
     last = {(record["site"], record["window_end"], record["kind"]): record for record in records}
     return sorted(last.values(), key=lambda r: (parse_time(r["window_end"]), r["kind"] != "attributes"))
@@ -105,7 +106,7 @@ def _recomputed(
     store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], audiences: list[str] | None,
     at: Micros | None, *, tight: bool,
 ) -> Records:  # fmt: skip
-    """Return the account of some audiences together, or else of each and of all."""
+    """Return the account of some audiences combined, or else of each and of all."""
     known = {audience.name for policy in policies for audience in policy.audience}
     if unknown := sorted(set(audiences or ()) - known):
         msg = f"--coalition: must name audiences of the policy, got {unknown[0]!r}"
@@ -143,7 +144,8 @@ def by_account_window(record: Record) -> tuple[Any, ...]:
 
 
 def summary(records: Records, counted: Collection[str] = ()) -> dict[str, Any]:
-    """Return, per site, the last account and what its last day's attributes have given away; which are told counts."""
+    """Return, per site, the last account and the disclosure by its last day's attributes, and whether it has
+    counters."""
     sites: dict[str, Any] = {}
     for record in records:
         site = sites.setdefault(record["site"], {"records": 0, "attributes": {}})

@@ -1,4 +1,4 @@
-"""audit: whether the books are whole."""
+"""audit: verify, sign and export the audit log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Any
 
 import click
 
-from connectors import signing_key
-from connectors.commands.homes import WHERE, one_of, where_options
-from connectors.commands.options import FILE, NEW_FILE, bootstrap, json_option, print_json, working
-from connectors.kafka.heads import TopicOfHeads
-from connectors.reports.books import Books, store_books, verified, verify
-from connectors.reports.heads_files import FileOfHeads, read_books_file, read_heads, sign_books, write_books_file
-from connectors.reports.kafka_books import kafka_books
+from connectors.cli.options import FILE, NEW_FILE, bootstrap, json_option, print_json, working
+from connectors.cli.storage_options import WHERE, one_of, where_options
+from connectors.keys import signing_key
+from connectors.operations.reports.audit import AuditBundle, store_books, verified, verify
+from connectors.operations.reports.kafka_ledgers import kafka_books
+from connectors.operations.reports.signed_heads import (
+    FileOfHeads,
+    read_books_file,
+    read_heads,
+    sign_books,
+    write_books_file,
+)
+from connectors.storage.kafka.heads import TopicOfHeads
 from stream.accounting.signed_heads import SignedHead, check_heads, longest
 from stream.errors import AuditError, UsageError
 from stream.settings import Settings
@@ -130,8 +136,8 @@ def verify_command(
 
 def _books_of(
     settings: Settings, store: Path | None, kafka: str | None, file: Path | None, *, records: bool = False
-) -> tuple[Books, list[SignedHead]]:
-    """Return the books from where they are, and the signed heads that lie in a file with them."""
+) -> tuple[AuditBundle, list[SignedHead]]:
+    """Return the audit bundle from its source, and the signed heads if they are in the same file."""
     if file is not None:
         if store is not None or kafka is not None:
             raise click.UsageError(f"{WHERE}, or --books")
@@ -144,13 +150,14 @@ def _books_of(
 
 
 def _in_topic(settings: Settings, kafka: str | None, *, beside: bool) -> list[list[SignedHead]]:
-    """Return the heads in the cluster's topic where it has one; none where what is asked for lies ``beside`` Kafka."""
+    """Return the heads in the cluster's topic, if it has one; none if the source lies ``beside`` Kafka."""
     topic = None if beside else TopicOfHeads(bootstrap(settings, kafka))
     return [topic.read()] if topic is not None and topic.exists() else []
 
 
 def _signed(copies: list[list[SignedHead]], public: Path | None) -> Sequence[SignedHead]:
-    """Return the signed heads of all copies, whose signatures are checked; UsageError where the key or they lack."""
+    """Return the signed heads of all copies after checking signatures; UsageError if the key or the heads are
+    missing."""
     heads = longest(copies)
     if public is None:
         if heads:

@@ -1,4 +1,4 @@
-"""backfill: recorded observations into an embedded store, without releasing anything twice."""
+"""backfill: release the windows of a recording that an embedded store has missed, without releasing a window twice."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 import click
 
-from connectors import keyfile
-from connectors.commands.choosing import dialect_options
-from connectors.commands.options import (
+from connectors.cli.options import (
     FILE,
     FOLDER,
     NEW_FILE,
@@ -23,22 +21,23 @@ from connectors.commands.options import (
     read_policy,
     windows_options,
 )
-from connectors.embedded.readings import read_policies
-from connectors.embedded.runner import opened
-from connectors.embedded.store import SqliteStore
-from connectors.files.dialect import Dialect
-from connectors.files.observations import ObservationFile
-from connectors.files.shortfall import shortfall
-from connectors.reports.books import with_kept
+from connectors.cli.source_options import dialect_options
+from connectors.keys import key_files
+from connectors.operations.reports.audit import with_kept
+from connectors.sources.recordings.dialect import Dialect
+from connectors.sources.recordings.observations import ObservationFile, shortfall
+from connectors.storage.embedded.reader import read_policies
+from connectors.storage.embedded.runner import opened
+from connectors.storage.embedded.store import SqliteStore
+from stream.engine.backfill import Backfill, BackfillCost
 from stream.pipeline import Options
-from stream.policy.document import decimal_string
+from stream.policy.fields import decimal_string
 from stream.records import Micros
-from stream.runners.backfill import Backfill, Price
 from stream.schemas import AUDIT, parse_record
 
 
 class StoreBook:
-    """A store's releases, for settling a recording against them."""
+    """The store's releases and ledger, as backfill reads them."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -54,8 +53,8 @@ class StoreBook:
         return [entry for entry in self._entries if entry["site"] == site]
 
 
-def cost_line(price: Price) -> str:
-    """Say what a late release costs at most."""
+def cost_line(price: BackfillCost) -> str:
+    """Return the text of a late release's maximal cost."""
     sums = decimal_string(price.total), decimal_string(price.day)
     return (
         f"{price.site}: release {price.release} will charge {price.audience} at most {sums[0]} epsilon for "
@@ -104,12 +103,12 @@ def backfill(
     policy = read_policy(policy_file)
     since, until = public_range(key_file, policy, first_window, last_window)
     options = Options(attempt=attempt, first_window=since, last_window=until)
-    keys = keyfile.FileKeys(key_file)
+    keys = key_files.FileKeys(key_file)
     with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
         earlier_policies = with_kept(read_policies(store), [read_policy(f) for f in earlier])
         settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies, names)
         file = ObservationFile(
-            observations, policy, keyfile.pseudonym_key(key_file), since=settled.since, until=until,
+            observations, policy, key_files.pseudonym_key(key_file), since=settled.since, until=until,
             dialect=dialect, progress=tick,
         )  # fmt: skip
         for message in file.messages():

@@ -1,12 +1,18 @@
-"""decide: which counts are above their thresholds, privately and with a bound on misses."""
+"""decide: which counts are above their thresholds, with noise and a bound on misses.
+
+With ``--ledger`` an answer is charged before its noise is drawn, and the total cost of all answers is reported.
+"""
 
 from __future__ import annotations
 
+import hmac
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -14,14 +20,11 @@ import click
 from rich.console import Console
 from rich.table import Table as Printed
 
-from connectors import keyfile
-from connectors.commands.booking import Asked, Booking, OverBudgetError, booking
-from connectors.commands.options import FILE, json_option, key_option, print_json
-from connectors.files.measures import Aggregate, Measure
-from connectors.files.predicates import DECIMAL
-from connectors.files.query_tree import Question, Source, question
-from stream.decisions.composition import Cells
-from stream.decisions.compound import (
+from connectors.cli.options import FILE, json_option, key_option, print_json
+from connectors.keys import key_files
+from connectors.tables.decision_ledger import DecisionLedger, opened
+from connectors.tables.decisions import DECIMAL, Aggregate, Measure, Question, Source, question
+from stream.decisions.compound import (  # fmt: skip
     Betas,
     Leaf,
     Split,
@@ -33,21 +36,122 @@ from stream.decisions.compound import (
     price_of_tree,
     tree_digest,
     truth_of,
-)  # fmt: skip
-from stream.decisions.deciding import Table
-from stream.decisions.min_entropy import min_entropy
-from stream.decisions.plan import Form, Mechanism, Terms
-from stream.decisions.progressive import Run
-from stream.decisions.rates import ex_post, rates
+)
+from stream.decisions.ledger import AnswerLedger, Cells, Charge
+from stream.decisions.min_entropy import minimum_entropy
+from stream.decisions.plan import DecisionTerms, Form, Mechanism
+from stream.decisions.progressive import Run, Table, ex_post, rates
+from stream.errors import UsageError
+from stream.keys import LaboratoryKeys, subkey
+from stream.mechanisms.noise_labels import label as named
+
+LONGEST_LABEL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BookedQuery:
+    """The options about a ledger."""
+
+    ledger: Path | None
+    label: str | None
+    budget: Fraction | None
+    new_cells: bool
+
+    def check(self) -> None:
+        """Raise a usage error if options contradict each other."""
+        if self.ledger is None and (self.label is not None or self.budget is not None or self.new_cells):
+            raise click.UsageError("--label, --budget and --new-cells go with --ledger")
+        if self.budget is not None and self.budget <= 0:
+            raise click.UsageError(f"--budget: must be above 0, got {float(self.budget):g}")
+        if self.ledger is not None and not _is_label(self.label):
+            raise click.UsageError(f"--ledger: --label must name the answer, in at most {LONGEST_LABEL} characters")
+
+
+def _is_label(label: str | None) -> bool:
+    return bool(label) and label == str(label).strip() and str(label).isprintable() and len(str(label)) <= LONGEST_LABEL
+
+
+class OverBudgetError(UsageError):
+    """All answers together would cost more than the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """The charge of one answer; without a ledger nothing is charged."""
+
+    asked: BookedQuery
+    keys: LaboratoryKeys
+    ledger: DecisionLedger | None
+
+    @property
+    def noise_key(self) -> bytes:
+        """The key of this answer's noise, a different one for each label."""
+        key = subkey(self.keys.noise_key(0), "decide")
+        return key if self.asked.label is None else subkey(key, f"label {self.asked.label}")
+
+    def enter(self, theta: dict[Cells, Fraction], everywhere: bool, digest: Callable[[], bytes]) -> None:
+        """Charge the answer, once, before anything is drawn.
+
+        Args:
+            theta: the planned cost of each predicate, by cells.
+            everywhere: whether a person in any cell pays the largest of them.
+            digest: returns the digest of the whole query, its counts included; called only if nothing denies the
+                query.
+
+        Raises:
+            OverBudgetError: together the answers would cost more than the budget.
+            UsageError: cells are new without being declared so, or the label was used for another query.
+        """
+        if self.ledger is None:
+            return
+        label = str(self.asked.label)
+        unsigned = Charge(label, theta, everywhere, "")
+        if label not in self.ledger.books.charges:
+            self._refuse(self.ledger.books, unsigned)
+        key = subkey(self.keys.noise_key(0), "decide commitment")
+        commitment = hmac.new(key, named(label, digest()), sha256).hexdigest()
+        self.ledger.enter(Charge(label, theta, everywhere, commitment))
+
+    def _refuse(self, books: AnswerLedger, charge: Charge) -> None:
+        new = frozenset().union(*charge.theta) - books.cells
+        if books.charges and new and not self.asked.new_cells:
+            raise UsageError(
+                f"{len(new)} of the question's cells are not in the ledger: thresholds may say in a column cells which "
+                "of its cells a predicate holds for; --new-cells says that nobody is in a new cell and in an old one"
+            )
+        total = books.with_charge(charge).total
+        if self.asked.budget is not None and total > self.asked.budget:
+            raise OverBudgetError(f"the ledger would stand at epsilon {float(total):g}, which is more than --budget")
+
+    def report(self) -> dict[str, Any] | None:
+        """Return the ledger's totals; nothing in them depends on counts."""
+        if self.ledger is None:
+            return None
+        books = self.ledger.books
+        charged = books.charges.get(str(self.asked.label))
+        return {
+            "label": self.asked.label, "charged": 0.0 if charged is None else float(charged.epsilon),
+            "answers": len(books.charges), "total": float(books.total), "sum": float(books.sum),
+        }  # fmt: skip
+
+
+@contextmanager
+def booking(asked: BookedQuery, keys: LaboratoryKeys) -> Iterator[Booking]:
+    """Open the ledger, if there is one, for the time of one answer."""
+    if asked.ledger is None:
+        yield Booking(asked, keys, None)
+        return
+    with opened(asked.ledger, keys) as ledger:
+        yield Booking(asked, keys, ledger)
 
 
 class Decimal(click.ParamType):
-    """A number as it stands: 0.05, or 1e-5."""
+    """A decimal number such as 0.05 or 1e-5, kept exact."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
-        """Return it exactly."""
+        """Return the number as a fraction."""
         if isinstance(value, Fraction):
             return value
         if not DECIMAL.fullmatch(str(value)):
@@ -57,7 +161,7 @@ class Decimal(click.ParamType):
 
 NUMBER = Decimal()
 DENIED = 1
-"""Exit code where nothing was decided, for its price."""
+"""Exit code when the query was denied by its price, so nothing was decided."""
 
 
 @click.command()
@@ -99,12 +203,12 @@ def decide(
 ) -> None:  # fmt: skip
     """Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha).
 
-    Predicates exclude each other: one person is counted in one of them, or changes all counts together by
-    --sensitivity at most. A count of more than its threshold is missed with probability --beta at most, by all
-    mechanisms but laplace. What costs more than --epsilon-max is denied, whatever the counts. With --query COUNTS,
-    THRESHOLDS and --alpha are what a table of it leaves out. The same files, options and key give the same answer;
-    anything else gives another, and costs again: with --ledger that is booked. Takes a laboratory key only. The exit
-    code is 1 where it is denied.
+    The column predicate may be called zone. Predicates exclude each other: one person is counted in one of them, or
+    changes all counts together by --sensitivity at most. A count of more than its threshold is missed with
+    probability --beta at most, by all mechanisms but laplace. What costs more than --epsilon-max is denied,
+    whatever the counts. With --query COUNTS, THRESHOLDS and --alpha are what a table of it leaves out. The same
+    files, options and key give the same answer; anything else gives another, and costs again: with --ledger that is
+    booked. Takes a laboratory key only. The exit code is 1 where it is denied.
 
     \b
     tacet decide counts.csv thresholds.csv --mechanism dppwlm --alpha 1 --beta 0.05 \\
@@ -112,13 +216,13 @@ def decide(
     """
     if runs > 1 and not evaluate:
         raise click.UsageError("--runs goes with --evaluate: only one run's decisions are given")
-    to_book = Asked(ledger, label, budget, new_cells)
+    to_book = BookedQuery(ledger, label, budget, new_cells)
     to_book.check()
     form: Form = "thesis" if as_printed else "safe"
-    terms = Terms(mechanism, beta, epsilon_first, steps, fine_steps, sensitivity, form)
+    terms = DecisionTerms(mechanism, beta, epsilon_first, steps, fine_steps, sensitivity, form)
     source = Source(counts, thresholds, alpha, measure=Measure(aggregate, bounds, resolution))
     priced = _Priced.of(question(source, query), terms, split)
-    keys = keyfile.laboratory_keys(key_file)
+    keys = key_files.laboratory_keys(key_file)
     _warn(priced.asked.tree)
     if priced.price > epsilon_max:
         dear = f"would cost epsilon {float(priced.price):g}, which is more than --epsilon-max"
@@ -131,7 +235,7 @@ def decide(
 
 
 def _warn(tree: Tree) -> None:
-    """Say where alpha leaves no room for uncertainty, which is the dearest there is."""
+    """Print a warning if alpha leaves no room for uncertainty, which is the most expensive choice."""
     alphas = [alpha for leaf in leaves(tree) for alpha in leaf.alphas]
     small = sum(alpha < 1 for alpha in alphas)
     if small:
@@ -146,21 +250,21 @@ class _Shown(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """A question, and what follows from it alone."""
+    """A query, and the price that follows from it alone."""
 
     asked: Question
-    terms: Terms
+    terms: DecisionTerms
     betas: Betas
     price: Fraction
 
     @classmethod
-    def of(cls, asked: Question, terms: Terms, split: Split) -> _Priced:
+    def of(cls, asked: Question, terms: DecisionTerms, split: Split) -> _Priced:
         betas = betas_of(asked.tree, terms, split)
         return cls(asked, terms, betas, price_of_tree(asked.tree, terms, betas))
 
     @property
     def unit(self) -> str:
-        """What epsilon holds for."""
+        """The unit for which epsilon holds."""
         many = self.terms.sensitivity
         return "one person in one predicate" if many == 1 else f"one person, {many} times in all predicates together"
 
@@ -172,7 +276,7 @@ class _Priced:
 
 
 def _answered(priced: _Priced, entry: Booking, runs: int, shown: _Shown) -> Answer:
-    """Book, then draw."""
+    """Charge, then draw."""
     tables = cache(priced.asked.tables)
     try:
         priced.enter(entry, tables)
@@ -191,7 +295,7 @@ def _answered(priced: _Priced, entry: Booking, runs: int, shown: _Shown) -> Answ
 
 @dataclass(slots=True)
 class Answer:
-    """What is printed."""
+    """The printed answer."""
 
     denied: bool
     epsilon: float
@@ -201,7 +305,7 @@ class Answer:
     restricted: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None
     why: str = ""
-    """It is denied."""
+    """The reason of a denial; empty if the query was answered."""
 
 
 def _decisions(predicates: tuple[str, ...], made: Run) -> list[dict[str, Any]]:
@@ -211,7 +315,7 @@ def _decisions(predicates: tuple[str, ...], made: Run) -> list[dict[str, Any]]:
 
 def _restricted(made: Run) -> dict[str, Any]:
     spent = [float(each) for each in made.epsilons]
-    return {"ex_post": ex_post(made), "epsilons": spent, "min_entropy": min_entropy(spent).lower}
+    return {"ex_post": ex_post(made), "epsilons": spent, "min_entropy": minimum_entropy(spent).lower}
 
 
 def _print(answer: Answer, as_json: bool) -> None:

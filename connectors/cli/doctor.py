@@ -1,4 +1,4 @@
-"""doctor: what is wrong with an installation, told without touching what runs."""
+"""doctor: check an installation without interfering with running processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from connectors.commands.options import (
+from connectors.cli.options import (
     FILE,
     FOLDER,
     Address,
@@ -24,13 +24,13 @@ from connectors.commands.options import (
     run_async,
     working,
 )
-from connectors.commands.snmp_files import communities, probe_community, v3_files
-from connectors.commands.tables import table
-from connectors.doctor import asked, hearing, home, keys, machine
-from connectors.doctor.findings import Finding, looked_at, note
-from connectors.intake.clock import wall_clock
-from connectors.probes.declared import declared
-from connectors.snmp.usm.listening import V3Files
+from connectors.cli.output import table
+from connectors.cli.source_options import communities, probe_community, v3_files
+from connectors.operations.doctor import checks, live_check
+from connectors.operations.doctor.findings import Finding, looked_at, note
+from connectors.runtime.clock import wall_clock
+from connectors.sources.probes.methods import declared
+from connectors.sources.snmp.usm.receiver import V3Files
 from stream.policy.document import Policy
 from stream.policy.fields import parse_duration
 from stream.records import MINUTE, SECOND, Micros
@@ -43,12 +43,12 @@ _COLOURS = {"fine": "green", "note": "yellow", "wrong": "red"}
 
 
 class _For(click.ParamType):
-    """A duration such as ``60s``, of at most an hour."""
+    """A duration such as ``60s``, at most one hour."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
-        """Parse, or say what a duration looks like."""
+        """Parse a duration; the error shows the form."""
         try:
             found = value if isinstance(value, int) else parse_duration(value)
         except ValueError as error:
@@ -87,10 +87,10 @@ def doctor(
     servers = None if kafka is None else bootstrap(settings, kafka)
     believed = None if udp is None else _Believed(communities(settings), v3_files(settings))
     found = [*_machine(store), *_keys(key_file, store), *_home(policy, store, servers)]
-    found += looked_at(asked.PROBE, lambda: _asked(settings, policy))
+    found += looked_at(checks.PROBE, lambda: _probed(settings, policy))
     if udp is not None and believed is not None:
         with working(f"listening for {span / SECOND:g} s"):
-            found += looked_at(hearing.HEARD, lambda: _heard(policy, udp, believed, span, homed=store is not None))
+            found += looked_at(live_check.HEARD, lambda: _heard(policy, udp, believed, span, homed=store is not None))
     states = [finding.state for finding in found]
     if as_json:
         print_json({"wrong": states.count("wrong"), "findings": [asdict(finding) for finding in found]})
@@ -100,40 +100,40 @@ def doctor(
 
 
 class _Believed(NamedTuple):
-    """Whose traps count."""
+    """The credentials of senders whose traps count."""
 
     communities: tuple[bytes, ...]
     v3: V3Files | None
 
 
 def _machine(store: Path | None) -> Iterator[Finding]:
-    yield from looked_at(machine.CLOCK, lambda: machine.clock(machine.kernel_clock()))
-    yield from looked_at(machine.SOCKET, machine.socket_buffer)
-    yield from looked_at(machine.VERSIONS, machine.versions)
+    yield from looked_at(checks.CLOCK, lambda: checks.clock(checks.kernel_clock()))
+    yield from looked_at(checks.SOCKET, checks.socket_buffer)
+    yield from looked_at(checks.VERSIONS, checks.versions)
     if store is not None:
-        yield from looked_at(machine.DISK, lambda: machine.disk(store))
+        yield from looked_at(checks.DISK, lambda: checks.disk(store))
 
 
-def _asked(settings: Settings, policy: Policy) -> list[Finding]:
-    """Ask each source once for which the policy declares a probe."""
+def _probed(settings: Settings, policy: Policy) -> list[Finding]:
+    """Query each source once for which the policy declares a probe."""
     if not any(site.probe for site in policy.site.values()):
         return []
     files = v3_files(settings)
     probes = declared(policy, None if files is None else files.users, probe_community(settings))
-    return run_async(asked.answers(probes))
+    return run_async(checks.answers(probes))
 
 
 def _keys(key_file: Path | None, store: Path | None) -> Iterator[Finding]:
     if key_file is not None:
-        yield from looked_at(keys.KEY, lambda: keys.key_file(key_file, wall_clock()))
-        yield from looked_at(keys.MARK, lambda: keys.serves(key_file, store))
+        yield from looked_at(checks.KEY, lambda: checks.key_file(key_file, wall_clock()))
+        yield from looked_at(checks.MARK, lambda: checks.serves(key_file, store))
 
 
 def _home(policy: Policy, store: Path | None, servers: str | None) -> Iterator[Finding]:
     if store is not None:
-        yield from looked_at(home.STORE, lambda: home.store(store, policy, wall_clock()))
+        yield from looked_at(checks.STORE, lambda: checks.store(store, policy, wall_clock()))
     if servers is not None:
-        from connectors.doctor.cluster import TOPICS, cluster  # noqa: PLC0415 - loads a client of Kafka
+        from connectors.operations.doctor.checks import TOPICS, cluster  # noqa: PLC0415 - loads a client of Kafka
 
         yield from looked_at(TOPICS, lambda: run_async(cluster(servers, policy)))
 
@@ -143,13 +143,13 @@ def _heard(
 ) -> Iterator[Finding]:
     users = None if believed.v3 is None else believed.v3.users
     try:
-        heard = run_async(hearing.listen(policy, address, believed.communities, span / SECOND, users))
+        heard = run_async(live_check.listen(policy, address, believed.communities, span / SECOND, users))
     except OSError as error:
-        if not homed or not hearing.taken_by_another(error):
+        if not homed or not live_check.taken_by_another(error):
             raise
-        yield note(hearing.HEARD, f"{error}: what runs there hears them, and its figures stand with the store")
+        yield note(live_check.HEARD, f"{error}: what runs there hears them, and its figures stand with the store")
         return
-    yield from hearing.findings(policy, heard)
+    yield from live_check.findings(policy, heard)
 
 
 def _print(found: list[Finding]) -> None:

@@ -1,4 +1,4 @@
-"""evaluate: experiments on data whose truth is known; each is a command of its own, loaded when it is asked for."""
+"""evaluate: experiments on data whose truth is known. Each is a subcommand, imported when it is used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import cast
 import click
 
 EXPERIMENTS = {
-    "decisions": "connectors.commands.evaluating_decisions",
-    "tasks": "connectors.commands.evaluating_tasks",
+    "decisions": "connectors.cli.evaluate_decisions",
+    "tasks": "connectors.cli.evaluate_tasks",
 }
 """Experiment -> the module that has it, as a function of that name."""
 

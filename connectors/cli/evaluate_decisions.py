@@ -8,12 +8,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from connectors.commands.options import FOLDER, json_option, print_json, progress
-from connectors.experiments import decision_figures as figures
-from connectors.experiments import decisions as trials
-from connectors.experiments.compound_decisions import day_results
-from connectors.experiments.decision_tables import HEADER, cells, document, write
-from connectors.plots import need_matplotlib
+from connectors.cli.options import FOLDER, json_option, print_json, progress
+from connectors.lab.experiments import decision_report as figures
+from connectors.lab.experiments import decisions as trials
+from connectors.lab.experiments.decision_report import HEADER, cells, document, write
+from connectors.lab.experiments.decisions import day_results
+from connectors.lab.plots import need_matplotlib
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""evaluate tasks: a building analyst's four questions, answered from released values, beside the truth."""
+"""evaluate tasks: a building analyst's four questions, answered from released values and compared with the truth."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import cast
 import click
 from rich.console import Console
 
-from connectors.commands.options import FOLDER, json_option, print_json, progress
-from connectors.commands.tables import table
-from connectors.experiments import tasks as trials
-from connectors.experiments.decision_tables import markdown
-from connectors.simulation.detective import TASKS
-from connectors.simulation.lessons import EPSILONS, MECHANISMS, Mechanism
+from connectors.cli.options import FOLDER, json_option, print_json, progress
+from connectors.cli.output import table
+from connectors.lab.experiments import tasks as trials
+from connectors.lab.experiments.decision_report import markdown
+from connectors.lab.simulation.lessons import EPSILONS, MECHANISMS, TASKS, Mechanism
 
 WORDS = ("mechanism", "ε")
 NUMBERS = ("points", "spread", "right", "worthless", "off")

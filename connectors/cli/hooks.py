@@ -1,4 +1,4 @@
-"""hooks: what systems of the cloud send or let one read, checked and handed over to an ingest."""
+"""hooks: receive webhooks and event streams of cloud systems, verify them, and send them to an ingest."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.options import FILE, Address, json_option, print_json, run_async
-from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_hooks, watch_secrets
-from connectors.hooks.hooks_file import HooksNow
-from connectors.hooks.running import Door, Hooks, Wanted
-from connectors.serve.server import Tls
-from connectors.signals import stop_signals
+from connectors.cli.metrics import (
+    MetricsPort,
+    metrics_option,
+    monitor_of,
+    watch_certificates,
+    watch_hooks,
+    watch_secrets,
+)
+from connectors.cli.options import FILE, Address, json_option, print_json, run_async
+from connectors.http.server import Tls
+from connectors.runtime.signals import stop_signals
+from connectors.sources.webhooks.config import HooksNow
+from connectors.sources.webhooks.service import Hooks, HooksConfig, HooksListener
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -28,7 +35,7 @@ from stream.settings import Settings
 @click.pass_obj
 def hooks(
     settings: Settings, *, to: Path, listen: tuple[str, int] | None, names: tuple[str, ...],
-    tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool, metrics: tuple[str, int] | None, as_json: bool,
+    tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool, metrics: MetricsPort | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Take webhooks of Mist and Meraki, read Cisco Spaces, and hand sightings over to an ingest.
 
@@ -42,9 +49,9 @@ def hooks(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
-    door = None if listen is None else Door(listen, names, tls, behind_proxy)
+    door = None if listen is None else HooksListener(listen, names, tls, behind_proxy)
     systems = HooksNow(file)
-    service = Hooks(Wanted(systems, to, file.with_name(f"{file.name}.state"), door))
+    service = Hooks(HooksConfig(systems, to, file.with_name(f"{file.name}.state"), door))
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
@@ -61,7 +68,7 @@ def hooks(
 
 
 def report(service: Hooks, *, as_json: bool) -> None:
-    """Say what became of requests, events and their rows."""
+    """Print the numbers of requests, events and rows, by result."""
     counts = service.counts
     if as_json:
         print_json(

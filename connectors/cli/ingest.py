@@ -1,4 +1,4 @@
-"""ingest: observations to Kafka, from traps or a file."""
+"""ingest: write observations to Kafka, from traps or a file."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import NoReturn
 import click
 import structlog
 
-from connectors import keyfile, logs
-from connectors.commands.choosing import (
-    Counts,
-    Listening,
-    alone,
-    chosen,
-    counts_options,
-    dialect_options,
-    probing,
-    source_options,
+from connectors.cli.kafka_metrics import BrokerWatch
+from connectors.cli.metrics import (
+    MetricsPort,
+    metrics_option,
+    monitor_of,
+    watch_certificates,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_topic,
 )
-from connectors.commands.options import (
+from connectors.cli.options import (
     bootstrap,
     json_option,
     key_option,
@@ -34,47 +34,59 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.summaries import report_counts, report_file, report_traps
-from connectors.commands.watching import (
-    metrics_option,
-    monitor_of,
-    watch_certificates,
-    watch_key,
-    watch_receiver,
-    watch_secrets,
-    watch_topic,
+from connectors.cli.source_options import (
+    CounterOptions,
+    Listening,
+    alone,
+    chosen,
+    counts_options,
+    dialect_options,
+    probing,
+    report_counts,
+    report_file,
+    report_traps,
+    source_options,
 )
-from connectors.commands.watching_kafka import BrokerWatch
-from connectors.counters.topic import CountsTopic, windows_behind
-from connectors.files.cells import CellRules
-from connectors.files.counted import CountsFile
-from connectors.files.dialect import Dialect
-from connectors.files.observations import ObservationFile
-from connectors.files.shortfall import shortfall
-from connectors.intake.clock import wall_clock
-from connectors.intake.ingest import Ingest
-from connectors.intake.receiver import Receiver
-from connectors.kafka.claims import Claims
-from connectors.kafka.client import KafkaSink
-from connectors.kafka.control import checked
-from connectors.live_sources import Live, secrets_of
+from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
-from connectors.signals import first_to_end, stop_signals, within
-from connectors.sources import FileSource, Probing, TopicSource, feed_file, receiver, until_stopped
+from connectors.runtime import logs
+from connectors.runtime.clock import wall_clock
+from connectors.runtime.signals import first_to_end, stop_signals, within
+from connectors.sources.counters.files import CountsFile
+from connectors.sources.counters.topic import CountsTopic, windows_behind
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.inputs import (
+    FileSource,
+    Live,
+    Probing,
+    TopicSource,
+    feed_file,
+    receiver,
+    secrets_of,
+    until_stopped,
+)
+from connectors.sources.recordings.dialect import Dialect
+from connectors.sources.recordings.observations import ObservationFile, shortfall
+from connectors.sources.recordings.rows import CellRules
+from connectors.storage.kafka.client import KafkaSink
+from connectors.storage.kafka.cluster import checked
+from connectors.storage.kafka.source_leases import Claims
+from stream.encoding import encode_message
+from stream.engine.key_rotation import refuse_retired
 from stream.errors import KeyFileError
 from stream.keys import key_day_of
-from stream.messages import encode_message
 from stream.policy.document import Policy
 from stream.records import MINUTE, Micros
-from stream.runners.retirement import refuse_retired
 from stream.settings import Settings
 
 FORGET_AFTER = 10 * MINUTE
-"""So long after a day's end its data key is kept; a row that is still on its way then is encrypted under the next."""
+"""Retention of a day's data key after the day's end; rows that are still in transit then are encrypted under the
+next key."""
 FORGET_EVERY = 60.0
 """Seconds."""
 LAST_DRAIN = 8.0
-"""Seconds in which an ingest that is told to stop brings out what it holds; a broker may never answer."""
+"""Seconds in which a stopping ingest sends its buffered messages; a broker may never answer."""
 
 
 Source = FileSource | TopicSource | Live
@@ -94,9 +106,9 @@ Source = FileSource | TopicSource | Live
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, to: Listening,
-    observations: Path | None, speed: float | None, counts: Counts | None, take_over: bool,
+    observations: Path | None, speed: float | None, counts: CounterOptions | None, take_over: bool,
     first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
-    metrics: tuple[str, int] | None, as_json: bool,
+    metrics: MetricsPort | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from what controllers send until told to stop, or from a file to its end.
 
@@ -128,19 +140,21 @@ def ingest(
     with monitor_of("ingest", policy, metrics) as monitor:
         watch_key(monitor, key_file)
         watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
-        pouring = _Pouring(servers, source, policy, keyfile.IngestKeys(key_file), monitor)
-        pouring.probing = probing(settings, policy, monitor) if not bounded else None
-        run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
-    pouring.report(as_json=as_json)
-    problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None
+        writer = _SourceWriter(servers, source, policy, key_files.IngestKeys(key_file), monitor)
+        writer.probing = probing(settings, policy, monitor) if not bounded else None
+        run_async(monitor.during(_ingest(writer, take_over=take_over, as_json=as_json)))
+    writer.report(as_json=as_json)
+    problem = shortfall(writer.file.tally) if writer.file is not None and writer.whole else None
     if problem is not None:
         raise problem
 
 
-class _Pouring:
-    """One source's observations on their way to Kafka, for as long as its sites' sources are this ingest's."""
+class _SourceWriter:
+    """Writes one source's observations to Kafka while this ingest has the leases of its sites' sources."""
 
-    def __init__(self, kafka: str, source: Source, policy: Policy, keys: keyfile.IngestKeys, monitor: Monitor) -> None:
+    def __init__(
+        self, kafka: str, source: Source, policy: Policy, keys: key_files.IngestKeys, monitor: Monitor
+    ) -> None:
         self._kafka, self._source, self._policy, self._keys = kafka, source, policy, keys
         self._monitor, self._broker = monitor, BrokerWatch(monitor, kafka)
         self._sink = KafkaSink(kafka, encode=partial(encode_message, vault=keys.vault))
@@ -155,12 +169,12 @@ class _Pouring:
         self._topic: CountsTopic | None = None
         self._receiver: Receiver | None = None
         self.probing: Probing | None = None
-        """Which sources are asked whether they are alive."""
+        """Which sources are probed."""
         self.whole = False
         """Whether the file was sent to its end."""
 
     async def begin(self, *, take_over: bool) -> None:
-        """Connect, and claim the sources; leaves nothing open where that fails."""
+        """Connect, and acquire the leases of the sources; leave nothing open if that fails."""
         try:
             control = await checked(self._kafka)
             refuse_retired(control, self._keys.ledger)
@@ -175,9 +189,9 @@ class _Pouring:
             raise
 
     async def pour(self, stop: asyncio.Event) -> None:
-        """Send until ``stop`` or the file's end, and disconnect."""
+        """Send until ``stop`` is set or the file ends, and disconnect."""
         try:
-            # for as long as the sources are this ingest's
+            # while this ingest has the leases
             asking = [self._broker.ask()] if self._monitor.address is not None else []
             await first_to_end(self._send(stop), self._claims.keep(), self._forget(), *asking)
         finally:
@@ -204,13 +218,13 @@ class _Pouring:
                 await until_stopped(made, stop)
 
     async def _forget(self) -> NoReturn:
-        """Let go of data keys of days that are over; a recording's rows are encrypted under the oldest that is left."""
+        """Destroy data keys of past days; a recording's rows are encrypted under the oldest remaining one."""
         while True:
             let_go(self._keys, wall_clock())
             await asyncio.sleep(FORGET_EVERY)
 
     def report(self, *, as_json: bool) -> None:
-        """Say what has been taken so far."""
+        """Print what has been accepted so far."""
         if self.file is not None:
             report_file(self.file.tally, as_json=as_json)
         elif self._topic is not None:
@@ -219,8 +233,8 @@ class _Pouring:
             report_traps(self._receiver, as_json=as_json)
 
 
-def let_go(keys: keyfile.IngestKeys, now: Micros) -> None:
-    """Destroy the data keys of days that are over; a file that cannot be written is told of, and tried again."""
+def let_go(keys: key_files.IngestKeys, now: Micros) -> None:
+    """Destroy the data keys of past days; if the file cannot be written, log it and retry later."""
     try:
         keys.forget_before(key_day_of(now - FORGET_AFTER))
     except (OSError, KeyFileError) as error:
@@ -228,17 +242,17 @@ def let_go(keys: keyfile.IngestKeys, now: Micros) -> None:
         structlog.get_logger("tacet.ingest").error("data key kept", reason=reason, error=type(error).__name__)
 
 
-async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:
-    """Pour observations into Kafka; where that does not end in time after a stop signal, end the process."""
-    await pouring.begin(take_over=take_over)
+async def _ingest(writer: _SourceWriter, *, take_over: bool, as_json: bool) -> None:
+    """Write observations to Kafka; if that does not end in time after a stop signal, end the process."""
+    await writer.begin(take_over=take_over)
     async with stop_signals() as stop:
-        if not await within(LAST_DRAIN, pouring.pour(stop), stop):
-            pouring.report(as_json=as_json)
+        if not await within(LAST_DRAIN, writer.pour(stop), stop):
+            writer.report(as_json=as_json)
             _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, and unanswered")
 
 
 def _give_up(message: str) -> NoReturn:
-    """End the process at once: what hangs on a broker that is away would hang on when it is cancelled, too."""
+    """End the process at once: a task that blocks on an unavailable broker would also block its cancellation."""
     logs.last_word(message)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""key retire: a ledger ends whose key is lost or stolen, and another begins with what it spent."""
+"""key retire: end a ledger whose key is lost or stolen, and start another that carries over what was spent."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.homes import one_of
-from connectors.commands.options import FILE, FOLDER, json_option, print_json, run_async
-from connectors.embedded import succession
-from connectors.kafka import succession as kafka_succession
+from connectors.cli.options import FILE, FOLDER, json_option, print_json, run_async
+from connectors.cli.storage_options import one_of
+from connectors.storage.embedded import succession
+from connectors.storage.kafka import key_rotation as kafka_succession
 from stream.settings import Settings
 
 

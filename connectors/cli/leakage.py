@@ -1,21 +1,140 @@
 """``tacet leakage`` and ``tacet optimise``: leakage questions on a JSON file or standard input.
 
-A thin shell: it reads one model, calls the function of the same name in ``stream.accounting.leakage.questions`` and
-prints a table for people or, with ``--json``, one object. Exit code 2 when the model is malformed.
+Each command reads one model, calls the function of the same name in ``stream.accounting.leakage.queries`` and prints a
+table for people or, with ``--json``, one object. The model is one JSON object that is parsed strictly: duplicate keys,
+literals that are not numbers, unknown and missing entries are refused by name, with exit code 2. ``leakage learn``
+learns models from a restricted history into a restricted report.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
+import orjson
 from rich.console import Console
 from rich.table import Table
 
-from connectors.commands.models import JSON, MODEL, answer_of, print_json
-from stream.accounting.leakage import questions
+from connectors.cli.options import FILE, FOLDER, json_option, policy_option, print_json, read_policy
+from connectors.lab.learning import NOTICE, States, report_of, write_report
+from connectors.sources.recordings.replay import read_history
+from stream.accounting.leakage import queries
 from stream.accounting.leakage.information import bits
-from stream.decisions.questions import min_entropy
+from stream.decisions.min_entropy import min_entropy
+from stream.errors import UsageError
+from stream.schemas import json_float
+
+Model = dict[str, Any]
+Answer = dict[str, Any]
+
+#: A direction that is not known may be left out or written as null.
+_MAY_BE_NULL = ("backward", "forward")
+
+MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class ModelError(click.ClickException):
+    """The model is invalid; the message names the entry and the rule."""
+
+    exit_code = 2
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ModelError(message)
+
+
+def _read(path: str) -> Model:
+    """Return the JSON object in a file, or on standard input for ``-``."""
+    try:
+        text = click.get_text_stream("stdin").read() if path == "-" else Path(path).read_text("utf-8")
+        model = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_Literal, parse_int=_integer, parse_float=_decimal
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        _refuse(f"{path}: cannot be read: {error}")
+    except RecursionError:
+        _refuse(f"{path}: is nested too deeply")
+    except json.JSONDecodeError as error:
+        _refuse(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}")
+    if not isinstance(model, dict):
+        _refuse(f"{path}: must be one JSON object")
+    return model
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Model:
+    found: Model = {}
+    for key, value in pairs:
+        if key in found:
+            _refuse(f"{_quoted(key)} is given twice")
+        found[key] = value
+    return found
+
+
+class _Literal(str):
+    """A literal that is not a number (NaN, Infinity) or exceeds a double, kept so that the error can name its entry."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _integer(literal: str) -> int | _Literal:
+    return int(literal) if len(literal) < sys.float_info.max_10_exp else _Literal(literal)
+
+
+def _decimal(literal: str) -> float | _Literal:
+    value = float(literal)
+    return _Literal(literal) if math.isinf(value) else value
+
+
+def _quoted(key: str) -> str:
+    """Return a key as JSON, shortened, so that no control character reaches the terminal."""
+    return json.dumps(key if len(key) <= 60 else f"{key[:57]}...")
+
+
+def answer_of(
+    ask: Callable[..., Answer],
+    path: str,
+    required: tuple[str, ...],
+    optional: tuple[str, ...] = (),
+    **options: object,
+) -> Answer:
+    """Call a question with the model's fields; refuse unknown and missing ones by name."""
+    fields = (*required, *optional)
+    model = _read(path)
+    for key in model:
+        if key not in fields:
+            _refuse(f"{path}: unknown entry {_quoted(key)}; known are {', '.join(fields)}")
+        if model[key] is None and key not in _MAY_BE_NULL:
+            _refuse(f'{path}: the entry "{key}" must not be null')
+    missing = [name for name in required if name not in model]
+    if missing:
+        _refuse(f'{path}: the entry "{missing[0]}" is missing')
+    try:
+        return ask(**model, **options)
+    except UsageError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return an answer with infinities as the string "inf"."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return json_float(value) if isinstance(value, float) else value
+
+
+def print_answer(answer: Answer) -> None:
+    """Print an answer as one line of JSON."""
+    click.echo(orjson.dumps(_plain(answer)).decode())
 
 
 def _print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
@@ -47,9 +166,9 @@ def _osdp(model: str, as_json: bool) -> None:
     FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
     often each was asked) and released (how many of those were released).
     """
-    answer = answer_of(questions.osdp, model, ("joint", "epsilon"), ("queries", "released"))
+    answer = answer_of(queries.osdp, model, ("joint", "epsilon"), ("queries", "released"))
     if as_json:
-        return print_json(answer)
+        return print_answer(answer)
     rows = [
         [i, a["prior_odds"], a["factor"], a["posterior_odds"], worst, a["pairwise_factor"]]
         for i, (a, worst) in enumerate(zip(answer["attributes"], answer["worst_factor"], strict=True))
@@ -71,7 +190,7 @@ def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
     linear query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
     """
     required = ("domains", "joint", "scale")
-    answer = answer_of(questions.prior, model, required, ("weights",), method=method, keep=keep)
+    answer = answer_of(queries.prior, model, required, ("weights",), method=method, keep=keep)
     _print_adversaries(answer, as_json, "" if method == "exact" else "heuristic: may be below the truth")
 
 
@@ -83,13 +202,13 @@ def _gaussian(model: str, as_json: bool) -> None:
 
     FILE holds covariance, range (largest difference of two values) and scale (of the Laplace noise).
     """
-    answer = answer_of(questions.gaussian, model, ("covariance", "range", "scale"), ("weights",))
+    answer = answer_of(queries.gaussian, model, ("covariance", "range", "scale"), ("weights",))
     _print_adversaries(answer, as_json, "")
 
 
-def _print_adversaries(answer: questions.Answer, as_json: bool, note: str) -> None:
+def _print_adversaries(answer: queries.Answer, as_json: bool, note: str) -> None:
     if as_json:
-        return print_json(answer)
+        return print_answer(answer)
     rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
     title = f"Largest leakage {_cell(answer['leakage'])}"
     return _print_table(title, ["attacks", "knows", "leakage"], rows, note)
@@ -112,13 +231,13 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
         raise click.UsageError("--target and --horizon go together, --method with them")
     matrices, epsilon = ("backward", "forward", "stationary"), ("epsilon",)
     required, optional = (epsilon, matrices) if target is None else ((), (*matrices, *epsilon))
-    answer = answer_of(questions.temporal, model, required, optional, target=target, horizon=horizon, method=method)
+    answer = answer_of(queries.temporal, model, required, optional, target=target, horizon=horizon, method=method)
     if as_json:
-        return print_json(answer)
+        return print_answer(answer)
     return _print_temporal(answer)
 
 
-def _print_temporal(answer: questions.Answer) -> None:
+def _print_temporal(answer: queries.Answer) -> None:
     if "total" not in answer:
         rows: list[list[Any]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
         return _print_table("Epsilons for the target", ["release", "epsilon"], rows)
@@ -140,7 +259,7 @@ def _min_entropy(model: str, as_json: bool) -> None:
     """
     answer = answer_of(min_entropy, model, ("epsilons",), ("priors",))
     if as_json:
-        return print_json(answer)
+        return print_answer(answer)
     rows = [[answer["min_entropy"], answer["normalised"], answer["lower"], answer["upper"]]]
     note = "in nats; " + ("exact" if answer["exact"] else "the truth lies between lower and upper")
     return _print_table("Min-entropy", ["min-entropy", "divided by ln k", "lower", "upper"], rows, note)
@@ -155,9 +274,9 @@ def _compose(model: str, as_json: bool) -> None:
     FILE holds delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
     times, the values that the change alters by one) and group (devices that change together).
     """
-    answer = answer_of(questions.compose, model, ("delta", "releases"), ("group",))
+    answer = answer_of(queries.compose, model, ("delta", "releases"), ("group",))
     if as_json:
-        return print_json(answer)
+        return print_answer(answer)
     epsilon, delta = answer["epsilon"], answer["delta"]
     rows: list[list[Any]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
     note = "pure: added up; approximate: holds at this delta only"
@@ -177,17 +296,17 @@ def optimise(model: str, budget: float, objective: str, cap: float | None, as_js
     other objective's choice stands beside the one asked for, which is marked with *.
     """
     fields = ("queries", "weights")
-    answer = answer_of(questions.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
+    answer = answer_of(queries.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
     if as_json:
-        return print_json(answer)
+        return print_answer(answer)
     return _print_choices(answer, answer["other"])
 
 
 _EACH = ("epsilon", "leakage", "expected_releases_each")
 
 
-def _print_choices(asked: questions.Answer, other: questions.Answer) -> None:
-    """Print what both objectives give each attribute, side by side; the one that was asked for is marked."""
+def _print_choices(asked: queries.Answer, other: queries.Answer) -> None:
+    """Print each attribute's result under both objectives, side by side; the selected one is marked."""
     columns = ["attribute"]
     for choice, mark in ((asked, "*"), (other, "")):
         columns += [f"{choice['maximises']}{mark}\nepsilon", "leakage\nnats", "expected\nreleases"]
@@ -204,7 +323,37 @@ def _brief(value: float) -> str:
     return f"{value:.4g}" if value >= 1e-4 else f"{value:.3g}"
 
 
-def _certificate(choice: questions.Answer) -> str:
-    """Return an objective's value beside the bound on it, and the information in bits."""
+def _certificate(choice: queries.Answer) -> str:
+    """Return an objective's value with its bound, and the information in bits."""
     value, bound = _cell(choice["objective"]), _cell(choice["upper_bound"])
     return f"{choice['maximises']}: {value}, no choice gives over {bound}; {bits(choice['leakage_total']):.6g} bits"
+
+
+# leakage learn
+
+
+@click.command()
+@click.argument("history", type=FOLDER)
+@policy_option
+@click.option("--states", type=click.Choice(["floors", "zones"]), default="floors", show_default=True)
+@click.option("--out", type=FILE, help="The report to write, mode 0600.  [default: HISTORY/learnt.json]")
+@json_option
+def learn(history: Path, *, policy_file: Path, states: States, out: Path | None, as_json: bool) -> None:
+    """Learn how attributes are jointly distributed and how people move, from a replay folder HISTORY.
+
+    HISTORY must have been made with 'tacet replay --include-restricted'. What is learnt is personal data: it
+    goes into one file that only you can read, never to a topic, into the account or onto the screen.
+    """
+    target = out if out is not None else history / "learnt.json"
+    policy = read_policy(policy_file)
+    report = report_of(policy, read_history(history, policy), states)
+    write_report(report, target)
+    days = max((release["days"] for release in report["attributes"].values()), default=0)
+    if as_json:
+        print_json({"restricted": True, "out": str(target), "policy_version": policy.version})
+        return
+    click.echo(f"{len(report['attributes'])} attribute release(s) over {days} day(s) → {target}")
+    click.echo(NOTICE)
+
+
+leakage.add_command(learn)

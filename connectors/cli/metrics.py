@@ -1,4 +1,4 @@
-"""--metrics: what each verb shows of itself, and when it is ready."""
+"""``--metrics``: the metrics and the readiness of each verb."""
 
 from __future__ import annotations
 
@@ -7,63 +7,85 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 import click
 import structlog
 from cryptography import x509
 
-from connectors import keyfile
-from connectors.commands.options import Address, F
-from connectors.counters.topic import CountsTopic
-from connectors.embedded.readings import has_outbox
-from connectors.intake.clock import wall_clock
-from connectors.intake.ingest import OUTAGE
-from connectors.intake.receiver import Receiver
-from connectors.kafka.connection import SYSTEM
+from connectors.cli.options import Address, F
+from connectors.keys import key_files
 from connectors.monitoring.catalogue import TOGETHER, Verb
 from connectors.monitoring.engine import EngineFigures, access_points
-from connectors.monitoring.figures import Labels
+from connectors.monitoring.figures import Labels, Part, Parts, Series
 from connectors.monitoring.monitor import Monitor
-from connectors.monitoring.traffic import Part, Parts, Series
-from connectors.secrets_file import SecretsNow
+from connectors.runtime.clock import wall_clock
+from connectors.secrets.secret_files import SecretsNow
+from connectors.sources.counters.topic import CountsTopic
+from connectors.sources.ingest.ingest import OUTAGE
+from connectors.sources.ingest.receiver import Receiver
+from connectors.storage.embedded.reader import has_outbox
+from connectors.storage.kafka.connection import SYSTEM
+from stream.engine.partition import PartitionEngine
 from stream.errors import KeyFileError
 from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.records import DAY, SECOND, Micros
 from stream.runners.embedded import Embedded
-from stream.runners.partition import Partition
 
 if TYPE_CHECKING:
-    from connectors.hooks.running import Hooks
-    from connectors.serve.running import Wanted
     from connectors.serve.service import Service
+    from connectors.serve.startup import ServeConfig
+    from connectors.sources.webhooks.service import Hooks
 
 KEY_BEATS, STORE_BEATS = 15, 60
-"""Seconds between two looks at the key file, and at the store's files."""
+"""Seconds between two checks of the key file, and of the store's files."""
 SECRETS_BEATS = 5
-"""Seconds between two looks at files of secrets."""
+"""Seconds between two checks of secret files."""
 ASK_EVERY, ANSWERED_WITHIN = 15.0, 45.0
-"""Seconds between two questions to what may be away, and since its last answer, beyond which it is."""
+"""Seconds between two availability checks, and the age of the last answer beyond which a service is unavailable."""
 log = structlog.get_logger("tacet.monitoring")
 
 
+class MetricsPort(NamedTuple):
+    """The address of metrics and health, and the names under which they are served."""
+
+    address: tuple[str, int]
+    names: tuple[str, ...] = ()
+
+
 def metrics_option(function: F) -> F:
-    """Add ``--metrics``."""
-    return click.option(
+    """Add ``--metrics`` and ``--metrics-name``, as one value."""
+
+    @click.option(
         "--metrics", type=Address(), help="Show metrics and health here, to whoever can reach it (:PORT: loopback)."
-    )(function)
+    )
+    @click.option(
+        "--metrics-name", "metrics_names", multiple=True, metavar="NAME",
+        help="A name by which --metrics may be asked, besides addresses, localhost and this machine's name. "
+        "May be repeated.",
+    )  # fmt: skip
+    @wraps(function)
+    def with_metrics(*args: Any, metrics: tuple[str, int] | None, metrics_names: tuple[str, ...], **more: Any) -> Any:
+        if metrics_names and metrics is None:
+            raise click.UsageError("--metrics-name: must be given with --metrics")
+        port = None if metrics is None else MetricsPort(metrics, metrics_names)
+        return function(*args, metrics=port, **more)
+
+    return cast("F", with_metrics)
 
 
-def monitor_of(verb: Verb, policy: Policy | None, address: tuple[str, int] | None) -> Monitor:
-    """Return the monitor of a verb, to be entered."""
-    return Monitor(verb, policy, address, wall_clock)
+def monitor_of(verb: Verb, policy: Policy | None, port: MetricsPort | None) -> Monitor:
+    """Return the monitor of a verb, a context manager."""
+    address, names = (None, ()) if port is None else port
+    return Monitor(verb, policy, address, wall_clock, names)
 
 
 def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulated: bool = False) -> None:
-    """Watch what takes traps: ready while its clock's grid is served, so that heartbeats are durable."""
+    """Monitor a trap receiver: ready while it follows its clock's grid, so that heartbeats are durable."""
     everywhere = sum(access_points(site) for site in policy.site.values())
 
     def is_served() -> bool:
@@ -78,12 +100,12 @@ def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulate
     monitor.health.require("feed", is_served)
     monitor.health.require("intake", lambda: not made.state.shut)
     monitor.often(look)
-    if everywhere >= TOGETHER:  # else nothing of it will ever be told, and a 0 would say that nobody comes
+    if everywhere >= TOGETHER:  # below that size the sums are never published, and a 0 would mean that nobody comes
         monitor.traffic.count(lambda: _datagrams(made, everywhere))
 
 
 def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:
-    """Count how often secrets are read anew: at points of a grid, whether anybody sends or not."""
+    """Count reloads of secrets at points of a grid, independently of traffic."""
     given = list(files)
     told = dict.fromkeys([(file, outcome) for file in given for outcome in ("taken", "refused")], 0)
 
@@ -98,27 +120,30 @@ def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:
 
 
 def watch_hooks(monitor: Monitor, service: Hooks) -> None:
-    """Watch what faces the internet: ready while the ingest is there and every stream is read.
+    """Monitor the webhook service: ready while the ingest is available. A failing event stream affects no other.
 
-    What comes and what is refused depends on people, of whom it knows no access points: the ingest tells that.
+    What arrives and what is refused depends on people, and the service does not know access points; the ingest
+    reports it.
     """
 
     def look() -> None:
         monitor.figures.set("tacet_clock_offset_seconds", service.clock.wall_ahead() / SECOND)
+        states = service.stream_states.items()
+        monitor.figures.only("tacet_stream_state", dict.fromkeys(states, 1.0))
 
     monitor.health.require("ingest", lambda: service.is_connected)
-    monitor.health.require("streams", lambda: service.hears)
+    monitor.health.require("streams", lambda: service.hears, readiness=False)
     monitor.often(look)
 
 
 def is_working_time(site: Site, now: Micros) -> bool:
-    """Whether it is now within a site's working hours, of whatever day."""
+    """Whether an instant is within a site's working hours, on any day."""
     begin, end = site.working_hours
     return begin <= datetime.fromtimestamp(now / SECOND, ZoneInfo(site.timezone)).strftime("%H:%M") < end
 
 
 def watch_topic(monitor: Monitor, topic: CountsTopic) -> None:
-    """Watch a topic of counts: ready while it is read to its end."""
+    """Monitor a topic of counts: ready while it has been read to its end."""
     monitor.health.require("feed", lambda: topic.is_read)
 
 
@@ -135,12 +160,12 @@ def _datagrams(made: Receiver, everywhere: int) -> Parts:
 
 
 def watch_key(monitor: Monitor, path: Path) -> None:
-    """Watch a key file of the engine: ready while it can be read."""
+    """Monitor a key file of the engine: ready while it can be read."""
     held: dict[str, bool] = {}
 
     def look() -> None:
         try:
-            day = keyfile.oldest_key_day(path)
+            day = key_files.oldest_key_day(path)
             held["well"] = True
         except KeyFileError:
             day, held["well"] = None, False
@@ -151,7 +176,7 @@ def watch_key(monitor: Monitor, path: Path) -> None:
 
 
 def watch_store(monitor: Monitor, folder: Path) -> None:
-    """Watch the room that a store takes and has."""
+    """Monitor a store's size and free disk space."""
 
     def look() -> None:
         room = os.statvfs(folder)
@@ -165,14 +190,14 @@ def watch_store(monitor: Monitor, folder: Path) -> None:
 def _octets(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # SQLite's own files come and go
+    except FileNotFoundError:  # SQLite's temporary files come and go
         return 0
 
 
 def watch_engine(
-    monitor: Monitor, policy: Policy, held: Callable[[], Iterable[Partition]], clock: Callable[[], Micros] | None
+    monitor: Monitor, policy: Policy, held: Callable[[], Iterable[PartitionEngine]], clock: Callable[[], Micros] | None
 ) -> EngineFigures:
-    """Watch the engine of some partitions: ready while none of their sites is shut."""
+    """Monitor the engine of some partitions: ready while none of their sites is closed."""
     figures = EngineFigures(monitor.figures, policy, held, clock)
     monitor.health.require("sites", figures.is_open)
     monitor.often(figures.look)
@@ -181,13 +206,13 @@ def watch_engine(
 
 
 def watch_embedded(monitor: Monitor, runner: Embedded, policy: Policy, *, live: bool) -> None:
-    """Watch an embedded runner; what is released of a recording has neither lag nor delay."""
+    """Monitor an embedded runner; releases of a recording have neither lag nor delay."""
     engine = watch_engine(monitor, policy, lambda: [runner.partition], wall_clock if live else None)
     runner.observers.append(lambda _, records: engine.committed(records))
 
 
 def watch_certificates(monitor: Monitor, **files: Path | None) -> None:
-    """Watch how long certificates last, each under the name of what it is for."""
+    """Monitor the expiry of certificates, each by the name of its purpose."""
     given = {name: path for name, path in files.items() if path is not None and path != SYSTEM}
 
     def look() -> None:
@@ -206,9 +231,9 @@ def watch_certificates(monitor: Monitor, **files: Path | None) -> None:
 
 
 class ServiceWatch:
-    """Watches a service that shows releases: ready while its outboxes are there, and its history answers."""
+    """Monitors a service of releases: ready while its outboxes exist and its history answers."""
 
-    def __init__(self, monitor: Monitor, wanted: Wanted, service: Service) -> None:
+    def __init__(self, monitor: Monitor, wanted: ServeConfig, service: Service) -> None:
         self._monitor, self._wanted, self._service = monitor, wanted, service
         self._answered = -ANSWERED_WITHIN
         monitor.health.require("history", lambda: time.monotonic() - self._answered < ANSWERED_WITHIN)
@@ -217,11 +242,11 @@ class ServiceWatch:
             monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in wanted.audiences))
 
     async def ask(self) -> None:
-        """Ask the history until cancelled, apart from the loop that serves: it may take a while."""
+        """Query the history until cancelled, in a thread, because a query may take a while."""
         while True:
             try:
                 ends = await asyncio.to_thread(self._ends)
-            except Exception as error:  # readiness says it; what it is about has its own way to end the service
+            except Exception as error:  # readiness reports it; errors that must end the service are raised elsewhere
                 log.warning("history does not answer", error=type(error).__name__)
             else:
                 self._answered = time.monotonic()
@@ -229,7 +254,7 @@ class ServiceWatch:
             await asyncio.sleep(ASK_EVERY)
 
     def _ends(self) -> dict[Labels, float]:
-        """Return the end of each site's newest window that anybody is shown."""
+        """Return the end of each site's newest published window."""
         ends: dict[Labels, float] = {}
         for audience in self._wanted.audiences:
             for site in self._wanted.policy.site:

@@ -1,4 +1,4 @@
-"""What several verbs share: reading files, option types, and how results are shown."""
+"""Options, parameter types, policy reading and progress display that several verbs share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import math
 import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,21 +27,63 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from connectors import keyfile
-from connectors.commands.progress import Came, reporting
-from connectors.files.shortfall import NO_DROPS
-from connectors.kafka.hanging import BROKERS
+from connectors.keys import key_files
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
-from stream.policy.refusals import shown
+from stream.policy.validation_errors import shown
 from stream.records import Micros
-from stream.release.heat_plan import check_heat_maps
-from stream.release.noise_laws import check_noise
-from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
-from stream.release.revision_plan import check_revisions
-from stream.release.run_prices import check_runs
+from stream.release.guarantees import check_attribute_logic, check_knowledge, check_promises
+from stream.release.prices import check_noise, check_runs
+from stream.release.queries import check_heat_maps
+from stream.release.revisions import check_revisions
 from stream.schemas import parse_time
 from stream.settings import Settings
+
+# Progress without a terminal: a line on standard error every ten seconds.
+
+EVERY = 10.0
+"""Seconds between two progress lines; shorter tasks print none."""
+
+
+@dataclass(slots=True)
+class Came:
+    """The progress of a task."""
+
+    what: str
+    total: int | None = None
+    done: int | None = None
+
+    def to(self, done: int, total: int | None = None, what: str | None = None) -> None:
+        """Take note of how much is done, of how much where that is known, and in which pass if there are several."""
+        self.done = done
+        if total is not None:
+            self.total = total
+        if what is not None:
+            self.what = what
+
+    def line(self, seconds: float) -> str:
+        """Return the progress line after some seconds."""
+        share = "" if self.done is None else f"{self.done:,}" + ("" if self.total is None else f" of {self.total:,}")
+        return f"tacet: {self.what}: {share + ', ' if share else ''}{seconds:.0f} s"
+
+
+@contextmanager
+def reporting(came: Came, every: float = EVERY) -> Iterator[None]:
+    """Print a line periodically until the block ends."""
+    over, begun = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not over.wait(every):
+            click.echo(came.line(time.monotonic() - begun), err=True)
+
+    thread = threading.Thread(target=report, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,10 +93,10 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 class _NewFile(click.Path):
-    """A file to be made, of which both is told before any work is done: that it is new, and that it can be."""
+    """A new output file. Checks before any work is done that it does not exist and can be created."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse a file that is there: what was in it would be gone. A pipe or a device holds nothing."""
+        """Refuse an existing file, which would be overwritten; a pipe or a device is accepted."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.is_file():
             self.fail(f"{str(path)!r} must not exist yet; no file is written over", param, ctx)
@@ -72,7 +117,7 @@ class Time(click.ParamType):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
-        """Parse, or say what a time looks like."""
+        """Parse a time; the error shows the form."""
         try:
             return value if isinstance(value, int) else parse_time(value)
         except ValueError as error:
@@ -139,7 +184,7 @@ def windows_options(function: F) -> F:
 
 
 def _in_order(ctx: click.Context, param: click.Parameter, value: Micros | None) -> Micros | None:
-    """Return the value; a usage error when ``--from`` is later than ``--to``, whichever came second."""
+    """Return the value; a usage error if ``--from`` is later than ``--to``, in whichever order they were given."""
     both = {**ctx.params, str(param.name): value}
     first, last = both.get("first_window"), both.get("last_window")
     if first is not None and last is not None and first > last:
@@ -148,7 +193,7 @@ def _in_order(ctx: click.Context, param: click.Parameter, value: Micros | None) 
 
 
 def read_policy(path: Path) -> Policy:
-    """Load and check a policy, its promises included."""
+    """Load and validate a policy, guarantees included."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -161,7 +206,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def _attached(path: Path) -> str:
-    """Return the text of a file that a policy names; ValueError where it cannot be read."""
+    """Return the text of a file that a policy names; ValueError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -173,9 +218,9 @@ def _attached(path: Path) -> str:
 
 
 def read_policy_text(text: str, file: str, attached: Callable[[str], str] | None = None) -> Policy:
-    """Check a policy that has been read, its promises included; ``file`` is what messages call it.
+    """Validate a policy's text, guarantees included; ``file`` is its name in messages.
 
-    ``attached`` gives the text of a file that the policy names.
+    ``attached`` returns the text of a file that the policy names.
     """
     policy = load_policy(text, file, attached)
     for check in (
@@ -205,10 +250,11 @@ def public_range(
     """Return the range of a recording, on the grid.
 
     Raises:
-        UsageError: under a production key an end is missing, so that rows would decide which windows there are.
+        UsageError: an end is missing under a production key: the rows, and so people, would decide which windows
+            exist.
     """
     for name, given in (("--from", first), ("--to", last)):
-        if given is None and not keyfile.is_laboratory(key_file):
+        if given is None and not key_files.is_laboratory(key_file):
             msg = (
                 f"{name}: must be given for a recording under a production key; otherwise its rows, and so people, "
                 "would decide which windows are released"
@@ -225,6 +271,8 @@ def print_json(value: Any) -> None:
 
 def report_drops(counted: Mapping[str, int], unknown: int, outside: int) -> None:
     """Print how many rows sensing dropped, by reason, and how many of no zone or no window were left out."""
+    from connectors.sources.recordings.observations import NO_DROPS  # noqa: PLC0415 - loads what reads sources
+
     for reason, rows in sorted(counted.items()):
         if reason not in NO_DROPS:
             click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
@@ -241,7 +289,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Show how far something has come; gives the function that moves it.
+    """Show a task's progress; yields the function that advances it.
 
     On a terminal a bar, elsewhere a line every ten seconds.
     """
@@ -256,21 +304,27 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True) as bars:
         task = bars.add_task(what, total=total)
-        yield lambda done, *_: bars.update(task, completed=done)
+
+        def to(done: int, total: int | None = None, what: str | None = None) -> None:
+            bars.update(task, completed=done, total=total, description=what)
+
+        yield to
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show that something goes on which cannot say how far it has come."""
+    """Show that a task without measurable progress is running."""
     with err.status(f"{what} …") if err.is_terminal else reporting(Came(what)):
         yield
 
 
 def bootstrap(settings: Settings, given: str | None) -> str:
-    """Return the bootstrap servers from the option or the environment; an empty variable is none.
+    """Return the bootstrap servers from the option or the environment; an empty variable counts as unset.
 
-    From now on the process waits for brokers as the settings say.
+    From then on the process waits for brokers according to the settings.
     """
+    from connectors.storage.kafka.aiokafka_client import BROKERS  # noqa: PLC0415 - loads a client of Kafka
+
     BROKERS.go_by(settings.session_timeout)
     servers = given or settings.kafka
     if not servers:
@@ -280,7 +334,7 @@ def bootstrap(settings: Settings, given: str | None) -> str:
         match = _SERVER.fullmatch(server.strip())
         if match is None or not 0 < int(match[1]) < 65_536:
             name = "--kafka" if given else "TACET_KAFKA"
-            # Credentials have no place here, so they are not shown either.
+            # Credentials are not supported here, so the address is not printed either.
             msg = f"{name}: must be HOST:PORT, or several with commas between{shown(server.rpartition('@')[2])}"
             raise UsageError(msg)
     return servers

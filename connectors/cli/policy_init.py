@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import click
 
-from connectors.commands.options import FILE, NEW_FILE, read_policy_text
-from connectors.files.dialect import dialect_of
-from connectors.inventory.policy_text import Building, policy_text
-from connectors.inventory.recorded import recorded_access_points
-from connectors.inventory.rows import columns_of, read_inventory
-from connectors.inventory.zones import Grouping, places_of
+from connectors.cli.options import FILE, NEW_FILE, progress, read_policy_text
+from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
+from connectors.operations.inventory.contribution import recorded_contribution
+from connectors.operations.inventory.policy_text import Building, policy_text
+from connectors.operations.inventory.zones import Grouping, places_of
+from connectors.sources.recordings.dialect import dialect_of
 from stream.errors import UsageError
 from stream.policy.fields import FEWEST_SHARED_BITS
 
@@ -54,8 +55,9 @@ def init(
     The list is CSV with the columns ap (address), name, site, floor, zone, kind and capacity, of which only ap must
     be there; --columns names those of another system's export. Rows of one zone say the same floor, kind and
     capacity, or leave them empty; where there is no zone, the capacities of what is grouped add up. The policy
-    publishes sums of floors and of the building, and zones that are made for enough people, paid by the day. Read it,
-    mend what is marked CHECK, and let 'tacet policy show' say what it promises.
+    publishes sums of floors and of the building, and zones that are made for enough people, paid by the day. A device
+    counts for at most 12 h of a day; with --from-observations for what covers 99 % of the recording's device-days.
+    Read it, mend what is marked CHECK, and let 'tacet policy show' say what it promises.
 
     \b
     tacet policy init --access-points aps.csv --columns 'ap=Radio MAC,name=AP Name,floor=Location' \\
@@ -72,10 +74,13 @@ def init(
         made = policy_text(Building(places, _addresses(controllers), timezone, shared_bits))
     else:
         assert from_observations is not None  # noqa: S101
-        places = places_of(
-            from_observations, recorded_access_points(from_observations, dialect_of(columns)), site, "access-point"
-        )
-        made = policy_text(Building(places, _addresses(controllers), timezone, shared_bits, "recording"))
+        dialect = dialect_of(columns)
+        places = places_of(from_observations, recorded_access_points(from_observations, dialect), site, "access-point")
+        building = Building(places, _addresses(controllers), timezone, shared_bits, "recording")
+        first = read_policy_text(policy_text(building), "the policy of this recording")
+        with progress("rows read") as tick:
+            needed = recorded_contribution(from_observations, first, dialect, tick)
+        made = policy_text(building if needed is None else replace(building, contribution=needed))
     read_policy_text(made, "the policy of this list")
     if out is None:
         click.echo(made, nl=False)

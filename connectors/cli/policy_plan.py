@@ -1,26 +1,33 @@
-"""policy plan: what a day will cost, how good its releases will be, and which epsilon would make them good enough."""
+"""policy plan: the expected cost of a day, the quality of its releases, and the epsilons that would reach a target."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from connectors.commands.choosing import dialect_options, refuse_dialect
-from connectors.commands.options import FILE, json_option, print_json, progress, read_policy, working
-from connectors.commands.poor import marked_poor
-from connectors.commands.tables import table
-from connectors.files.dialect import Dialect
-from connectors.reports.plan import plan as plan_of
-from connectors.reports.quality import Quality
-from connectors.reports.target import TRIED, targets
-from connectors.reports.tried_days import Windows, observed_windows, simulated_windows
+from connectors.cli.options import FILE, json_option, print_json, progress, read_policy, working
+from connectors.cli.output import marked_poor, table
+from connectors.cli.source_options import dialect_options, refuse_dialect
+from connectors.operations.reports.contribution_loss import Stays, loss_sentence, losses, simulated_stays, stays_of
+from connectors.operations.reports.policy_plan import TRIED, targets, windows_to_try
+from connectors.operations.reports.policy_plan import plan as plan_of
+from connectors.operations.reports.quality import (
+    Quality,
+    Windows,
+    observed_windows,
+    simulated_windows,
+)
+from connectors.sources.recordings.dialect import Dialect
+from stream.errors import DataError
 from stream.policy.document import Policy
+from stream.records import ObservationBatch
 
 NOTICE = (
     "Restricted: made from a recording of people, with noise that anybody can draw again. Keep it like the raw data. "
@@ -32,12 +39,12 @@ _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s?%")
 
 
 class Percentage(click.ParamType):
-    """A part, written ``10%``."""
+    """A fraction, written as ``10%``."""
 
     name = "PERCENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
-        """Return the part; refuse what is no percentage above 0 and up to 100."""
+        """Return the fraction; refuse values other than percentages above 0 and up to 100."""
         match = _PERCENT.fullmatch(value)
         part = Fraction(match[1]) / 100 if match else Fraction(0)
         if not 0 < part <= 1:
@@ -68,35 +75,49 @@ def plan(
     if (file is None) == (policy_file is None):
         raise click.UsageError("give the policy once: as FILE, or with --policy")
     policy = read_policy(file or policy_file or Path())
-    days = _days(policy, observations, dialect)
+    days, stays, problem = _days(policy, observations, dialect)
     report = _plan(policy, days) if target is None else _targets(policy, days, target)
+    report["losses"] = losses(policy, stays)
     if observations is not None:
         report |= {"restricted": True, "notice": NOTICE}
     if as_json:
         print_json(report)
-        return
-    console = Console(highlight=False)
-    _print_plan(console, report) if target is None else _print_targets(console, report)
-    console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")
+    else:
+        console = Console(highlight=False)
+        _print_plan(console, report) if target is None else _print_targets(console, report)
+        for loss in report["losses"]:
+            console.print(loss_sentence(loss))
+        console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")
+    if problem is not None:
+        raise problem
 
 
-def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> Windows:
+def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> tuple[Windows, Stays, DataError | None]:
+    """Return the tried day's windows, who is there when, and what to report of rows that were bad or lost."""
     if observations is None:
         refuse_dialect(dialect)
         with working("a day simulated"):
-            return simulated_windows(policy)
+            return simulated_windows(policy), simulated_stays(policy), None
+    stays = stays_of(policy)
+
+    def heard(batch: ObservationBatch) -> None:
+        if batch.site in stays:
+            stays[batch.site].add_batch(batch)
+
     with progress("rows read") as tick:
-        return observed_windows(policy, observations, tick, dialect)
+        observed = observed_windows(policy, observations, tick, dialect, heard)
+    return observed.windows, stays, observed.problem
 
 
 def _plan(policy: Policy, days: Windows) -> dict[str, Any]:
-    with working("errors to expect"):
-        return plan_of(policy, days)
+    with progress("windows tried", windows_to_try(policy, days)) as tick:
+        tried = count(1)
+        return plan_of(policy, days, lambda: tick(next(tried)))
 
 
 def _targets(policy: Policy, days: Windows, target: Fraction) -> dict[str, Any]:
     with progress("epsilons tried") as tick:
-        tried = iter(range(1, 1 << 20))
+        tried = count(1)
         rows = targets(policy, days, target, lambda: tick(next(tried)))
     return {"policy_version": policy.version, "target_error": float(target), "targets": rows}
 
@@ -127,7 +148,7 @@ def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) 
     columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\na run", "a day")
     made = table(title, ("release", "audience"), columns)
     for column, width in zip(made.columns, (12, 8), strict=False):
-        column.min_width = width  # names before numbers, where the terminal is narrow
+        column.min_width = width  # on a narrow terminal names take precedence over numbers
     for row in rows:
         quiet = row["quiet"]
         made.add_row(
@@ -155,7 +176,7 @@ def _print_costs(console: Console, title: str, rows: list[dict[str, Any]]) -> No
 
 
 def _tight(row: dict[str, Any], unit: str) -> str:
-    """Return a unit's epsilon: at its delta where there is one."""
+    """Return a unit's epsilon, at its delta if it has one."""
     return f"{row['tight'][unit]['epsilon']:.3g}" if row["tight"] else str(row["cost"][unit])
 
 
@@ -177,7 +198,7 @@ def _print_errors(console: Console, title: str, rows: list[dict[str, Any]]) -> N
 
 
 def _levels(row: dict[str, Any]) -> Iterator[tuple[str, Quality, bool]]:
-    """Yield each level of a release with what is expected of it, and whether it is published."""
+    """Yield each level of a release with its expected quality, and whether it is published."""
     for key in ("levels", "left_out"):
         for level, held in row[key].items():
             figures = (held["expected_mean_absolute_error"], held["expected_mean_count"], held["median_error"])
@@ -199,7 +220,10 @@ def _print_targets(console: Console, report: dict[str, Any]) -> None:
             figures = (f"{row[name]:.2f}" for name in ("mean_count", "mean_absolute_error"))
             found.add_row(row["release"], row["level"], pays, row["epsilon"], row["epsilon_a_day"], *figures)
         console.print(found)
-    console.print(f"Tried were epsilons of two digits from {float(TRIED[0]):g} to {float(TRIED[-1]):g}.")
+    console.print(
+        f"Tried were epsilons of two digits from {float(TRIED[0]):g} to {float(TRIED[-1]):g}, of gaussian "
+        "days those that ask for no less noise than is supported."
+    )
 
 
 def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

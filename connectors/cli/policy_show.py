@@ -1,27 +1,69 @@
-"""What 'tacet policy show' prints for people: promises, declared models, budgets."""
+"""policy show: promises, declared models and budgets, for people and as one object."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from textwrap import fill
+from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
-from connectors.commands.day_promises import days_paid
-from connectors.commands.poor import marked_poor
-from connectors.commands.tables import table
-from connectors.reports.promised import counted_lines
-from connectors.reports.quality import Qualities
-from connectors.reports.units import COUNTED, unit_words
-from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
-from stream.accounting.knowledge import Knowledge
-from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
-from stream.release.count_promises import count_promises
-from stream.release.promises import AttributePromise, attribute_promises
-from stream.release.threshold_promises import threshold_promises
+from connectors.cli.options import FILE, json_option, print_json, read_policy
+from connectors.cli.output import table
+from connectors.operations.reports.contribution_loss import loss_sentence, simulated_stays
+from connectors.operations.reports.contribution_loss import losses as losses_of
+from connectors.operations.reports.guarantees import COUNTED, counted_lines, signed_sentence, unit_words
+from stream.accounting.adversaries import Knowledge
+from stream.accounting.attributes import DayModel, asked_attributes, day_model, largest_epsilons
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy, audiences_of
+from stream.policy.fields import EVERYBODY, decimal_string
+from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
+from stream.release.threshold_guarantees import threshold_promises
+from stream.schemas import json_float
+
+# Releases that are charged per day.
+
+
+def days_paid(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
+    """Yield what is paid by the day: how much noise that leaves, and what to sign."""
+    by_day = [promise for promise in counted if promise.terms is not None]
+    columns = ("sigma, or\nepsilon", "one device,\nits day", "any part of\nit changed", "one person,\none day")
+    for site, promises in groupby(by_day, lambda p: p.site):
+        made = table(f"Site {site}: epsilons of whole days", ("release", "reader"), columns)
+        held = list(promises)
+        for p in held:
+            tight = (p.tight[unit] for unit in ("device_day", "device_day_moved", "person_day"))
+            made.add_row(f"{p.release}, {p.mechanism}", p.reader, _noise(p), *(f"{epsilon:.3g}" for epsilon in tight))
+        yield made
+        yield from (signed_sentence(policy, p) + "\n" for p in held if p.reader != EVERYBODY)
+    if any(p.delta for p in by_day) and policy.privacy.factor_delta is not None:
+        yield (
+            f"max_factor holds beside gaussian counts except with probability {float(policy.privacy.factor_delta):.2g} "
+            "for each paid day of each release (factor_delta).\n"
+        )
+
+
+def signed(policy: Policy) -> Iterator[str]:
+    """Yield the sentence to sign for each release that is charged per day and each of its audiences."""
+    for promise in count_promises(policy):
+        if promise.terms is not None and promise.reader != EVERYBODY:
+            yield signed_sentence(policy, promise) + "\n"
+
+
+def _noise(promise: CountPromise) -> str:
+    """Return the scale of the noise of each level, leaves first."""
+    assert promise.terms is not None  # noqa: S101
+    gaussian = promise.terms.noise == "gaussian"
+    scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
+    return ", ".join(f"{scale:.4g}" for scale in scales)
+
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""
@@ -54,12 +96,33 @@ _WITH_COUNTS = """\
   habit        of somebody who is sensitive on each of so many days
 """
 
+_ERRORS = (
+    "This does not say how good the counts are: 'tacet policy plan' tries a day, and names each level at which always "
+    "saying 0 would be nearer to the truth.\n"
+)
+_TRIED = "(The tried day is the simulated one; 'tacet policy plan --observations' tries a recording.)"
 _SHOWN = ("presence_tuple", "observation", "device_w_event", "person_w_event", "device_day", "person_day")
 _HEADS = 8
 """Letters a line in which the words of a unit stand above a column."""
 
 
-def print_promises(policy: Policy, expected: Qualities) -> None:
+@click.command("show")
+@click.argument("file", type=FILE)
+@json_option
+def show(file: Path, *, as_json: bool) -> None:
+    """Print what is promised: for every privacy unit, audience and coalition.
+
+    How good the releases will be says 'tacet policy plan', which tries them on a day.
+    """
+    checked = read_policy(file)
+    hidden = losses_of(checked, simulated_stays(checked))
+    if as_json:
+        print_json(promises(checked) | {"losses": hidden})
+    else:
+        print_promises(checked, hidden)
+
+
+def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     """Print everything that a policy promises, in the order in which one would ask."""
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
@@ -68,10 +131,17 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
         console.print(_COUNTS)
-        for made in (*_counts(policy), *days_paid(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
+        counted = count_promises(policy)
+        tables = (
+            *_counts(policy, counted), *days_paid(policy, counted), *_budgets(policy), *_knowledge(policy, counted)
+        )  # fmt: skip
+        for made in tables:
             console.print(made)
+        console.print(_ERRORS)
     for promise in threshold_promises(policy):
         console.print(f"{promise.sentence()}\n")
+    for loss in losses:
+        console.print(f"{loss_sentence(loss)} {_TRIED}\n")
     _print_attributes(console, policy)
     for line in _rest(policy):
         console.print(line)
@@ -80,36 +150,23 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
 # --- counts -------------------------------------------------------------------------------------------
 
 
-def _counts(policy: Policy) -> Iterator[Table]:
+def _counts(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table]:
     """Yield, per site, what each reader's counts cost in each unit."""
-    by_window = [promise for promise in count_promises(policy) if promise.terms is None]
+    by_window = [promise for promise in counted if promise.terms is None]
     for site, promises in groupby(by_window, lambda p: p.site):
-        counted = policy.site[site].feed == "counts"
-        shown = [unit for unit in _SHOWN if not counted or unit in COUNTED]
-        names = tuple(fill(unit_words(unit, counted=counted), _HEADS) for unit in shown)
+        people = policy.site[site].feed == "counts"
+        shown = [unit for unit in _SHOWN if not people or unit in COUNTED]
+        names = tuple(fill(unit_words(unit, counted=people), _HEADS) for unit in shown)
         made = table(f"Site {site}: epsilons of counts; w is {policy.privacy.w} windows", ("release", "reader"), names)
         for column in made.columns[:2]:
-            column.min_width = 10  # names before numbers, where the terminal is narrow
+            column.min_width = 10  # on a narrow terminal names take precedence over numbers
         for p in promises:
             made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in shown))
         yield made
 
 
-def _worse(qualities: Qualities) -> Iterator[str]:
-    """Yield what is expected to say less than a constant does, release by release and level by level."""
-    marked = [
-        marked_poor(release, audience, level, held)
-        for (_, release, audience), levels in qualities.items()
-        for level, held in levels.items()
-        if held.poor
-    ]
-    yield from marked
-    if marked:
-        yield "(On the simulated day of 'tacet simulate --scale 0.45 --always-on 75'.)\n"
-
-
 def _budgets(policy: Policy) -> Iterator[Table | str]:
-    """Yield what each release is charged a window, and where that ends."""
+    """Yield each release's charge per window, and its limit."""
     releases = [release for release in policy.release if isinstance(release, CountRelease)]
     columns = ("charged a\nwindow", "daily\nbudget", "begins\nanew", f"any {policy.privacy.w}\nwindows")
     made = table("Budgets: a window that they cannot pay is denied", ("release", "audience"), columns)
@@ -144,7 +201,7 @@ def _with_w(release: CountRelease) -> str:
     return release.name if release.w is None else f"{release.name}, w = {release.w}"
 
 
-def _knowledge(policy: Policy) -> Iterator[Table | str]:
+def _knowledge(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
     """Yield the declared models of moves and meetings, and what they make of one tick."""
     privacy, knowledge = policy.privacy, Knowledge.of(policy.privacy)
     columns = (["knows how\npeople move"] if privacy.mobility else []) + (
@@ -162,7 +219,7 @@ def _knowledge(policy: Policy) -> Iterator[Table | str]:
         )
     title = "\nAdversaries with knowledge: epsilons of one tick"
     made = table(title, ("release", "reader"), ("knows\nnothing", *columns))
-    for p in count_promises(policy):
+    for p in counted:
         epsilon = float(p.units["presence_tuple"])
         leaks = (knowledge.temporal(epsilon), knowledge.meeting(epsilon))
         report = [_number(leak) for leak in leaks if leak is not None]
@@ -204,7 +261,7 @@ def _print_attributes(console: Console, policy: Policy) -> None:
 
 
 def _sensitive(release: AttributeRelease) -> str:
-    """Return what is sensitive, as the keys say it: ``arrival after 10:00``."""
+    """Return what is sensitive, in the words of the keys: ``arrival after 10:00``."""
     tests = (
         f"{name} {' or '.join(f'{key} {value}' for key, value in rule.sensitive.model_dump(exclude_none=True).items())}"
         for name, rule in release.attributes.items()
@@ -225,7 +282,7 @@ def _odds(promises: list[AttributePromise], title: str) -> Table:
 
 
 def _joint(model: DayModel) -> Table:
-    """Return the joint distribution in words, the likeliest patterns first."""
+    """Return the joint distribution in words, the most probable patterns first."""
     made = table("", model.order, ("probability",))
     places = sorted(zip(*model.joint.nonzero(), strict=True), key=lambda place: -float(model.joint[place]))
     for place in places[:MOST_ROWS]:
@@ -238,7 +295,7 @@ def _joint(model: DayModel) -> Table:
 
 
 def _class(model: DayModel, attribute: int, number: int) -> str:
-    """Return a class of an attribute in words: between which cuts, and whether it is sensitive."""
+    """Return a class of an attribute in words: its cuts, and whether it is sensitive."""
     cuts, sensitive = model.cuts[attribute], bool(model.sensitive[attribute][number])
     if not cuts:
         return "sensitive" if sensitive else "other"
@@ -249,7 +306,7 @@ def _class(model: DayModel, attribute: int, number: int) -> str:
 
 
 def _rules(release: AttributeRelease, model: DayModel | None) -> Iterator[str]:
-    """Yield what else the release keeps to, by the names of its keys."""
+    """Yield the release's other rules, by the names of their keys."""
     asked = asked_attributes(release, model)
     if release.cap is not None:
         left_out = ", ".join(name for name in release.attributes if name not in asked) or "none"
@@ -276,6 +333,11 @@ def _rest(policy: Policy) -> Iterator[str]:
         f"Largest factor allowed: {policy.privacy.max_factor:.4g} (max_factor), for any "
         "coalition with the counts of the attribute's own zone; counts of other zones, where people go, are not in it."
     )
+    yield (
+        "Not protected: a production key of which a copy is in use elsewhere. One key serves one process on one host, "
+        "or one cluster; a copy on another host, or under a second cluster, is not noticed, and both then release the "
+        "same windows with different noise."
+    )
     kept = [what for what, on in (("stays", policy.restricted.presence), ("counts", policy.restricted.occupancy)) if on]
     if kept:
         yield f"Restricted topics hold the true {' and '.join(kept)}: whoever reads them is promised nothing."
@@ -291,3 +353,90 @@ def _when_names_change(policy: Policy) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+# --- as one object -------------------------------------------------------------------------------------
+
+
+def _pseudonyms(policy: Policy) -> str | dict[str, Any]:
+    """Return when names change: each UTC day, after a salt life, or at some sites with their privacy day."""
+    if policy.pseudonym.ttl is not None:
+        return {"ttl_seconds": policy.pseudonym.ttl / 1e6}
+    days = {name: site.day_starts for name, site in policy.site.items() if site.day_starts is not None}
+    return {"day_starts": days} if days else "daily"
+
+
+def promises(policy: Policy) -> dict[str, Any]:
+    """Return what ``policy show`` reports, as one object."""
+    knowledge = Knowledge.of(policy.privacy)
+    return {
+        "policy_version": policy.version,
+        "devices_per_person": policy.privacy.devices_per_person,
+        "max_factor": policy.privacy.max_factor,
+        "w": policy.privacy.w,
+        "mobility": None if policy.privacy.mobility is None else policy.privacy.mobility.forward,
+        "meetings": [meeting.model_dump() for meeting in policy.privacy.meetings],
+        "pseudonyms": _pseudonyms(policy),
+        "counted_sites": [name for name, site in policy.site.items() if site.feed == "counts"],
+        "zeros": {name: site.zeros for name, site in policy.site.items() if site.feed == "counts"},
+        "restricted_topics": policy.restricted.model_dump(),
+        "counts": [
+            {
+                "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
+                "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
+                "temporal": json_float(knowledge.temporal(float(p.units["presence_tuple"]))),
+                "meeting": json_float(knowledge.meeting(float(p.units["presence_tuple"]))),
+            }
+            | _of_day(p)
+            for p in count_promises(policy)
+        ],
+        "attributes": [
+            {
+                "site": p.site, "release": p.release, "attribute": p.attribute, "reader": p.reader,
+                "epsilon": decimal_string(p.epsilon), "factor": p.factor, "exact": json_float(p.exact),
+                "with_counts": json_float(p.with_counts),
+                "habit": {str(days): json_float(factor) for days, factor in p.habit.items()},
+            }
+            for p in attribute_promises(policy)
+        ],
+        "budgets": {
+            f"{r.name}/{name}": decimal_string(budget)
+            for r in policy.release if isinstance(r, CountRelease)
+            for name, budget in sorted(r.daily_budget.items())
+        },
+        "w_budgets": {
+            f"{r.name}/{name}": decimal_string(budget)
+            for r in policy.release if isinstance(r, CountRelease)
+            for name, budget in sorted(r.w_budget.items())
+        },
+        "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
+        "thresholds": [promise.figures() for promise in threshold_promises(policy)],
+        "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
+    }  # fmt: skip
+
+
+def _of_day(promise: CountPromise) -> dict[str, Any]:
+    """Return what a promise for a whole day says besides: its noise, and epsilon at delta in each unit."""
+    terms = promise.terms
+    if terms is None:
+        return {}
+    delta = float(promise.delta)
+    return {
+        "unit": "device_day", "noise": terms.noise, "ticks": terms.ticks, "delta": decimal_string(promise.delta),
+        "noise_scale": [math.sqrt(e) if terms.noise == "gaussian" else float(1 / e) for e in terms.parameters],
+        "tight": {unit: {"epsilon": round(e, 6), "delta": delta} for unit, e in promise.tight.items()},
+    }  # fmt: skip
+
+
+def _model(release: AttributeRelease) -> dict[str, Any]:
+    """Return the declared model of an attribute release and what its guard does with it."""
+    asked = asked_attributes(release, day_model(release))
+    return {
+        "model": None if release.model is None else release.model.model_dump(),
+        "cap": release.cap,
+        "guard": release.guard,
+        "asked": [name for name in release.attributes if name in asked],
+        "left_out": [name for name in release.attributes if name not in asked],
+        "days_per_month": release.days_per_month,
+        "information_target": release.information_target,
+    }

@@ -1,4 +1,4 @@
-"""recover: what keeps a run from going on, and what can be done, with its price."""
+"""recover: diagnose why a run cannot continue, and list the remedies with their prices."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.homes import one_of
-from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
-from connectors.embedded.runner import embedded
-from connectors.intake.clock import wall_clock
-from connectors.reports.kafka_recovery import kafka_findings
-from connectors.reports.mark_repair import rebuild_mark
-from connectors.reports.recovery import store_findings
-from connectors.reports.ways import Finding
+from connectors.cli.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
+from connectors.cli.storage_options import one_of
+from connectors.operations.reports.kafka_recovery import kafka_findings
+from connectors.operations.reports.recovery import rebuild_mark, store_findings
+from connectors.operations.reports.remedies import Finding
+from connectors.runtime.clock import wall_clock
+from connectors.storage.embedded.runner import embedded
 from stream.policy.document import Policy
 from stream.settings import Settings
 

@@ -1,17 +1,16 @@
-"""simulate, replay, release: files in, files out."""
+"""simulate, replay, release: commands that read files and write files."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import date
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
 
-from connectors import keyfile
-from connectors.commands.choosing import dialect_options
-from connectors.commands.options import (
+from connectors.cli.options import (
     FILE,
     FOLDER,
     NEW_FILE,
@@ -29,24 +28,88 @@ from connectors.commands.options import (
     windows_options,
     working,
 )
-from connectors.commands.pricing import Price, noise_of_table
-from connectors.files.counts import TableRelease, release_file
-from connectors.files.dialect import Dialect
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay as run_replay
-from connectors.files.shortfall import shortfall
-from connectors.simulation import files as simulation
-from connectors.simulation import policy as simulation_policy
-from connectors.simulation.faults import parse_faults
-from connectors.simulation.send import send_schedule
-from connectors.simulation.traps import trap_schedule
+from connectors.cli.source_options import dialect_options
+from connectors.keys import key_files
+from connectors.lab.simulation import files as simulation
+from connectors.lab.simulation import policy as simulation_policy
+from connectors.lab.simulation.faults import parse_faults
+from connectors.lab.simulation.traps import send_schedule, trap_schedule
+from connectors.sources.recordings.dialect import Dialect
+from connectors.sources.recordings.observations import ObservationFile, shortfall
+from connectors.sources.recordings.replay import replay as run_replay
+from connectors.tables.counts import TableRelease, release_file
 from stream.errors import UsageError
+from stream.lab.simulator.events import SimulatorConfig
+from stream.lab.simulator.events import simulate as run_simulation
+from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.pipeline import Options
-from stream.policy.count_release import Span
-from stream.policy.mechanisms import MECHANISMS
+from stream.policy.counts import Span
+from stream.policy.fields import decimal_string, parse_delta, parse_epsilon
+from stream.policy.mechanisms import MECHANISMS, names_where
 from stream.records import Micros, NoiseKind
-from stream.simulator.events import SimulatorConfig
-from stream.simulator.events import simulate as run_simulation
+from stream.release.prices import DayPrice
+
+# The price of 'tacet release' and the noise that it implies for each time.
+
+DELTA = "1e-6"
+
+
+class ReleaseCost(NamedTuple):
+    """The price in the form of the options."""
+
+    mechanism: str
+    epsilon: str
+    noise: NoiseKind
+    unit: str
+    ticks: int | None
+    delta: str | None
+
+
+def noise_of_table(price: ReleaseCost) -> NoiseParameter:
+    """Return the noise of each time; UsageError if options contradict each other, or are out of range."""
+    by_day = price.unit == "device_day"
+    rules = (
+        (by_day == (price.ticks is not None), "--ticks: must go with --unit device_day, and only with it"),
+        (
+            by_day or price.noise == "laplace",
+            "--noise: gaussian must go with --unit device_day, whose price it keeps to",
+        ),
+        (price.noise == "gaussian" or price.delta is None, "--delta: must go with --noise gaussian"),
+        (
+            not by_day or MECHANISMS[price.mechanism].by_day,
+            f"--unit: device_day must go with {' or '.join(names_where('by_day'))}, got {price.mechanism}",
+        ),
+    )
+    for holds, rule in rules:
+        if not holds:
+            raise UsageError(rule)
+    epsilon = _epsilon(price)
+    if price.ticks is None:
+        return laplace_noise(epsilon)
+    delta = _delta(price.delta or DELTA) if price.noise == "gaussian" else Fraction(0)
+    return NoiseParameter(price.noise, DayPrice(price.noise, epsilon, delta, price.ticks).parameters[0])
+
+
+def _epsilon(price: ReleaseCost) -> Fraction:
+    try:
+        exact = parse_epsilon(price.epsilon)
+    except ValueError as error:
+        msg = f"--epsilon: {error}, got {price.epsilon!r}"
+        raise UsageError(msg) from None
+    least = MECHANISMS[price.mechanism].smallest * (price.ticks or 1)
+    if exact < least:
+        msg = f"--epsilon: must be at least {decimal_string(least)} with {price.mechanism}, got {price.epsilon!r}"
+        raise UsageError(msg)
+    return exact
+
+
+def _delta(text: str) -> Fraction:
+    try:
+        return parse_delta(text)
+    except ValueError as error:
+        msg = f"--delta: {error}, got {text!r}"
+        raise UsageError(msg) from None
+
 
 FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 """First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""
@@ -151,14 +214,14 @@ def replay(
     Takes a laboratory key only. The same file, policy and key give the same bytes every time.
     """
     policy = read_policy(policy_file)
-    keys = keyfile.laboratory_keys(key_file)
+    keys = key_files.laboratory_keys(key_file)
     options = Options(
         attempt=attempt, presence=include_restricted, occupancy=include_restricted,
         first_window=on_grid(policy, first_window, up=True), last_window=on_grid(policy, last_window, up=False),
     )  # fmt: skip
     with progress("rows replayed") as tick:
         file = ObservationFile(
-            observations, policy, keyfile.pseudonym_key(key_file),
+            observations, policy, key_files.pseudonym_key(key_file),
             since=options.first_window, until=options.last_window, dialect=dialect, progress=tick,
         )  # fmt: skip
         made = run_replay(file, policy, keys, out, options)
@@ -221,8 +284,8 @@ def release(
     tacet release counts.csv --mechanism filter --noise gaussian --unit device_day --ticks 96 \\
         --epsilon 2 --delta 1e-6 --key-file lab.key --out private.csv
     """
-    law = noise_of_table(Price(mechanism, epsilon, noise, unit, ticks, delta))
-    keys = keyfile.laboratory_keys(key_file)
+    law = noise_of_table(ReleaseCost(mechanism, epsilon, noise, unit, ticks, delta))
+    keys = key_files.laboratory_keys(key_file)
     with progress("rows released") as tick:
         how = TableRelease(mechanism, law, smoother, calendar, max_count, timezone, revise)
         made = release_file(counts, out, keys, how, tick)

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import click
 
-from connectors import keyfile
-from connectors.commands.choosing import (
-    Counts,
-    Listening,
-    alone,
-    chosen,
-    counts_options,
-    dialect_options,
-    probing,
-    source_options,
+from connectors.cli.metrics import (
+    MetricsPort,
+    metrics_option,
+    monitor_of,
+    watch_embedded,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_store,
+    watch_topic,
 )
-from connectors.commands.options import (
+from connectors.cli.options import (
     FOLDER,
     Time,
     bootstrap,
@@ -35,19 +35,45 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.summaries import Fed, report_counts, report_run, report_traps
-from connectors.commands.watching import (
-    metrics_option,
-    monitor_of,
-    watch_embedded,
-    watch_key,
-    watch_receiver,
-    watch_secrets,
-    watch_store,
-    watch_topic,
+from connectors.cli.source_options import (
+    CounterOptions,
+    FeedSummary,
+    Listening,
+    alone,
+    chosen,
+    counts_options,
+    dialect_options,
+    probing,
+    report_counts,
+    report_run,
+    report_traps,
+    source_options,
 )
-from connectors.counters.topic import CountsTopic
-from connectors.embedded.runner import (
+from connectors.keys import key_files
+from connectors.monitoring.monitor import Monitor
+from connectors.runtime.clock import CLOCK_STEP, wall_clock
+from connectors.runtime.signals import stop_signals
+from connectors.sources.counters.files import CountsFile
+from connectors.sources.counters.topic import CountsTopic
+from connectors.sources.ingest.listeners import Port
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.inputs import (
+    FileSource,
+    Live,
+    Probing,
+    RadiusSource,
+    TopicSource,
+    UdpSource,
+    check_uptime_clock,
+    feed_file,
+    receiver,
+    secrets_of,
+    until_stopped,
+    uptime_start,
+)
+from connectors.sources.recordings.dialect import Dialect
+from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.storage.embedded.runner import (
     FileSink,
     LiveSink,
     newest_session,
@@ -57,26 +83,7 @@ from connectors.embedded.runner import (
     refuse_older,
     sensing_counters,
 )
-from connectors.embedded.store import SqliteStore
-from connectors.files.counted import CountsFile
-from connectors.files.dialect import Dialect
-from connectors.files.observations import ObservationFile
-from connectors.files.shortfall import NO_DROPS, shortfall
-from connectors.intake.clock import CLOCK_STEP, wall_clock
-from connectors.intake.port import Port
-from connectors.intake.receiver import Receiver
-from connectors.live_sources import Live, RadiusSource, UdpSource, secrets_of, uptime_start
-from connectors.monitoring.monitor import Monitor
-from connectors.signals import stop_signals
-from connectors.sources import (
-    FileSource,
-    Probing,
-    TopicSource,
-    check_uptime_clock,
-    feed_file,
-    receiver,
-    until_stopped,
-)
+from connectors.storage.embedded.store import SqliteStore
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -112,8 +119,8 @@ def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, to: Listening,
     observations: Path | None, speed: float | None,
     clock: str, start: Micros | None, accept_policy: bool, first_window: Micros | None,
-    last_window: Micros | None, counts: Counts | None, kafka: str | None, dialect: Dialect,
-    metrics: tuple[str, int] | None, as_json: bool,
+    last_window: Micros | None, counts: CounterOptions | None, kafka: str | None, dialect: Dialect,
+    metrics: MetricsPort | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
@@ -142,25 +149,25 @@ def run(
     options = Options(first_window=windows[0], last_window=windows[1])
     home = partial(opened, policy, key_file, store, options, accept_policy=accept_policy)
     with monitor_of("run", policy, metrics) as monitor:
-        building = _Building(policy, keyfile.pseudonym_key(key_file), home, store, monitor)
+        setup = _RunSetup(policy, key_files.pseudonym_key(key_file), home, store, monitor)
         watch_key(monitor, key_file)
         if isinstance(given, Path):
-            _run_file(FileSource(given, speed, *windows, dialect, counts is not None), building, as_json=as_json)
+            _run_file(FileSource(given, speed, *windows, dialect, counts is not None), setup, as_json=as_json)
         elif isinstance(given, TopicSource):
-            _run_topic(given._replace(since=windows[0], until=windows[1]), building, as_json=as_json)
+            _run_topic(given._replace(since=windows[0], until=windows[1]), setup, as_json=as_json)
         else:
-            _run_live(given, probing(settings, policy, monitor), building, as_json=as_json)
+            _run_live(given, probing(settings, policy, monitor), setup, as_json=as_json)
 
 
-def _counted(settings: Settings, counts: Counts, kafka: str | None) -> Path | TopicSource:
+def _counted(settings: Settings, counts: CounterOptions, kafka: str | None) -> Path | TopicSource:
     if counts.file is not None:
         return counts.file
     return TopicSource(bootstrap(settings, kafka), counts.topic or "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Building:
-    """What is run, and who watches it."""
+class _RunSetup:
+    """The policy, store and keys of a run, with its monitor."""
 
     policy: Policy
     key: bytes
@@ -171,26 +178,26 @@ class _Building:
 
     @contextmanager
     def opened(self, *, clock: Callable[[], Micros] | None, live: bool) -> Iterator[tuple[Embedded, SqliteStore]]:
-        """Open the store, watched."""
+        """Open the store with its monitor."""
         with self.home(clock=clock) as (runner, store):
             watch_store(self.monitor, self.folder)
             watch_embedded(self.monitor, runner, self.policy, live=live)
             yield runner, store
 
 
-def _run_file(source: FileSource, building: _Building, *, as_json: bool) -> None:
+def _run_file(source: FileSource, setup: _RunSetup, *, as_json: bool) -> None:
     with progress("rows") as tick:
-        file = source.opened(building.policy, building.key, tick)
-        file.begin()  # a store that is opened binds its key; what cannot be read is refused before
-        with building.opened(clock=None, live=False) as (runner, _):
-            fed = _feed(file, source, runner, building.monitor)
+        file = source.opened(setup.policy, setup.key, tick)
+        file.begin()  # opening a store binds its key, so an unreadable file is refused first
+        with setup.opened(clock=None, live=False) as (runner, _):
+            fed = _feed(file, source, runner, setup.monitor)
     report_run(fed, as_json=as_json)
     problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
     if problem is not None:
         raise problem
 
 
-def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedded, monitor: Monitor) -> Fed:
+def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedded, monitor: Monitor) -> FeedSummary:
     async def feed() -> bool:
         async with stop_signals() as stop:
             return await feed_file(file, FileSink(runner, stop), source.speed, stop)
@@ -201,27 +208,27 @@ def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedd
     before = sensing_counters(runner)
     whole = run_async(monitor.during(feed()))
     counted = sensing_counters(runner) - before
-    return Fed(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
+    return FeedSummary(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
 
 
-def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_json: bool) -> None:
+def _run_live(live: Live, asking: Probing | None, setup: _RunSetup, *, as_json: bool) -> None:
     for source in live:
         if isinstance(source, UdpSource | RadiusSource):
             Port(source.address, 1, lambda: 0).close()
-    simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
-    with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):
+    simulated = uptime_start(live) is not None  # simulated times are independent of this machine's clock
+    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(building.monitor.during(_listen(live, asking, building, runner)))
+        made = run_async(setup.monitor.during(_listen(live, asking, setup, runner)))
     report_traps(made, as_json=as_json)
 
 
-def _run_topic(source: TopicSource, building: _Building, *, as_json: bool) -> None:
-    with building.opened(clock=wall_clock, live=True) as (runner, _):
+def _run_topic(source: TopicSource, setup: _RunSetup, *, as_json: bool) -> None:
+    with setup.opened(clock=wall_clock, live=True) as (runner, _):
         refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        topic = source.opened(building.policy, max(wall_clock(), newest_session(runner) + 1), next_windows(runner))
-        watch_topic(building.monitor, topic)
-        run_async(building.monitor.during(_gather(topic, runner)))
+        topic = source.opened(setup.policy, max(wall_clock(), newest_session(runner) + 1), next_windows(runner))
+        watch_topic(setup.monitor, topic)
+        run_async(setup.monitor.during(_gather(topic, runner)))
     report_counts(topic.gathering, as_json=as_json)
 
 
@@ -230,11 +237,11 @@ async def _gather(topic: CountsTopic, runner: Embedded) -> None:
         await topic.pour(LiveSink(runner, stop), stop)
 
 
-async def _listen(live: Live, asking: Probing | None, building: _Building, runner: Embedded) -> Receiver:
-    policy, newest = building.policy, newest_session(runner)
+async def _listen(live: Live, asking: Probing | None, setup: _RunSetup, runner: Embedded) -> Receiver:
+    policy, newest = setup.policy, newest_session(runner)
     async with stop_signals() as stop:
-        async with receiver(live, policy, building.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
-            watch_receiver(building.monitor, made, policy, simulated=uptime_start(live) is not None)
-            watch_secrets(building.monitor, secrets_of(live))
+        async with receiver(live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
+            watch_receiver(setup.monitor, made, policy, simulated=uptime_start(live) is not None)
+            watch_secrets(setup.monitor, secrets_of(live))
             await until_stopped(made, stop)
         return made

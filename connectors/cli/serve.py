@@ -1,4 +1,4 @@
-"""serve, token: the HTTP service with its page, and who may see what there."""
+"""serve, token: the HTTP service with its page, and the tokens of its readers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from connectors.commands.homes import one_of, where_options
-from connectors.commands.options import (
+from connectors.cli.metrics import MetricsPort, ServiceWatch, metrics_option, monitor_of, watch_certificates
+from connectors.cli.options import (
     FILE,
     FOLDER,
+    NEW_FILE,
     Address,
     json_option,
     policy_option,
@@ -19,16 +20,17 @@ from connectors.commands.options import (
     read_policy,
     run_async,
 )
-from connectors.commands.watching import ServiceWatch, metrics_option, monitor_of, watch_certificates
-from connectors.intake.clock import wall_clock
+from connectors.cli.storage_options import one_of, where_options
+from connectors.http.server import Tls
 from connectors.monitoring.monitor import Monitor
-from connectors.serve.running import Wanted
-from connectors.serve.running import serve as serve_until
-from connectors.serve.server import Tls
+from connectors.runtime.clock import wall_clock
+from connectors.runtime.signals import stop_signals
+from connectors.secrets.private_files import write_new_bytes
+from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role
 from connectors.serve.service import Service
-from connectors.serve.tokens import ACCOUNT, OPERATOR, TokenFile, audience_role
-from connectors.signals import stop_signals
-from stream.errors import UsageError
+from connectors.serve.startup import ServeConfig
+from connectors.serve.startup import serve as serve_until
+from stream.errors import TacetError, UsageError
 from stream.policy.fields import parse_duration
 from stream.records import Micros
 from stream.schemas import rfc3339
@@ -71,7 +73,7 @@ def serve(
     account: bool, operator: bool, listen: tuple[str, int], tokens: Path | None, opened: str | None,
     index: Path | None, plans: Path | None, play: float | None, names: tuple[str, ...],
     tls_cert: Path | None, tls_key: Path | None,
-    behind_proxy: bool, metrics: tuple[str, int] | None,
+    behind_proxy: bool, metrics: MetricsPort | None,
 ) -> None:  # fmt: skip
     """Serve released records over HTTP: a page for people, an interface for programs.
 
@@ -86,7 +88,7 @@ def serve(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
-    wanted = Wanted(
+    wanted = ServeConfig(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,
         listen=listen, tokens=tokens, opened=opened, index=index, plans=plans, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
@@ -97,8 +99,8 @@ def serve(
         serve_here(wanted, monitor)
 
 
-def serve_here(wanted: Wanted, monitor: Monitor | None = None) -> None:
-    """Serve until a signal says stop, and print where."""
+def serve_here(wanted: ServeConfig, monitor: Monitor | None = None) -> None:
+    """Serve until a stop signal, and print the address."""
     watched = monitor or monitor_of("serve", wanted.policy, None)
 
     def beside(service: Service) -> list[Coroutine[Any, Any, None]]:
@@ -127,14 +129,27 @@ _tokens = click.option("--tokens", type=FILE, required=True, help="The file of t
 @click.option("--account", is_flag=True, help="May read the account.")
 @click.option("--operator", is_flag=True, help="May read the operator's figures.")
 @click.option("--expires", type=Span(), default="90d", show_default=True, help="For how long it is good.")
-def new(tokens: Path, name: str, audiences: tuple[str, ...], *, account: bool, operator: bool, expires: Micros) -> None:
-    """Make a token and print it: it is shown once, the file keeps a digest."""
+@click.option("--out", type=NEW_FILE, help="Write the token to this new file (mode 0600) instead of printing it.")
+def new(
+    tokens: Path, name: str, audiences: tuple[str, ...], *, account: bool, operator: bool, expires: Micros,
+    out: Path | None,
+) -> None:  # fmt: skip
+    """Make a token and print it, or write it to a file: it is shown once, the file of tokens keeps a digest."""
     more = [role for role, wanted in ((ACCOUNT, account), (OPERATOR, operator)) if wanted]
     roles = [*map(audience_role, audiences), *more]
     if not roles:
         msg = "--audience: must be given, or --account or --operator: it would open nothing"
         raise UsageError(msg)
-    click.echo(TokenFile(tokens).add(name, roles, wall_clock() + expires))
+    held = TokenFile(tokens)
+    secret = held.add(name, roles, wall_clock() + expires)
+    if out is None:
+        click.echo(secret)
+        return
+    try:
+        write_new_bytes(out, secret.encode() + b"\n")
+    except TacetError:
+        held.revoke(name)
+        raise
 
 
 @token.command("list")

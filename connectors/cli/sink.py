@@ -1,4 +1,4 @@
-"""sink, export: releases handed on to other people's tools, whose libraries are loaded when one is asked for."""
+"""sink, export: deliver releases to other systems; a sink's library is imported when it is used."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 
 import click
 
-from connectors.commands.homes import home_of, source_of, source_options
-from connectors.commands.options import FILE, Address, F, run_async
-from connectors.private_file import read_secret, read_secrets
-from connectors.signals import first_to_end, stop_signals
+from connectors.cli.options import FILE, Address, F, run_async
+from connectors.cli.storage_options import home_of, source_of, source_options
+from connectors.runtime.signals import first_to_end, stop_signals
+from connectors.secrets.private_files import read_secret, read_secrets
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Kind, Occasion
-from connectors.subscriber import Origin, read_metadata, subscribe
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.service import OWN_MACHINE
-from stream.errors import UsageError
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.service import OWN_MACHINE, read_metadata
+from connectors.subscribe.subscriber import Origin, subscribe
+from stream.errors import OPTIONAL, UsageError
 from stream.settings import Settings
 
 
 @contextmanager
 def library(verb: str) -> Iterator[None]:
-    """Say what to install where a library that a verb needs is not there."""
+    """Convert the absence of a library that a verb needs into an error with the command that installs it."""
     try:
         yield
     except ImportError:
-        msg = f"{verb}: needs the libraries of sinks; install 'tacet-occupancy[sinks]'"
+        msg = f"{verb}: needs the libraries of sinks; {OPTIONAL}"
         raise UsageError(msg) from None
 
 
 def cursor_options(function: F) -> F:
-    """Add what each sink has: ``--cursor`` and ``--until-end``."""
+    """Add the options of all sinks: ``--cursor`` and ``--until-end``."""
     function = click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")(function)
     return click.option(
         "--cursor", "cursor_file", type=FILE, required=True, help="How far it has come; made where there is none."
@@ -140,8 +140,15 @@ def export() -> None:
 @export.command()
 @source_options
 @click.option("--listen", type=Address(), default="127.0.0.1:9105", show_default=True, help="Where to answer.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which it may be asked, besides addresses, localhost and this machine's name. May be repeated.",
+)
 @click.pass_obj
-def prometheus(settings: Settings, /, *, listen: tuple[str, int], **source: Any) -> None:
+def prometheus(settings: Settings, /, *, listen: tuple[str, int], names: tuple[str, ...], **source: Any) -> None:
     """Show the latest releases of an audience as metrics, each value with its band.
 
     Who can reach the address reads what the audience may read.
@@ -149,8 +156,12 @@ def prometheus(settings: Settings, /, *, listen: tuple[str, int], **source: Any)
     with library("export prometheus"):
         from connectors.sinks.prometheus import LatestReleases, serve  # noqa: PLC0415
     origin, latest = source_of(settings, **source), LatestReleases()
-    server = serve(latest, *listen)
-    click.echo(f"http://{listen[0]}:{server.server_port}/metrics")
+    try:
+        server = serve(latest, listen, names)
+    except OSError as error:
+        msg = f"--listen: must be an address that is free here, got {listen[0]}:{listen[1]} ({error.strerror or error})"
+        raise UsageError(msg) from None
+    click.echo(f"http://{listen[0]}:{server.address[1]}/metrics")
 
     async def follow() -> None:
         async for record in subscribe(**origin, from_start=True):
@@ -159,10 +170,10 @@ def prometheus(settings: Settings, /, *, listen: tuple[str, int], **source: Any)
     try:
         run_async(_until_stopped(follow()))
     finally:
-        server.shutdown()
+        server.close()
 
 
 async def _until_stopped(*works: Coroutine[Any, Any, object]) -> None:
-    """Do several things at once until one of them ends, or a signal asks to stop."""
+    """Run several tasks until one of them ends, or a stop signal arrives."""
     async with stop_signals() as stop:
         await first_to_end(*works, stop.wait())

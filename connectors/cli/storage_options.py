@@ -1,4 +1,4 @@
-"""Where a verb reads from: an embedded store, Kafka, or a service."""
+"""Options for the storage to read from: an embedded store, Kafka, or a service."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.options import FILE, FOLDER, F, bootstrap
-from connectors.embedded.readings import given_releases, has_outbox
-from connectors.private_file import read_secret
-from connectors.subscriber import Home, Origin
+from connectors.cli.options import FILE, FOLDER, F, bootstrap
+from connectors.secrets.private_files import read_secret
+from connectors.storage.embedded.reader import given_releases, has_outbox
+from connectors.subscribe.subscriber import Home, Origin
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -30,7 +30,8 @@ def one_of(store: Path | None, kafka: str | None, settings: Settings) -> str | N
 
 
 def source_options(function: F) -> F:
-    """Add where an audience's releases are read from: ``--store``, ``--kafka``, or ``--url`` with ``--token-file``."""
+    """Add the options for reading an audience's releases: ``--store``, ``--kafka``, or ``--url`` with
+    ``--token-file``."""
     function = click.option(
         "--token-file", type=FILE, help="With --url: a file with the token, mode 0600."
     )(function)  # fmt: skip
@@ -44,7 +45,7 @@ def source_of(
     settings: Settings, *, audience: str, release: str | None, store: Path | None, kafka: str | None,
     url: str | None, token_file: Path | None,
 ) -> Origin:  # fmt: skip
-    """Return what ``subscribe`` is to read, of the options of ``source_options``; notes what an outbox lacks."""
+    """Return the arguments of ``subscribe`` from the options of ``source_options``; print a note on an empty outbox."""
     if url is not None and (store is not None or kafka is not None):
         msg = f"{WHERE}, or --url"
         raise click.UsageError(msg)
@@ -61,13 +62,13 @@ def source_of(
 
 
 def home_of(origin: Origin) -> Home:
-    """Return where a source is read from, without what is read there."""
+    """Return the storage of a source, without audience and release."""
     return {"store": origin.get("store"), "kafka": origin.get("kafka"), "url": origin.get("url"),
             "token": origin.get("token")}  # fmt: skip
 
 
 def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:
-    """Say where an outbox holds nothing of what is asked for: that may come yet, or be a slip."""
+    """Print a note if an outbox has no records of a release: they may come later, or the name may be misspelt."""
     given = given_releases(store, audience)
     if has_outbox(store, audience) and (not given if release is None else release not in given):
         what = "release" if release is None else f"release {release!r}"

@@ -1,4 +1,4 @@
-"""store: an embedded store is copied, put back, or was made by another version."""
+"""store: copy and restore an embedded store, and upgrade one of another version."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.options import FOLDER, json_option, key_option, print_json, working
-from connectors.embedded.backup import back_up, restore
-from connectors.embedded.readings import require_store
-from connectors.embedded.store import SqliteStore
+from connectors.cli.options import FOLDER, json_option, key_option, print_json, working
+from connectors.storage.embedded.backup import back_up, restore
+from connectors.storage.embedded.reader import require_store
+from connectors.storage.embedded.store import SqliteStore
 from stream.release.stage import MECHANISMS
 
 

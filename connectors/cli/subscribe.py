@@ -1,4 +1,4 @@
-"""subscribe, status: what can be read."""
+"""subscribe, status: read releases and the status of sites."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors.commands.homes import one_of, source_of, source_options, where_options
-from connectors.commands.options import FILE, json_option, print_json, read_policy, run_async
-from connectors.commands.tables import table
-from connectors.embedded.readings import read_snapshot
-from connectors.kafka.bounded import end_offsets, last_snapshots
-from connectors.reports.status import describe
-from connectors.subscriber import subscribe as follow
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.order import Release
+from connectors.cli.options import FILE, json_option, print_json, read_policy, run_async
+from connectors.cli.output import table
+from connectors.cli.storage_options import one_of, source_of, source_options, where_options
+from connectors.operations.reports.status import describe
+from connectors.storage.embedded.reader import read_snapshot
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import Release
+from connectors.subscribe.subscriber import subscribe as follow
 from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 
 SAVE_EVERY = 1.0
-"""Seconds between two saves of a cursor: after a crash what was shown in between comes again."""
+"""Seconds between two saves of a cursor; after a crash the releases shown since the last save are shown again."""
 
 
 @click.command()
@@ -71,7 +71,7 @@ def subscribe(
 
 
 def _by_node(levels: dict[str, Any]) -> dict[str, int]:
-    """Return floors and building by name, of a record that lists no zones."""
+    """Return floors and building by name, for a record that lists no zones."""
     floors = {f"floor {name}": number for name, number in levels.get("floor", {}).items()}
     return floors | ({"building": levels["building"]} if "building" in levels else {})
 

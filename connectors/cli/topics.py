@@ -1,4 +1,4 @@
-"""topics: the topics of a policy on Kafka, and who may do what with them."""
+"""topics: the topics of a policy on Kafka, and their access rules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
-from connectors.counters.topic import check_topic
-from connectors.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_taken, run_user, users
-from connectors.kafka.control import found_cluster
-from connectors.kafka.topics import BESIDES, Created, create_topics, topic_names
+from connectors.cli.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
+from connectors.sources.counters.topic import check_topic
+from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_taken, run_user, users
+from connectors.storage.kafka.cluster import found_cluster
+from connectors.storage.kafka.topics import BESIDES, Created, create_topics, topic_names
 from stream.errors import UsageError
 from stream.settings import Settings, group_name
 
@@ -102,7 +102,7 @@ def acls(
 
 
 def _foreign(settings: Settings, counts: str | None, telegraf: str | None, groups: tuple[str, ...]) -> Foreign:
-    """Return what others write that is read; UsageError where a rule for it would open what is ours."""
+    """Return the external topics that are read; UsageError if a rule for one would open Tacet's own topics."""
     if counts is not None:
         check_topic("--counts", counts)
     if telegraf is None:

@@ -1,4 +1,4 @@
-"""worker: observations on Kafka into private topics."""
+"""worker: process observations on Kafka into private topics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from connectors import keyfile
-from connectors.commands.options import (
+from connectors.cli.kafka_metrics import WorkerWatch
+from connectors.cli.metrics import MetricsPort, metrics_option, monitor_of, watch_certificates, watch_key
+from connectors.cli.options import (
     bootstrap,
     key_option,
     on_grid,
@@ -19,33 +20,31 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_key
-from connectors.commands.watching_kafka import WorkerWatch
-from connectors.kafka import metadata
-from connectors.kafka.bounded import topic_names
-from connectors.kafka.client import partition_of
-from connectors.kafka.control import checked, read, refuse_ended
-from connectors.kafka.joining import FENCE, join
-from connectors.kafka.key_retirement import forget_past_key_days
-from connectors.kafka.topics import refuse_missing, refuse_producers_time, result_topics
-from connectors.kafka.worker import Chore, WorkerConfig, run_worker
-from connectors.kafka.writers import EngineTopics
-from connectors.logs import report_shut
-from connectors.site_metadata import site_metadata
+from connectors.keys import key_files
+from connectors.runtime.logs import report_shut
+from connectors.storage.kafka import metadata
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended, refuse_unfit
+from connectors.storage.kafka.key_rotation import forget_past_key_days
+from connectors.storage.kafka.topic_readers import topic_names
+from connectors.storage.kafka.topics import refuse_missing, refuse_settings, result_topics
+from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_worker
+from connectors.storage.kafka.writers import EngineTopics
+from connectors.storage.site_metadata import site_metadata
+from stream.engine.cluster_state import refuse_superseded
+from stream.engine.key_rotation import refuse_other_key, refuse_retired
+from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
-from stream.runners.agreement import refuse_superseded
-from stream.runners.partition import Partition, ShutSites
-from stream.runners.retirement import refuse_other_key, refuse_retired
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 
 LOOK_EVERY = 10.0
-"""Seconds after which a worker looks again whether the cluster goes on with its key."""
+"""Seconds between two checks whether the cluster still uses the worker's key."""
 FORGET_EVERY = 600.0
 """Seconds."""
 
@@ -75,7 +74,7 @@ FORGET_EVERY = 600.0
 def worker(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, accept_policy: bool,
     again: int | None, reopened: tuple[str, ...], accept_loss: bool,
-    first_window: Micros | None, last_window: Micros | None, metrics: tuple[str, int] | None,
+    first_window: Micros | None, last_window: Micros | None, metrics: MetricsPort | None,
 ) -> None:  # fmt: skip
     """Turn observations on Kafka into private topics: one Faust worker, as many as there are partitions.
 
@@ -94,13 +93,15 @@ def worker(
         watch = WorkerWatch(monitor, policy, servers)
         watch_key(monitor, key_file)
         watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
-        consent = _Consent(accept_policy=accept_policy, again=again, reopened=frozenset(reopened), loss=accept_loss)
-        sys.exit(_work(settings, _Home(servers, policy, key_file), consent, options, watch))
+        consent = _OperatorConsent(
+            accept_policy=accept_policy, again=again, reopened=frozenset(reopened), loss=accept_loss
+        )
+        sys.exit(_work(settings, _ClusterJob(servers, policy, key_file), consent, options, watch))
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    """What is worked on."""
+class _ClusterJob:
+    """The cluster, policy and keys of a worker."""
 
     servers: str
     policy: Policy
@@ -108,8 +109,8 @@ class _Home:
 
 
 @dataclass(frozen=True, slots=True)
-class _Consent:
-    """What the worker may go on after."""
+class _OperatorConsent:
+    """The losses and reopened sites that the operator has accepted."""
 
     accept_policy: bool
     again: int | None
@@ -117,17 +118,19 @@ class _Consent:
     loss: bool
 
 
-def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, watch: WorkerWatch) -> int:
+def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, options: Options, watch: WorkerWatch) -> int:
     """Check the cluster, and run the worker to its end; return the exit code."""
-    servers, policy, keys = home.servers, home.policy, keyfile.FileKeys(home.key_file)
+    servers, policy, keys = job.servers, job.policy, key_files.FileKeys(job.key_file)
     existing = run_async(topic_names(servers))
     refuse_missing(existing, policy)
-    run_async(refuse_producers_time(servers))
+    run_async(refuse_settings(servers, policy))
     _ = keys.vault  # a key file without a data key is refused before anything is agreed to
     cluster = run_async(checked(servers))
     refuse_retired(cluster, keys.ledger)
+    if consent.accept_policy:
+        run_async(refuse_unfit(servers, cluster, policy, keys, options))
     if not keys.laboratory:
-        keyfile.serve(home.key_file, str(cluster.id))
+        key_files.serve(job.key_file, str(cluster.id))
     control = run_async(
         join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=consent.accept_policy, again=consent.again)
     )
@@ -137,34 +140,35 @@ def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, 
     results = result_topics(existing, (policy, *control.accepted()))
     config = WorkerConfig(
         servers,
-        fence=FENCE,
+        fence=ENGINE_FENCE,
         topics=EngineTopics(results=results),
         session_timeout=settings.session_timeout,
+        open_timeout=settings.open_timeout,
         accept_loss=consent.loss,
         watch=watch,
-        chores=_chores(servers, policy, keys),
+        chores=_periodic_tasks(servers, policy, keys),
     )
 
-    async def engine(partition: int) -> Partition:
+    async def engine(partition: int) -> PartitionEngine:
         if partition >= partitions:
             msg = f"topic {OBSERVATIONS}: must have {partitions} partitions like the whole cluster, has more"
             raise UsageError(msg)
         present = await read(servers)
         refuse_other_key(present, fingerprint(keys), keys.ledger)
         refuse_superseded(present, policy, MECHANISMS)
-        made = Partition(
+        made = PartitionEngine(
             policy, keys, options, accept_policy=consent.accept_policy, accepted=present.accepted(),
             versions=present.versions, owns=lambda site: partition_of(site, partitions) == partition,
-            shut_sites=ShutSites(report_shut, consent.reopened),
+            shut_sites=OverflowPolicy(report_shut, consent.reopened),
         )  # fmt: skip
         return watch.engine(partition, made)
 
     return run_worker(config, engine)
 
 
-def _chores(servers: str, policy: Policy, keys: keyfile.FileKeys) -> list[Chore]:
-    """Return what a worker does beside the stream: it sees that its key was retired, and lets go of days' keys."""
-    chores = [Chore(lambda: refuse_ended(servers, fingerprint(keys), keys.ledger), LOOK_EVERY)]
+def _periodic_tasks(servers: str, policy: Policy, keys: key_files.FileKeys) -> list[PeriodicTask]:
+    """Return a worker's periodic tasks: checking whether its key was retired, and destroying past days' keys."""
+    chores = [PeriodicTask(lambda: refuse_ended(servers, fingerprint(keys), keys.ledger), LOOK_EVERY)]
     if not keys.laboratory:
-        chores.append(Chore(lambda: forget_past_key_days(servers, policy, keys), FORGET_EVERY))
+        chores.append(PeriodicTask(lambda: forget_past_key_days(servers, policy, keys), FORGET_EVERY))
     return chores

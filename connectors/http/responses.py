@@ -1,4 +1,4 @@
-"""What the service answers with besides figures: refusals in one form, and the headers that every answer has."""
+"""Responses other than figures: refusals in one form, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "x-frame-options": "DENY",
 }
-"""No code but the service's own files, no frame around it, nothing told to another origin."""
+"""Only the service's own scripts, no framing, and no referrer to other origins."""
 _SHOWN = 64
 
 
 class RefusalError(Exception):
-    """A request that is refused: status, what of it, which rule, and where it tells no secret which value."""
+    """A refused request: status, the field, the broken rule, and the value unless it may be secret."""
 
     def __init__(self, status: int, what: str, rule: str, value: str | None = None, retry: int | None = None) -> None:
         super().__init__(f"{what}: {rule}")
         self.status, self.what, self.rule, self.value, self.retry = status, what, rule, value, retry
 
     def answer(self) -> Response:
-        """Return the refusal as it is sent."""
+        """Return the refusal as a response."""
         error = {"what": self.what, "rule": self.rule}
         if self.value is not None:
             error["value"] = self.value[:_SHOWN]
@@ -41,13 +41,13 @@ class RefusalError(Exception):
 
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return JSON that no cache keeps."""
+    """Return a JSON response that must not be cached."""
     kept = {"cache-control": "no-store", **(headers or {})}
     return Response(orjson.dumps(body, default=_listed), status, headers=kept, media_type="application/json")
 
 
 def _listed(value: object) -> list[object]:
-    """Return a named tuple as JSON has tuples."""
+    """Return a named tuple as JSON represents tuples."""
     if isinstance(value, tuple):
         return list(value)
     msg = f"no JSON is made of {type(value).__name__}"
@@ -55,6 +55,6 @@ def _listed(value: object) -> list[object]:
 
 
 def refused(text: str) -> RefusalError:
-    """Return the refusal that an error of the project amounts to: ``what: rule``."""
+    """Return the refusal for an error of the project with the text ``what: rule``."""
     what, _, rule = text.partition(": ")
     return RefusalError(400, what, rule) if rule else RefusalError(400, "request", text)

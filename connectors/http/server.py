@@ -1,4 +1,4 @@
-"""The service listening: one socket, TLS where that is wanted, and no patience with connections that say nothing."""
+"""The HTTP server: one listening socket, optional TLS, and short timeouts for silent connections."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from connectors.serve.door import Door
-from connectors.serve.slow import PATIENCE
+from connectors.http.limits import PATIENCE, ConnectionLimiter
 from stream.errors import UsageError
 
 LARGEST_HEAD = 16 << 10
-"""Bytes of a request's head at most."""
+"""Maximum number of bytes of a request's head."""
 SAY_WITHIN = 10.0
-"""Seconds within which a connection must have sent a whole head."""
+"""Seconds within which a connection must have sent a complete head."""
 GRACE = 3
-"""Seconds that answers under way have when the service stops."""
+"""Seconds for requests in progress when the service stops."""
 
 
 class Tls(NamedTuple):
@@ -34,41 +34,65 @@ class Tls(NamedTuple):
 
 
 class _Prompt(H11Protocol):
-    """HTTP/1.1 for those who speak: a connection without a request under way ends soon."""
+    """HTTP/1.1 with a timeout: a connection without a request in progress is closed soon."""
+
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(SAY_WITHIN, self._refuse_silent, transport)
+        self._wait_for_a_head()
 
     def data_received(self, data: bytes) -> None:
-        if self.cycle is None or self.cycle.response_complete:
-            self.loop.call_later(SAY_WITHIN, self._refuse_silent, self.transport)
+        if self._is_idle():
+            self._wait_for_a_head()
         super().data_received(data)
 
-    def _refuse_silent(self, transport: asyncio.Transport) -> None:
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and not transport.is_closing() and self.timeout_keep_alive_task is None:
-            transport.close()
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._patience is not None:  # the timer would keep all objects of the connection in memory
+            self._patience.cancel()
+        super().connection_lost(exc)
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait_for_a_head(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(SAY_WITHIN, self._refuse_silent)
+
+    def _refuse_silent(self) -> None:
+        self._patience = None
+        if self._is_idle() and not self.transport.is_closing() and self.timeout_keep_alive_task is None:
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400 to bytes that are not HTTP. A request in progress ends as if the client had disconnected."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # another answer has begun, or the request was HEAD
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """A server that others tell when to stop."""
+    """A server that its caller stops."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to who started it."""
+        """Leave signals to the caller."""
         yield
 
 
-def listening(host: str, port: int) -> Door:
-    """Return a door that is bound to an address; UsageError where the address is taken or none of this machine's."""
+def listening(host: str, port: int) -> ConnectionLimiter:
+    """Return a limiter that is bound to an address; UsageError if the address is in use or not this machine's."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
             0
         ]
-        made = Door(family, kind)
+        made = ConnectionLimiter(family, kind)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # what it has been handed, the system keeps no longer than we would
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # the system buffers unread data no longer than this program would
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PATIENCE * 1000)
         made.bind(address)
     except OSError as error:
@@ -78,7 +102,7 @@ def listening(host: str, port: int) -> Door:
 
 
 def free_port(preferred: int) -> int:
-    """Return a port of loopback where nobody listens: the preferred one, or 0 for any."""
+    """Return a free port of loopback: the preferred one, or 0 for any."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -89,7 +113,7 @@ def free_port(preferred: int) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -97,7 +121,7 @@ def is_loopback(host: str) -> bool:
 
 
 def server_of(app: ASGIApp, tls: Tls | None) -> Server:
-    """Return a server of the application, which says nothing of itself; UsageError where its certificate is none."""
+    """Return a server of the application without a Server header; UsageError if its certificate cannot be used."""
     options: dict[str, Any] = {}
     if tls is not None:
         options = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}

@@ -1,9 +1,10 @@
-"""The data key: what is kept at rest is encrypted under that of its day, with AES-GCM-SIV.
+"""The data key: stored data is encrypted under the key of its day, with AES-GCM-SIV.
 
-The key of a day follows from that of the day before by a one-way step, so a file that has stepped forward opens
-nothing of the days before it. It begins with the first day there is, 1970-01-01, and so holds any day until then.
-AES-GCM-SIV because the same content in the same place has to give the same bytes again after a crash: it needs no
-nonce that is never used twice (RFC 8452).
+The key of a day follows from that of the day before by a one-way step, so a file that has stepped forward opens nothing
+of earlier days. The chain begins with day 0, 1970-01-01, so a new file has the key of every day. AES-GCM-SIV is used
+because the same content in the same place must give the same bytes again after a crash, and it remains safe if a nonce
+is
+used twice (RFC 8452).
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from stream.records import DAY, LATEST
 _LAST = LATEST // DAY
 _DAY_BYTES, _CHECK_BYTES = 4, 8
 _HELD = 8
-"""So many days' ciphers are kept at hand."""
+"""Number of days whose ciphers are cached."""
 
 
 class DayLock:
     """The data key of one day, ready to encrypt."""
 
     def __init__(self, key_day: int, key: bytes) -> None:
-        """Take the key of a UTC day; UsageError where the library has no AES-GCM-SIV."""
+        """Set the key of a UTC day; UsageError if the library has no AES-GCM-SIV."""
         self.key_id = key_day.to_bytes(_DAY_BYTES) + subkey(key, "data key id")[:_CHECK_BYTES]
         self._cipher = _cipher(subkey(key, "data encryption"))
 
     def encrypt(self, nonce: bytes, content: bytes, bound: bytes) -> bytes:
-        """Return the content as nobody reads it without the key, nor as part of anything but ``bound``."""
+        """Encrypt the content and bind it to ``bound``: it opens only with the key and the same ``bound``."""
         return self._cipher.encrypt(nonce, content, bound)
 
     def decrypt(self, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
-        """Return what was encrypted; DataError where it is damaged, or does not belong to ``bound``."""
+        """Return the decrypted content; DataError if it is damaged, or does not belong to ``bound``."""
         try:
             return self._cipher.decrypt(nonce, secret, bound)
         except (InvalidTag, ValueError):
@@ -47,10 +48,10 @@ class DayLock:
 
 
 class DataKeys:
-    """The data keys of a day and all later ones (see ``stream.vault.Vault``)."""
+    """The data keys of a day and all later ones (see ``stream.encryption.Vault``)."""
 
     def __init__(self, first: int, key: bytes) -> None:
-        """Take the key of a UTC day, the oldest that is held."""
+        """Set the key of a UTC day, the oldest one that is available."""
         self.first = first
         self._keys = {first: key}
         self._locks: dict[int, DayLock] = {}
@@ -59,7 +60,7 @@ class DataKeys:
         return f"DataKeys(first={self.first})"
 
     def lock(self, key_day: int) -> DayLock:
-        """Return what encrypts under the key of a UTC day, or of the oldest day that is held where that is later."""
+        """Return the cipher of a UTC day, or of the oldest available day if that is later."""
         wanted = min(max(key_day, self.first), _LAST)
         held = self._locks.get(wanted)
         if held is None:
@@ -69,7 +70,7 @@ class DataKeys:
         return held
 
     def open(self, key_id: bytes, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
-        """Return what was encrypted.
+        """Return the decrypted content.
 
         Raises:
             GoneKeyError: the key of that day has been destroyed.
@@ -92,7 +93,7 @@ class DataKeys:
         return lock.decrypt(nonce, secret, bound)
 
     def key_of(self, key_day: int) -> bytes:
-        """Return the key of a day that is held, remembering it for the days after it."""
+        """Return the key of an available day; it is cached for the days after it."""
         day = max(known for known in self._keys if known <= key_day)
         key = self._keys[day]
         for _ in range(key_day - day):
@@ -101,7 +102,7 @@ class DataKeys:
         return key
 
     def forget_before(self, key_day: int) -> None:
-        """Let go of the keys of all earlier days."""
+        """Drop the keys of all earlier days."""
         if key_day > self.first:
             key = self.key_of(min(key_day, _LAST))
             self.first = min(key_day, _LAST)
@@ -109,12 +110,12 @@ class DataKeys:
             self._locks = {day: lock for day, lock in self._locks.items() if day >= self.first}
 
     def document(self) -> dict[str, Any]:
-        """Return what a key file keeps of it."""
+        """Return the part of a key file that stores it."""
         return {"day": self.first, "key": self._keys[self.first].hex()}
 
     @classmethod
     def of_document(cls, document: Any) -> DataKeys:
-        """Return the keys of a key file's part; ValueError, TypeError or KeyError where it is none."""
+        """Return the keys of a key file's part; ValueError, TypeError or KeyError if it is invalid."""
         day, key = document["day"], bytes.fromhex(document["key"])
         if type(day) is not int or not 0 <= day <= _LAST:
             raise ValueError("day")
@@ -122,7 +123,7 @@ class DataKeys:
 
 
 def refuse_without_siv() -> None:
-    """Raise UsageError where the cryptography that is installed has no AES-GCM-SIV."""
+    """Raise UsageError if the installed cryptography library has no AES-GCM-SIV."""
     _cipher(bytes(32))
 
 

@@ -9,16 +9,81 @@ from __future__ import annotations
 
 import json
 import secrets
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from connectors.data_keys import DataKeys
-from connectors.key_document import NO_DATA_KEY, damaged, data_keys, day_of, part_of, read_keys, stepped
-from connectors.private_file import locked, replace, write_new
+from connectors.keys.data_keys import DataKeys
+from connectors.secrets.private_files import locked, replace_file, write_new
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys
 from stream.records import DAY, LATEST
+
+NO_DATA_KEY = "must hold the data key, which files made before have not; 'tacet key upgrade' adds it"
+
+
+def read_keys(path: Path) -> dict[str, Any]:
+    """Return the content of a key file; KeyFileError if it is not one, or others can read it."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        document = json.loads(path.read_text())
+    except OSError as error:
+        msg = f"{path}: key file cannot be read ({error.strerror})"
+        raise KeyFileError(msg) from None
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("tacet_key") != 1:
+        msg = f"{path}: must be a key file made by 'tacet key create'"
+        raise KeyFileError(msg)
+    if mode & 0o077:
+        msg = f"{path}: must be readable by its owner only (mode 0600), got {mode:04o}"
+        raise KeyFileError(msg)
+    if "retired" in document:
+        msg = f"{path}: was retired, its keys are destroyed; ledger {document['retired']} goes on with what it spent"
+        raise KeyFileError(msg)
+    return document
+
+
+def part_of(path: Path, document: dict[str, Any], name: str) -> Any:
+    """Return one of a file's keys; KeyFileError if it is missing."""
+    if name not in document:
+        msg = f"{path}: must hold the {name} key, which this command needs"
+        raise KeyFileError(msg)
+    return document[name]
+
+
+def damaged(path: Path) -> KeyFileError:
+    """Return the error for a file that contains an invalid key."""
+    return KeyFileError(f"{path}: must be a key file made by 'tacet key create', but a part of it is damaged")
+
+
+def day_of(value: Any) -> int | None:
+    """Return the oldest day of a key; ValueError if it is invalid."""
+    if value is not None and not (type(value) is int and 0 <= value <= LATEST // DAY):
+        msg = "must be days since 1970-01-01, or null"
+        raise ValueError(msg)
+    return value
+
+
+def data_keys(path: Path, document: dict[str, Any]) -> DataKeys:
+    """Return the data keys of a file; KeyFileError if it has none, or they are damaged."""
+    if "data" not in document:
+        raise KeyFileError(f"{path}: {NO_DATA_KEY}")
+    try:
+        return DataKeys.of_document(document["data"])
+    except (KeyError, ValueError, TypeError):
+        raise damaged(path) from None
+
+
+def stepped(path: Path, document: dict[str, Any], key_day: int) -> dict[str, Any]:
+    """Return a file's keys without the data keys of days before ``key_day``."""
+    if "data" not in document:
+        return document
+    data = data_keys(path, document)
+    data.forget_before(key_day)
+    return document | {"data": data.document()}
+
 
 PARTS = {"ingest": ("pseudonym", "data"), "worker": ("noise", "audit", "data")}
 
@@ -26,8 +91,9 @@ PARTS = {"ingest": ("pseudonym", "data"), "worker": ("noise", "audit", "data")}
 def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> None:
     """Write a new key file with mode 0600.
 
-    A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day
-    that is ever asked of it.
+    A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day for which it
+    is
+    used.
 
     Raises:
         KeyFileError: the file exists, or no key can begin with that day.
@@ -59,10 +125,10 @@ def _new_data_key(first_day: int | None = None) -> dict[str, Any]:
 
 
 def upgrade(path: Path, source: Path | None = None) -> None:
-    """Add a data key to a file made before there was one: a new one, or that of the other file of the same key.
+    """Add a data key to a file of the format without one: a new key, or that of another file of the same key.
 
     Raises:
-        KeyFileError: it has one, or ``source`` has none, or is of another key.
+        KeyFileError: it has one, or ``source`` has none or is of another key.
     """
     given = None if source is None else read_keys(source)
     if source is not None and given is not None:
@@ -73,7 +139,7 @@ def upgrade(path: Path, source: Path | None = None) -> None:
             raise KeyFileError(f"{path}: has a data key already; another one would not open what is encrypted")
         if given is not None and given.get("ledger") != document.get("ledger"):
             raise KeyFileError(f"{source}: must be of the same key as {path}, is of another ledger")
-        replace(path, document | {"data": _new_data_key() if given is None else given["data"]})
+        replace_file(path, document | {"data": _new_data_key() if given is None else given["data"]})
 
 
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
@@ -88,9 +154,9 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
 
 
 def store_of(path: Path) -> str | None:
-    """Return the store (or ``cluster ID``) that a key serves, "" where that is not known, None before its first use.
+    """Return the store (or ``cluster ID``) that a key serves, "" if it is unknown, None before its first use.
 
-    A key made before keys knew their store has been used once it knows a day.
+    A key in the format without a store has been used once it has a day.
     """
     document = read_keys(path)
     if "store" not in document and not isinstance(_held(path, document), _Unpinned):
@@ -102,25 +168,25 @@ def store_of(path: Path) -> str | None:
 
 
 def bind(path: Path, store: str) -> None:
-    """Let a key say for ever which store it serves; whoever calls has it ``locked``."""
-    replace(path, read_keys(path) | {"store": store})
+    """Record permanently which store a key serves; the caller must have called ``locked``."""
+    replace_file(path, read_keys(path) | {"store": store})
 
 
 def retire(path: Path, follower: str) -> None:
-    """Destroy the keys of a file; it says for ever which ledger goes on. Done again it changes nothing."""
+    """Destroy the keys of a file and record permanently which ledger continues. A repeated call changes nothing."""
     with locked(path):
         if not is_retired(path):
             kept = {name: read_keys(path)[name] for name in ("tacet_key", "laboratory", "ledger")}
-            replace(path, kept | {"retired": follower})
+            replace_file(path, kept | {"retired": follower})
 
 
 def is_retired(path: Path) -> bool:
-    """Whether the keys of a file were destroyed, and another ledger goes on."""
+    """Return whether the keys of a file were destroyed and another ledger continues."""
     return follower(path) is not None
 
 
 def follower(path: Path) -> str | None:
-    """Return the ledger that goes on since the keys of a file were destroyed; None where they were not."""
+    """Return the ledger that continues since the keys of a file were destroyed; None if they were not."""
     try:
         return str(json.loads(path.read_text())["retired"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -128,7 +194,7 @@ def follower(path: Path) -> str | None:
 
 
 def serve(path: Path, cluster: str) -> None:
-    """Let a production key serve one cluster from now on; UsageError when it serves a store or another cluster."""
+    """Bind a production key to a cluster; UsageError if it serves a store or another cluster."""
     with locked(path):
         bound = store_of(path)
         if bound and bound != f"cluster {cluster}":
@@ -138,7 +204,7 @@ def serve(path: Path, cluster: str) -> None:
 
 
 def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
-    """Return the error of a production key that belongs elsewhere: it would draw fresh noise for a second ledger."""
+    """Return the error for a production key that is bound elsewhere: it would draw fresh noise for a second ledger."""
     mine = bound if bound.startswith("cluster ") else f"store {bound}"
     return KeyFileError(
         f"{path}: this production key belongs to {mine}, got {home}: its releases are final, so a new ledger needs a "
@@ -147,7 +213,7 @@ def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
 
 
 def pseudonym_key(path: Path) -> bytes:
-    """Return the key that names devices."""
+    """Return the key for the pseudonyms of devices."""
     key = part_of(path, read_keys(path), "pseudonym")
     try:
         return bytes.fromhex(key)
@@ -156,17 +222,17 @@ def pseudonym_key(path: Path) -> bytes:
 
 
 def is_laboratory(path: Path) -> bool:
-    """Whether the file is a laboratory's."""
+    """Return whether the file is a laboratory's."""
     return bool(part_of(path, read_keys(path), "laboratory"))
 
 
 def oldest_key_day(path: Path) -> int | None:
-    """Return the oldest UTC day of which a production key still holds anything; None of a laboratory's, and before use.
+    """Return the oldest UTC day of a production key; None for a laboratory's, and before the first use.
 
-    Of a file that draws no noise, such as an ingest's, it is that of its data keys.
+    For a file without a noise key, such as an ingest's, it is the oldest day of its data keys.
 
     Raises:
-        KeyFileError: the file is not there, is open to others, or is damaged.
+        KeyFileError: the file does not exist, is accessible to others, or is damaged.
     """
     document = read_keys(path)
     if "noise" not in document:
@@ -176,7 +242,7 @@ def oldest_key_day(path: Path) -> int | None:
 
 
 def has_key_day(path: Path, key_day: int) -> bool:
-    """Whether a key can still draw the noise of a UTC day."""
+    """Return whether a key can still draw the noise of a UTC day."""
     held = _held(path, read_keys(path))
     return not isinstance(held, ForwardKeys) or held.first <= key_day
 
@@ -192,7 +258,7 @@ def laboratory_keys(path: Path) -> LaboratoryKeys:
 
 @dataclass(slots=True, repr=False)
 class _Unpinned:
-    """A production file that no day has been asked of yet."""
+    """A production file that was not used for any day yet."""
 
     key: bytes
     ledger: str
@@ -207,32 +273,32 @@ class FileKeys:
         document = read_keys(path)
         self.held = _held(path, document)
         self.data = data_keys(path, document) if "data" in document else None
-        """The data keys; None of a file made before there were any."""
+        """The data keys; None for a file in the format without them."""
 
     @property
     def laboratory(self) -> bool:
-        """Whether everything made with this key is marked as made in a laboratory."""
+        """Whether all output of this key is marked as made in a laboratory."""
         return isinstance(self.held, LaboratoryKeys)
 
     @property
     def ledger(self) -> str:
-        """Public id of the ledger this key belongs to."""
+        """Public id of the ledger of this key."""
         return self.held.ledger
 
     @property
     def audit(self) -> bytes:
-        """Key that signs the audit chain."""
+        """The key that signs the audit chain."""
         return self.held.audit
 
     def noise_key(self, key_day: int) -> bytes:
-        """Return a day's noise key; the first day ever asked for becomes the file's oldest."""
+        """Return a day's noise key; the first requested day becomes the file's oldest."""
         if isinstance(self.held, _Unpinned):
             self.held = self._pin(key_day)
         return self.held.noise_key(key_day)
 
     @property
     def vault(self) -> DataKeys:
-        """The data keys; KeyFileError where the file was made before there were any."""
+        """The data keys; KeyFileError for a file in the format without them."""
         if self.data is None:
             raise KeyFileError(f"{self.path}: {NO_DATA_KEY}")
         return self.data
@@ -249,7 +315,7 @@ class FileKeys:
                     self._write(on_disk.from_key_day(key_day), data_from=key_day)
 
     def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
-        """Make ``key_day`` the file's oldest, unless another process has made one of its own meanwhile."""
+        """Make ``key_day`` the file's oldest day, unless another process has already set one."""
         with locked(self.path):
             on_disk = _held(self.path, read_keys(self.path))
             if isinstance(on_disk, _Unpinned):
@@ -260,11 +326,11 @@ class FileKeys:
     def _write(self, keys: ForwardKeys, data_from: int = 0) -> None:
         document = read_keys(self.path)
         document["noise"] = {"day": keys.first, "key": keys.key.hex()}
-        replace(self.path, stepped(self.path, document, data_from))
+        replace_file(self.path, stepped(self.path, document, data_from))
 
 
 class IngestKeys:
-    """What an ingest needs: the key that names devices, and the data keys."""
+    """The keys of an ingest: the pseudonym key and the data keys."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -274,18 +340,21 @@ class IngestKeys:
         """Public id of the ledger for which it sends."""
         self.vault = data_keys(path, document)
         self._steps = "noise" not in document and not document["laboratory"]
-        """Whether the file is the ingest's own; one that a worker uses as well is stepped forward by that."""
+        """Whether the file is the ingest's own.
+
+        A file that is shared with a worker is stepped forward by the worker.
+        """
 
     def forget_before(self, key_day: int) -> None:
         """Destroy the data keys of all days before ``key_day`` in an ingest's own production file."""
         if self._steps and key_day > self.vault.first:
             with locked(self.path):
-                replace(self.path, stepped(self.path, read_keys(self.path), key_day))
+                replace_file(self.path, stepped(self.path, read_keys(self.path), key_day))
             self.vault.forget_before(key_day)
 
 
 def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:
-    """Return the worker's keys of a file; KeyFileError when a part is missing or no key."""
+    """Return the worker's keys of a file; KeyFileError if one is missing or invalid."""
     audit, noise = part_of(path, document, "audit"), part_of(path, document, "noise")
     try:
         secret, ledger = bytes.fromhex(audit), str(document["ledger"])

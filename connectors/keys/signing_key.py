@@ -1,7 +1,7 @@
-"""The key pair that signs audit heads: the private part in a file of its owner's, the public one beside it.
+"""The key pair that signs audit heads: the private part in a private file, the public part beside it.
 
-Both are PEM (PKCS #8 and SubjectPublicKeyInfo), so that other programs can read them. The key belongs to whoever
-watches the engine, never to the engine: with it one could sign other books.
+Both are PEM (PKCS #8 and SubjectPublicKeyInfo), so that other programs can read them. The key belongs to the party that
+monitors the engine, never to the engine: its owner could sign another ledger and audit log.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from connectors.private_file import read_private, write_new_bytes
+from connectors.secrets.private_files import read_private, write_new_bytes
 from stream.errors import KeyFileError
 
 
 def public_path(path: Path) -> Path:
-    """Return where the public part of a new key is written."""
+    """Return the path of a new key's public part."""
     return path.with_name(path.name + ".pub")
 
 
 def create(path: Path) -> None:
-    """Write a new key and its public part; KeyFileError where either is there."""
+    """Write a new key and its public part; KeyFileError if either exists."""
     if public_path(path).exists():
         msg = f"{public_path(path)}: must not exist yet; a public key is never written over"
         raise KeyFileError(msg)
@@ -37,7 +37,7 @@ def create(path: Path) -> None:
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:
-    """Return the key that signs; KeyFileError where the file is open to others, or is none."""
+    """Return the signing key; KeyFileError if the file is accessible to others or invalid."""
     content = read_private(path, "a signing key")
     try:
         key = serialization.load_pem_private_key(content, password=None)
@@ -50,7 +50,7 @@ def private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def public_key(path: Path) -> Ed25519PublicKey:
-    """Return the key that checks signatures; KeyFileError where the file is none."""
+    """Return the key that verifies signatures; KeyFileError if the file is invalid."""
     try:
         key = serialization.load_pem_public_key(path.read_bytes())
     except OSError as error:

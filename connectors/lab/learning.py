@@ -1,12 +1,12 @@
-"""What a restricted history says about dependent attributes and movement: a restricted report.
+"""Learn models of dependent attributes and of movement from a restricted history: a restricted report.
 
-A model learnt from people's days is personal data, and so is every figure computed from it: from two factors
-its conditional probabilities can be solved for exactly. So the report is one file that only its owner can
-read, and nothing of it goes to a topic, into the account or into a policy by itself.
+A model learnt from people's days is personal data, and so is every figure computed from it: its conditional
+probabilities can be computed exactly from two factors. The report therefore is one file that only its owner can read.
+Nothing of it is published, enters the account or changes a policy.
 
-Attributes are read off the history's counts by the very stage that releases them; each zone and day is one
-record. Every window of the history is taken as covered. Movement is read off stays: a device's states at the
-ticks of the UTC days on which it was seen, outside included.
+Attributes are computed from the history's counts by the stage that releases them; each zone and day is one record.
+Every window of the history counts as covered. Movement is computed from stays: a device's states, outside included, at
+the ticks of the UTC days on which it was seen.
 """
 
 from __future__ import annotations
@@ -25,20 +25,28 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from connectors.files.history import History
-from stream.accounting.charged import coalition_cost
+from connectors.sources.recordings.replay import RestrictedHistory
+from stream.accounting.charges import coalition_cost
+from stream.accounting.leakage.dependence import Counts, count_patterns, learn, revise
 from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.guard import may_ask, permitted, releasable
+from stream.accounting.leakage.guard import may_ask, pattern_factors, permitted, releasable, worst_factors
 from stream.accounting.leakage.information import attribute_information, bits
-from stream.accounting.leakage.joint import Counts, count_patterns, learn, revise
-from stream.accounting.leakage.mobility import learn_transitions, reversed_in_time, stationary
-from stream.accounting.leakage.patterns import pattern_factors, worst_factors
-from stream.accounting.leakage.questions import optimise
-from stream.accounting.leakage.temporal import loss, supremum, total_supremum
-from stream.accounting.views import readers_of
+from stream.accounting.leakage.queries import optimise
+from stream.accounting.leakage.temporal import (
+    learn_transitions,
+    loss,
+    reversed_in_time,
+    stationary,
+    supremum,
+    total_supremum,
+)
+from stream.accounting.reader_spend import readers_of
 from stream.errors import UsageError
 from stream.operators import scan
-from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.policy.fields import EVERYBODY
 from stream.records import DAY, DayAttribute, Micros, OccupancyWindow
 from stream.schemas import json_float
 from stream.sensing.attributes import DayAttributes
@@ -46,7 +54,7 @@ from stream.sensing.attributes import DayAttributes
 PSEUDO = 0.5
 """Pseudo-count of every pattern and every move."""
 FALSE_ALARM = 1e-3
-"""Chance of taking dependencies for changed when they are not."""
+"""Probability of reporting a change of dependencies when there is none."""
 NOTICE = (
     "Personal data: learnt from people's days. Everything in here, down to a single factor, tells about them. "
     "Keep it like the raw data; publish none of it, and set no released epsilon, cap or guard by it."
@@ -55,8 +63,8 @@ States = Literal["floors", "zones"]
 Report = dict[str, Any]
 
 
-def report_of(policy: Policy, history: History, states: States = "floors") -> Report:
-    """Return the restricted report: learnt models of attributes and movement, and what follows from them."""
+def report_of(policy: Policy, history: RestrictedHistory, states: States = "floors") -> Report:
+    """Return the restricted report: learnt models of attributes and movement, and their consequences."""
     releases = [release for release in policy.release if isinstance(release, AttributeRelease)]
     return {
         "v": 1,
@@ -72,7 +80,7 @@ def report_of(policy: Policy, history: History, states: States = "floors") -> Re
 # --- attributes ---------------------------------------------------------------------------------------
 
 
-def day_attributes(policy: Policy, release: AttributeRelease, history: History) -> dict[str, list[list[int]]]:
+def day_attributes(policy: Policy, release: AttributeRelease, history: RestrictedHistory) -> dict[str, list[list[int]]]:
     """Return, per day in order, a record of digits per zone: 0 where the attribute was sensitive, 1 where not."""
     days: dict[str, dict[tuple[str, str], dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for site, windows in history.windows.items():
@@ -107,8 +115,8 @@ def _sensitive(release: AttributeRelease, record: DayAttribute) -> bool:
     return release.attributes[record.attribute].sensitive.holds(record.value)
 
 
-def attribute_report(policy: Policy, release: AttributeRelease, history: History) -> Report:
-    """Return the learnt joint of a release's attributes, whether it changed, and what follows from it."""
+def attribute_report(policy: Policy, release: AttributeRelease, history: RestrictedHistory) -> Report:
+    """Return the learnt joint distribution of a release's attributes, whether it changed, and its consequences."""
     days = list(day_attributes(policy, release, history).values())
     order: list[str] = list(release.attributes)
     halves = [
@@ -133,7 +141,7 @@ def attribute_report(policy: Policy, release: AttributeRelease, history: History
 
 
 def _revised(before: Counts, after: Counts) -> tuple[Counts, Report]:
-    """Return the counts to learn from: all of them, or those since dependencies significantly changed."""
+    """Return the counts to learn from: all of them, or those after the last significant change of dependencies."""
     figures: Report = {"false_alarm": FALSE_ALARM, "records": [int(before.sum()), int(after.sum())]}
     if not before.sum() or not after.sum():
         return before + after, figures | {"changed": None, "p_value": None}
@@ -151,7 +159,7 @@ def _epsilons(release: AttributeRelease, audiences: frozenset[str]) -> Floats:
 
 
 def _exposed(joint: Floats, order: list[str], epsilon: Floats) -> Report:
-    """Return the factors of every pattern (1: shown) that can happen, the worst of them, and information."""
+    """Return the factors of every possible pattern (1: published), the largest of them, and the information."""
     asked = (epsilon > 0).astype(np.int64)
     by_pattern = np.moveaxis(pattern_factors(joint, epsilon, asked), 0, -1)
     information = attribute_information(joint, epsilon, asked)
@@ -169,7 +177,7 @@ def _exposed(joint: Floats, order: list[str], epsilon: Floats) -> Report:
 
 
 def _guard(joint: Floats, order: list[str], epsilon: Floats, cap: float) -> Report:
-    """Return what a guard under this model would decide; no released guard may follow it."""
+    """Return what a guard under this model would decide; no released guard may depend on it."""
     once = np.ones(len(order), dtype=np.int64)
     decisions = []
     for place, name in enumerate(order):
@@ -219,8 +227,8 @@ def _plain(values: list[float]) -> list[float | str | None]:
 # --- movement -----------------------------------------------------------------------------------------
 
 
-def moves(policy: Policy, site: str, history: History, states: States) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the states, ``outside`` first, and how often a device went from one to another between two ticks."""
+def moves(policy: Policy, site: str, history: RestrictedHistory, states: States) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the states, ``outside`` first, and how often a device moved between two of them from tick to tick."""
     declared = policy.site[site]
     place_of = {zone.id: zone.floor if states == "floors" else zone.id for zone in declared.zones}
     names = ["outside", *dict.fromkeys(place_of.values())]
@@ -239,7 +247,7 @@ def moves(policy: Policy, site: str, history: History, states: States) -> tuple[
     return names, counts
 
 
-def mobility_report(policy: Policy, site: str, history: History, states: States) -> Report:
+def mobility_report(policy: Policy, site: str, history: RestrictedHistory, states: States) -> Report:
     """Return the learnt transition matrix of a site and the temporal leakage of its count releases."""
     names, counts = moves(policy, site, history, states)
     forward = learn_transitions(counts, PSEUDO)
@@ -267,11 +275,11 @@ def _per_tick(policy: Policy, site: str, audiences: frozenset[str]) -> Fraction:
 
 
 def write_report(report: Report, out: Path) -> None:
-    """Write the report so that only its owner can read it, from its first byte on, whatever the folder.
+    """Write the report so that only its owner can read it, from its first byte on, in any folder.
 
     Raises:
-        UsageError: the file cannot be made, or not with mode 0600 (a file system without modes); then nothing
-            is left of it.
+        UsageError: the file cannot be created, or not with mode 0600 (a file system without modes); then no part of
+            it remains.
     """
     partial = out.with_name(f".{out.name}.partial")
     try:

@@ -1,7 +1,7 @@
-"""Figures of what a command found, as PNG and SVG: one style, and the same bytes for the same numbers.
+"""Figures of a command's results, as PNG and SVG: one style, and the same bytes for the same numbers.
 
-Matplotlib draws (the extra ``plots``); it is loaded when a figure is asked for. Series differ by colour, line and
-marker at once, in the page's colours, so that they can be told apart in grey too. No file holds a date or a version:
+Matplotlib (the extra ``plots``) draws them; it is loaded when a figure is requested. Series differ in colour, line and
+marker, in the page's colours, so that they can also be distinguished in grey. Files contain neither date nor version:
 with one version of Matplotlib the same numbers make the same files.
 """
 
@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stream.errors import UsageError
+from stream.errors import OPTIONAL, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,14 +29,14 @@ _PANEL = (4.6, 3.2)
 
 
 class Drawing(NamedTuple):
-    """What is drawn on."""
+    """A figure and its panels."""
 
     figure: Figure
     panels: list[Axes]
     """Row by row."""
 
     def legend(self) -> None:
-        """Name every series once, below all panels."""
+        """Add one legend with each series, below all panels."""
         named: dict[str, Any] = {}
         for panel in self.panels:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -45,16 +45,16 @@ class Drawing(NamedTuple):
 
 
 def need_matplotlib(asked: str) -> None:
-    """Refuse before any work is done where nothing can draw.
+    """Raise an error before any work is done if Matplotlib is not installed.
 
     Args:
-        asked: what cannot be done without, as the error names it.
+        asked: the option that needs it, as the error names it.
 
     Raises:
         UsageError: Matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
-        msg = f"{asked}: needs matplotlib; install 'tacet-occupancy[plots]'"
+        msg = f"{asked}: needs matplotlib; {OPTIONAL}"
         raise UsageError(msg)
 
 
@@ -68,14 +68,14 @@ def drawing(
     panel: tuple[float, float] = _PANEL,
     share_y: bool = False,
 ) -> Iterator[Drawing]:
-    """Draw a figure, and write it when the block is over: ``folder/name.png`` and ``folder/name.svg``.
+    """Draw a figure, and write it at the end of the block: ``folder/name.png`` and ``folder/name.svg``.
 
     Args:
-        folder: of both files; it must be there. What has their names is written over.
+        folder: an existing folder for both files; files with their names are overwritten.
         name: without an ending.
         rows: of panels.
         columns: of panels.
-        panel: width and height of one, in inches.
+        panel: width and height of one panel, in inches.
         share_y: whether all panels have the same vertical axis.
 
     Raises:

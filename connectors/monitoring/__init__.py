@@ -1,1 +1,1 @@
-"""What operators watch: figures that say nothing of people, and whether a service is well."""
+"""Metrics and health for operators: figures that reveal nothing about people, and whether a service is well."""

@@ -70,6 +70,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("tacet_secrets_read_total", "counter",
            "How often a file of secrets was read anew, or refused because it broke a rule.", ("secrets", "outcome"), _P,
            INTAKE | {"hooks"}),
+    Metric("tacet_stream_state", "gauge", "1 where an event stream stands so: connecting, reading, refused.",
+           ("stream", "state"), _P, frozenset({"hooks"})),
     Metric("tacet_working_time", "gauge", "1 where a site is in its working hours.", ("site",), _P,
            INTAKE),
     Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE),

@@ -1,4 +1,4 @@
-"""What an engine's figures are: of its ledger, its account and its windows, and of people as traffic."""
+"""The metrics of an engine: of its ledger, its account and its windows, and of traffic."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from typing import Any, Protocol
 
 import structlog
 
-from connectors.monitoring.figures import Figures, Labels
-from connectors.monitoring.traffic import Part, Parts, Series
-from stream.policy.document import AttributeRelease, CountRelease, Policy, Site, audiences_of
+from connectors.monitoring.figures import Figures, Labels, Part, Parts, Series
+from stream.engine.partition import PartitionEngine
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy, audiences_of
 from stream.policy.fields import EVERYBODY
+from stream.policy.sites import Site
 from stream.records import SECOND, Micros
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time, rfc3339
+from stream.sensing import watermark
 
 log = structlog.get_logger("tacet.engine")
 
 RELEASED = "released"
 OF_COUNTS, OF_ATTRIBUTES = ("budget", "w_budget", "waiting"), ("asked", "factor", "month", "guard")
-"""Why a record of counts is denied, and why one of an attribute is not asked."""
+"""Reasons why a record of counts is denied, and why an attribute is not queried."""
 DROPPED = (
     "late", "unknown_access_point", "before_first", "after_last", "ahead", "epoch", "site_shut", "stale_session",
-    "repeated_batch", "unknown_source", "wrong_site",
+    "repeated_batch", "unknown_source", "wrong_site", "incomplete",
 )  # fmt: skip
-"""Why sensing drops rows, ..."""
+"""Reasons for which sensing drops rows."""
 PUT_ASIDE = (
     "row", "epoch", "ahead", "unknown_site", "unknown_source", "unknown_access_point", "site_shut", "wrong_site",
-    "wrong_partition", "json", "kind", "type", "version",
+    "wrong_partition", "json", "kind", "type", "version", "incomplete",
 )  # fmt: skip
-"""... and why rows and messages go to quarantine, as far as is known beforehand; what else comes is told as well."""
+"""Known reasons for which rows and messages go to quarantine; others are added when they occur."""
 NOT_DROPPED = frozenset({"rows", "accepted", "stale_heartbeats"})
-"""Counters of sensing that are no reason for which a row was dropped."""
+"""Counters of sensing that are not reasons for a dropped row."""
 Budget = tuple[str, str]
 """Release and audience."""
 
@@ -42,7 +45,7 @@ class Record(Protocol):
 
     @property
     def topic(self) -> str:
-        """Where it went."""
+        """The topic to which it was written."""
 
     @property
     def value(self) -> bytes:
@@ -50,13 +53,13 @@ class Record(Protocol):
 
 
 class EngineFigures:
-    """Sets figures from what an engine has committed and from how its sites stand."""
+    """Sets metrics from the records that an engine has committed and from the status of its sites."""
 
     def __init__(
-        self, figures: Figures, policy: Policy, held: Callable[[], Iterable[Partition]],
+        self, figures: Figures, policy: Policy, held: Callable[[], Iterable[PartitionEngine]],
         clock: Callable[[], Micros] | None,
     ) -> None:  # fmt: skip
-        """``held`` gives the partitions that are worked on now; ``clock`` is the wall's, None for recordings."""
+        """``held`` returns the present partitions; ``clock`` is the wall clock, None for recordings."""
         self._figures, self._policy, self._held, self._clock = figures, policy, held, clock
         self._ends: dict[str, Micros] = {}
         self._rejected: Counter[str] = Counter()
@@ -64,7 +67,7 @@ class EngineFigures:
         self._begin()
 
     def _begin(self) -> None:
-        """Let every counter be there before it counts, so that its first step is seen."""
+        """Create every counter before it counts, so that its first step is visible."""
         for site, release, audience, reasons in _all_records(self._policy):
             self._figures.add("tacet_releases_total", 0, site, release, audience)
             for reason in reasons:
@@ -78,7 +81,7 @@ class EngineFigures:
             self._figures.begin("tacet_window_release_delay_seconds", site)
 
     def committed(self, records: Sequence[Record]) -> None:
-        """Take what a commit held, now that it is durable."""
+        """Process the records of a commit that is durable."""
         for record in records:
             if record.topic == AUDIT:
                 self._charged(parse_record(record.value))
@@ -95,7 +98,10 @@ class EngineFigures:
             self._figures.add("tacet_refusals_total", 1, *labels, entry["outcome"])
 
     def _accounted(self, record: dict[str, Any]) -> None:
-        """Take the account behind a window of counts; a day's attributes tell of outcomes, and are not told here."""
+        """Process the account after a window of counts.
+
+        The account of a day's attributes depends on outcomes and is skipped.
+        """
         if record["kind"] == "counts":
             self._closed(record["site"], parse_time(record["window_end"]))
             self._stands(record)
@@ -120,7 +126,10 @@ class EngineFigures:
             self._figures.observe("tacet_window_release_delay_seconds", delay, site)
 
     def _taken_up(self, record: dict[str, Any] | None) -> None:
-        """Tell how a site stood before this process began; what it released then is no release of this one's."""
+        """Set a site's status from before this process began.
+
+        Earlier releases do not count as this process's releases.
+        """
         if record is not None:
             self._ends[record["site"]] = parse_time(record["window_end"])
             self._figures.set("tacet_window_end_timestamp_seconds", self._ends[record["site"]] / SECOND, record["site"])
@@ -129,7 +138,7 @@ class EngineFigures:
     def _left(self, site: str, name: str, windows: int) -> None:
         release, audience = name.split("/", 1)
         found = self._budgets.get((release, audience))
-        if found is None:  # of a policy before
+        if found is None:  # of an earlier policy
             return
         declared, labels = found[0], (site, release, audience, found[0].unit)
         self._figures.set("tacet_budget_left_epsilon", float(windows * declared.charge(audience)), *labels)
@@ -137,12 +146,14 @@ class EngineFigures:
             self._figures.set("tacet_budget_epsilon", float(declared.daily_budget[audience]), *labels)
 
     def look(self) -> None:
-        """Set what no commit tells: how far the sites have come, and how those stand of which none has been seen."""
+        """Set the metrics that no commit sets: the progress of the sites, and the status of sites without a commit."""
         marks: dict[Labels, Micros] = {}
         shut: dict[Labels, float] = {}
         entries: dict[Labels, float] = {}
         for partition in self._held():
             for name, state in partition.sites.sensing().items():
+                if not watermark.has_begun(state.clock) and not state.shut:
+                    continue  # sightings exist there, but no heartbeat yet
                 shut[name,] = state.shut
                 if (engine := partition.sites.held(name)) is not None:
                     entries[name,] = engine.chain[0]
@@ -155,11 +166,11 @@ class EngineFigures:
         self._figures.only("tacet_ledger_entries", entries)
 
     def is_open(self) -> bool:
-        """Whether no site has shut at ``max_devices``."""
+        """Whether no site is suspended at ``max_devices``."""
         return not any(each.sites.shut() for each in self._held())
 
     def traffic(self) -> Parts:
-        """Return what sensing has counted at each site, and what was put aside of all of them."""
+        """Return the counters of sensing at each site, and the numbers of quarantined records of all sites."""
         parts = {"": Part(0, {("tacet_quarantined_total", why): n for why, n in self._rejected.items()})}
         for partition in self._held():
             for name, state in partition.sites.sensing().items():
@@ -170,7 +181,7 @@ class EngineFigures:
 
 
 def access_points(site: Site) -> int:
-    """Return how many access points a site has."""
+    """Return the number of a site's access points."""
     return sum(len(zone.radios) for zone in site.zones)
 
 
@@ -179,7 +190,7 @@ def _counts(policy: Policy) -> Iterator[CountRelease]:
 
 
 def _all_records(policy: Policy) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Yield site, release, audience and the reasons for which it may be refused."""
+    """Yield site, release, audience and the possible reasons for a denial."""
     for site in policy.site:
         for release in policy.release:
             if policy.zones_of(release, site):
@@ -188,7 +199,7 @@ def _all_records(policy: Policy) -> Iterator[tuple[str, str, str, tuple[str, ...
 
 
 def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield unit, delta and epsilon; what rests on a declared model of people's knowledge is no unit's price."""
+    """Yield unit, delta and epsilon; a bound that rests on a declared model of knowledge is not a unit's cost."""
     for unit, epsilon in units.items():
         if isinstance(epsilon, str):
             yield unit, "0", float(epsilon)

@@ -1,4 +1,10 @@
-"""The figures of one process, as they are told: coarse where the catalogue says so, and all of one moment."""
+"""The metrics of one process: coarse where the catalogue requires it, and all read at one moment.
+
+Metrics that depend on people are sums over enough access points and minutes (``Traffic``). A counter that moved with
+each
+datagram would reveal when somebody walked by. So counts are withheld until a point of the clock's grid, and published
+only if the sites that were counted all the time since the last step have enough access points.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +13,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import NamedTuple
 
-from connectors.monitoring.catalogue import BY_NAME, METRICS, SIZE_STEP, Metric, Nature, Verb
+from connectors.monitoring.catalogue import APART, BY_NAME, METRICS, SIZE_STEP, TOGETHER, Metric, Nature, Verb
 from stream.records import SECOND, Micros
 
 BUCKETS = (1, 2, 5, 10, 30, 60, 120, 300)
@@ -18,20 +25,20 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class Spread:
-    """A histogram's numbers."""
+    """The counts of a histogram."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    """How many lie in each bucket, the last without an upper end."""
+    """Number of values in each bucket; the last has no upper bound."""
     total: int = 0
     """Seconds."""
 
     def add(self, seconds: int) -> None:
-        """Count one more."""
+        """Count one value."""
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
     def copy(self) -> Spread:
-        """Return one that does not change."""
+        """Return an independent copy."""
         return Spread(list(self.counts), self.total)
 
 
@@ -45,55 +52,55 @@ class Family:
 
 
 class Figures:
-    """What a verb shows. It is set by the verb's own loop and read by others, at any moment."""
+    """The metrics that a command exposes. The command's own loop sets them; other threads read them at any moment."""
 
     def __init__(self, verb: Verb, clock: Callable[[], Micros]) -> None:
-        """``clock`` says what time it is, for ages."""
+        """``clock`` returns the time, for ages."""
         self._verb, self._clock, self._lock = verb, clock, Lock()
         self._values: dict[str, dict[Labels, float]] = {}
         self._since: dict[str, dict[Labels, Micros]] = {}
         self._spreads: dict[str, dict[Labels, Spread]] = {}
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        """Let a gauge have a value; seconds and sizes lose what is too fine."""
+        """Set a gauge; seconds and sizes are rounded."""
         told = _coarse(self._metric(name, "gauge", labels), value)
         with self._lock:
             self._values.setdefault(name, {})[labels] = told
 
     def only(self, name: str, values: Mapping[Labels, float]) -> None:
-        """Let a gauge have these values and no others."""
+        """Set a gauge to these values and no others."""
         told = {labels: _coarse(self._metric(name, "gauge", labels), value) for labels, value in values.items()}
         with self._lock:
             self._values[name] = told
 
     def only_since(self, name: str, moments: Mapping[Labels, Micros]) -> None:
-        """Let a gauge tell, whenever it is asked, how long ago these moments were, and nothing else."""
+        """Set a gauge to the ages of these moments at the time of reading, and no others."""
         for labels in moments:
             self._metric(name, "gauge", labels)
         with self._lock:
             self._since[name] = dict(moments)
 
     def add(self, name: str, amount: int, *labels: str) -> None:
-        """Let a counter count ``amount`` more; 0 lets it be there."""
+        """Add ``amount`` to a counter; 0 creates it."""
         self._metric(name, "counter", labels)
         with self._lock:
             held = self._values.setdefault(name, {})
             held[labels] = held.get(labels, 0) + amount
 
     def begin(self, name: str, *labels: str) -> None:
-        """Let a histogram be there before it has a duration, so that its first one is seen."""
+        """Create a histogram before its first duration, so that the first one is visible."""
         self._metric(name, "histogram", labels)
         with self._lock:
             self._spreads.setdefault(name, {}).setdefault(labels, Spread())
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
-        """Let a histogram have one more duration, rounded up to a second."""
+        """Add a duration to a histogram, rounded up to a second."""
         self._metric(name, "histogram", labels)
         with self._lock:
             self._spreads.setdefault(name, {}).setdefault(labels, Spread()).add(max(0, math.ceil(seconds)))
 
     def families(self) -> list[Family]:
-        """Return all metrics that this verb shows, whether they have values or not, of one moment."""
+        """Return all metrics of this command, with or without values, at one moment."""
         now = self._clock()
         with self._lock:
             return [self._family(metric, now) for metric in METRICS if self._verb in metric.verbs]
@@ -119,3 +126,74 @@ def _coarse(metric: Metric, value: float) -> float:
     if metric.nature is Nature.SIZE:
         return value // SIZE_STEP * SIZE_STEP
     return value
+
+
+# --- traffic ----------------------------------------------------------------------------------------
+
+Series = tuple[str, ...]
+"""Name of a counter and its labels."""
+SLACK: Micros = 1 * SECOND
+"""A busy loop may be so late at a point of the grid; if it is later, the point is skipped."""
+
+
+class Part(NamedTuple):
+    """The counts of some access points since an arbitrary beginning."""
+
+    access_points: int
+    counts: Mapping[Series, int]
+
+
+Parts = Mapping[str, Part]
+"""By site, or by another group that is counted together."""
+
+
+class Traffic:
+    """The counters of a process, and their last published values."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._read: list[Callable[[], Parts]] = []
+        self._told: list[dict[str, Part]] = []
+        self._since: Micros | None = None
+        self._point: Micros | None = None
+
+    def count(self, read: Callable[[], Parts]) -> None:
+        """Publish the counts of ``read`` from now on; earlier counts are not published."""
+        self._read.append(read)
+        self._told.append(dict(read()))
+        self._since = None  # the full interval starts again here
+        for part in self._told[-1].values():
+            for series in part.counts:
+                self._figures.add(series[0], 0, *series[1:])
+
+    def look(self, now: Micros, monotonic: Micros) -> None:
+        """Step if a point of the grid has just passed; to be called at least once a second.
+
+        ``now`` is the wall-clock time, whose grid is used; ``monotonic`` that of a clock that is never set.
+        """
+        point = now // APART * APART
+        if self._since is None or self._point is None:
+            self._since, self._point = monotonic, point
+            return
+        passed, self._point = point != self._point, point
+        if passed and now - point <= SLACK and monotonic - self._since >= APART - SLACK:
+            self._since = monotonic
+            for number, read in enumerate(self._read):
+                self._step(number, dict(read()))
+
+    def _step(self, number: int, parts: dict[str, Part]) -> None:
+        """Publish the counts since the last step of the parts that were present all the time."""
+        told = self._told[number]
+        whole = {name: part for name, part in parts.items() if name in told and _goes_on(told[name], part)}
+        if sum(part.access_points for part in whole.values()) >= TOGETHER:
+            for name, part in whole.items():
+                for series, value in part.counts.items():
+                    self._figures.add(series[0], value - told[name].counts.get(series, 0), *series[1:])
+            self._told[number] = parts
+        else:  # a new or restarted part counts from here
+            self._told[number] = {name: told[name] if name in whole else part for name, part in parts.items()}
+
+
+def _goes_on(before: Part, after: Part) -> bool:
+    """Return whether a part continues the earlier one: its counts have not fallen, as they do after a restore."""
+    return all(after.counts.get(series, 0) >= value for series, value in before.counts.items())

@@ -1,52 +1,222 @@
-"""A service's monitor: its figures, its health, and the port at which both are told, if there is one."""
+"""A service's monitor: its metrics, its health, and the port that serves both, if one is configured.
+
+- ``Health``: whether the service lives, is ready and has started. A check without a recent result counts as failed.
+- ``Port``: metrics for Prometheus, and three answers about health. It runs in a thread of its own, because the
+  service's
+  loop may hang, and that is when it must answer.
+- ``Monitor``: a context manager around all work of a command.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from importlib.metadata import version
+from threading import Event, Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from connectors.monitoring.catalogue import ENGINE, Verb
-from connectors.monitoring.figures import Figures
-from connectors.monitoring.health import Health
-from connectors.monitoring.traffic import Traffic
+from connectors.monitoring.figures import BUCKETS, Family, Figures, Labels, Spread, Traffic
+from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
 from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 from stream.release.stage import MECHANISMS
 
-if TYPE_CHECKING:
-    from connectors.monitoring.exposition import Port
+STALL = 60.0
+"""Seconds for which the service's loop may be blocked, for example by a night's learning, and still count as alive."""
+
+
+class Health:
+    """Runs the service's checks in its loop; answers from any thread."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """``monotonic`` gives seconds."""
+        self._monotonic, self._lock = monotonic, Lock()
+        self._checks: dict[str, Callable[[], bool]] = {}
+        self._found: dict[str, bool] = {}
+        self._shown_alone: set[str] = set()
+        self._looked: float | None = None
+        self._started = self._ended = False
+
+    def require(self, name: str, check: Callable[[], bool], *, readiness: bool = True) -> None:
+        """Make readiness depend on ``check``; it is called in the loop, and must be quick.
+
+        Without ``readiness`` it is listed among the checks and nothing else depends on it.
+        """
+        with self._lock:
+            if not readiness:
+                self._shown_alone.add(name)
+            self._checks[name] = check
+            self._found[name] = False
+
+    def look(self) -> None:
+        """Run all checks; to be called about once a second while the loop runs."""
+        found = {name: _is_well(check) for name, check in list(self._checks.items())}
+        with self._lock:
+            self._found, self._looked = found, self._monotonic()
+            self._started = self._started or self._suffices(found)
+
+    def end(self) -> None:
+        """Record that the service has ended its work."""
+        with self._lock:
+            self._ended = True
+
+    def has_ended(self) -> bool:
+        """Whether the service has ended its work."""
+        with self._lock:
+            return self._ended
+
+    def checks(self) -> dict[str, bool]:
+        """Return the result of each check by its name; a result that is not recent counts as failed."""
+        with self._lock:
+            fresh = self._is_fresh()
+            return {name: fresh and well for name, well in self._found.items()}
+
+    def is_alive(self) -> bool:
+        """Return whether the loop runs, or has not begun yet; an absent broker does not matter."""
+        with self._lock:
+            return not self._ended and (self._looked is None or self._is_fresh())
+
+    def has_started(self) -> bool:
+        """Return whether all checks have succeeded once."""
+        with self._lock:
+            return self._started and not self._ended
+
+    def is_ready(self) -> bool:
+        """Return whether all checks succeed now."""
+        return self.has_started() and self._suffices(self.checks())
+
+    def _suffices(self, checks: Mapping[str, bool]) -> bool:
+        return all(well for name, well in checks.items() if name not in self._shown_alone)
+
+    def _is_fresh(self) -> bool:
+        return not self._ended and self._looked is not None and self._monotonic() - self._looked < STALL
+
+
+def _is_well(check: Callable[[], bool]) -> bool:
+    """Return the result of a check; an error counts as failed."""
+    try:
+        return bool(check())
+    except Exception:
+        return False
+
+
+# --- port -------------------------------------------------------------------------------------------
+
+
+class Exposed(Collector):
+    """Metrics and checks in the form of prometheus-client."""
+
+    def __init__(self, figures: Figures, health: Health) -> None:
+        self._figures, self._health = figures, health
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric of the command."""
+        checks: dict[Labels, float] = {(name,): float(well) for name, well in self._health.checks().items()}
+        self._figures.only("tacet_check_ok", checks)
+        for family in self._figures.families():
+            yield _metric(family)
+
+
+def _metric(family: Family) -> Metric:
+    metric = family.metric
+    if metric.kind == "histogram":
+        spread = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, held in sorted(family.spreads.items()):
+            spread.add_metric(labels, _buckets(held), held.total)
+        return spread
+    simple = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+    made = simple(metric.name, metric.help, labels=metric.labels)
+    for labels, value in sorted(family.values.items()):
+        made.add_metric(labels, value)
+    return made
+
+
+def _buckets(spread: Spread) -> list[tuple[str, float]]:
+    sums = [sum(spread.counts[: place + 1]) for place in range(len(spread.counts))]
+    return list(zip([*(f"{end}.0" for end in BUCKETS), "+Inf"], map(float, sums), strict=True))
+
+
+class Port:
+    """Answers ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz`` until it is closed."""
+
+    def __init__(self, address: tuple[str, int], figures: Figures, health: Health, names: Iterable[str] = ()) -> None:
+        """Bind and start answering; ``OSError`` if the address cannot be used. ``names``: see `PlainServer`."""
+        self._registry, self._health = CollectorRegistry(auto_describe=False), health
+        self._registry.register(Exposed(figures, health))
+        self.told_the_end = Event()
+        """Set when a client has read the metrics since the service ended."""
+        try:
+            self._server = PlainServer(address, names, self.answer, self.was_read)
+        except OSError as error:
+            msg = f"--metrics: cannot listen at {address[0]}:{address[1]}: {error.strerror or error}"
+            raise OSError(msg) from None
+        self.address = self._server.address
+
+    def close(self) -> None:
+        """Release the address."""
+        self._server.close()
+
+    def answer(self, path: str) -> Answer:
+        """Return the answer for a path."""
+        match path:
+            case "/metrics":
+                return Answer(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+            case "/livez":
+                return _judged(well=self._health.is_alive())
+            case "/startupz":
+                return _judged(well=self._health.has_started())
+            case "/readyz":
+                wrong = sorted(name for name, well in self._health.checks().items() if not well)
+                return _judged(well=self._health.is_ready(), wrong=wrong)
+        return Answer(404, b"not found\n")
+
+    def was_read(self, path: str) -> None:
+        """Record that a client has the whole answer."""
+        if path == "/metrics" and not self._health.is_alive():
+            self.told_the_end.set()
+
+
+def _judged(*, well: bool, wrong: list[str] | None = None) -> Answer:
+    text = "ok" if well else f"not ok: {', '.join(wrong or ['no'])}"
+    return Answer(200 if well else 503, f"{text}\n".encode())
+
 
 T = TypeVar("T")
 OTHER, FULL = "other", frozenset({errno.ENOSPC, errno.EDQUOT})
 BEAT = 1.0
-"""Seconds between two looks at everything."""
+"""Seconds between two runs of all checks."""
 LAST_WORD = 30.0
-"""Seconds for which an error that ends the service is still told, or until somebody has read it."""
+"""Seconds for which the error that ended the service stays readable, unless a client reads it earlier."""
 log = structlog.get_logger("tacet.monitoring")
 
 
 class Monitor:
-    """A context manager around all that a verb does; without an address it watches and tells nobody.
+    """A context manager around all work of a command; without an address it monitors and serves nothing.
 
-    Where the verb ends by an error, the port goes on answering, not alive and not ready, until the metrics were read
-    once more or ``LAST_WORD`` is over: an alert on what stopped a service needs somebody to tell of it.
+    If the command ends with an error, the port continues to answer, not alive and not ready, until the metrics were
+    read once
+    more or ``LAST_WORD`` is over: otherwise no alert could name the error.
     """
 
     def __init__(
-        self, verb: Verb, policy: Policy | None, address: tuple[str, int] | None, clock: Callable[[], Micros]
-    ) -> None:
-        """``clock`` is the wall's; who has no policy tells of none."""
+        self, verb: Verb, policy: Policy | None, address: tuple[str, int] | None, clock: Callable[[], Micros],
+        names: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        """``clock`` is the wall clock; without a policy its metrics are left out. ``names``: host names of the port."""
         self.figures, self.health = Figures(verb, clock), Health(time.monotonic)
         self.traffic = Traffic(self.figures)
-        self.address = address
+        self.address, self._names = address, names
         self._clock, self._looks = clock, list[tuple[Callable[[], None], int]]()
         self._beats = 0
         self._port: Port | None = None
@@ -58,9 +228,7 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         if self.address is not None:
-            from connectors.monitoring.exposition import Port  # noqa: PLC0415 - only where it is asked for
-
-            self._port = Port(self.address, self.figures, self.health)
+            self._port = Port(self.address, self.figures, self.health, self._names)
             self.address = self._port.address
             log.info("metrics", address=self.address[0], port=self.address[1])
         return self
@@ -77,17 +245,17 @@ class Monitor:
                 self._port.close()
 
     def often(self, look: Callable[[], None], beats: int = 1) -> None:
-        """Call ``look`` in the loop at every so many beats, to set figures that no event sets; first now."""
+        """Call ``look`` in the loop at every ``beats`` beats, for metrics that no event sets; the first call is now."""
         look()
         self._looks.append((look, beats))
 
     def probed(self, pair: tuple[str, str], *, alive: bool, at: Micros) -> None:
-        """Tell whether a site's source answered when it was asked, on the clock's grid: nothing else says so."""
+        """Record whether a site's source answered its probe, on the clock's grid."""
         self.figures.set("tacet_source_up", float(alive), *pair)
         self.figures.set("tacet_source_probe_timestamp_seconds", at / SECOND, *pair)
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work in a loop that is looked at; where nobody is told, do the work."""
+        """Do the work in a loop that is monitored; without an address, just do the work."""
         if self._port is None:
             return await work
         beating = asyncio.create_task(self._beat())
@@ -99,10 +267,10 @@ class Monitor:
     async def _beat(self) -> None:
         while True:
             self.look()
-            await asyncio.sleep(BEAT - time.time() % BEAT)  # just behind each point of the grid
+            await asyncio.sleep(BEAT - time.time() % BEAT)  # just after each point of the grid
 
     def look(self) -> None:
-        """Look at everything once."""
+        """Run all checks once."""
         self._beats += 1
         for look, beats in self._looks:
             if self._beats % beats == 0:
@@ -111,7 +279,7 @@ class Monitor:
         self.traffic.look(self._clock(), time.monotonic_ns() // 1000)
 
     def failed(self, error: BaseException) -> None:
-        """Tell what ended the service, and wait until that was read, or for ``LAST_WORD``; once."""
+        """Report the error that ended the service, and wait until it was read, or for ``LAST_WORD``; once."""
         if self._port is None or self.health.has_ended():
             return
         self.health.end()
@@ -123,7 +291,7 @@ class Monitor:
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the kind of an error, as it is told: of ours its type; its text never."""
+    """Return the kind of an error as it is reported: an error of this project by its type; never its text."""
     if isinstance(error, BaseExceptionGroup):
         kinds = [kind_of(each) for each in error.exceptions]
         return next((kind for kind in kinds if kind != OTHER), OTHER)

@@ -1,9 +1,12 @@
-"""Logs: to standard error, one form for every line, and only fields from a fixed list, so that no record can slip in.
+"""Logs: to standard error, one form for every line, and only fields from a fixed list, so that no record leaks.
 
-Of our own loggers the text is written: it is held to the project's rule that no text has an observation, a
-count or a secret in it. Of a library the text is never written: it may quote keys, values, or the repr of
-whatever an object holds, and which of its lines do changes from release to release. Such a line keeps level,
-logger, the kind of error, and the place in the library's source, where its text can be looked up.
+The text of this project's own loggers is written: by the project's rule no text contains an observation, a count or a
+secret. The text of a library is never written: it may quote keys, values, or an object's repr, and that changes from
+release to release. Such a line contains level, logger, the kind of error, and the place in the library's source, where
+its text can be looked up.
+
+Lines of one kind are limited in number (``LogRate``): an error with every message must not fill a disk, nor hide other
+lines.
 """
 
 from __future__ import annotations
@@ -14,44 +17,98 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import MutableMapping
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import click
 import structlog
 
-from connectors.log_rate import Kind, LogRate
+AT_ONCE = 20
+"""Maximum number of lines of one kind ..."""
+PERIOD = 60.0
+"""... within so many seconds; the number of the others is logged."""
+KINDS = 1000
+"""Number of kinds that are distinguished; beyond it the one that began first is forgotten."""
+
+
+class Kind(NamedTuple):
+    """The identity of lines of one kind."""
+
+    logger: str
+    says: str
+    """The text before arguments are inserted."""
+    about: str
+    """A field such as the site, which distinguishes two lines."""
+
+
+@dataclass(slots=True)
+class _Said:
+    since: float
+    times: int = 0
+
+
+class LogRate:
+    """Counts lines by kind."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """``clock`` gives seconds and never goes back."""
+        self._clock = clock
+        self._said: OrderedDict[Kind, _Said] = OrderedDict()
+
+    def may_say(self, kind: Kind) -> bool:
+        """Count a line; return whether it may be written."""
+        said = self._said.get(kind)
+        if said is None:
+            said = self._said[kind] = _Said(self._clock())
+            if len(self._said) > KINDS:
+                self._said.popitem(last=False)
+        said.times += 1
+        return said.times <= AT_ONCE
+
+    def over(self) -> Iterator[tuple[Kind, int]]:
+        """Yield each kind whose period is over and of which lines were left out, with their number.
+
+        Then its period restarts.
+        """
+        now = self._clock()
+        for kind in [kind for kind, said in self._said.items() if now - said.since >= PERIOD]:
+            times = self._said.pop(kind).times
+            if times > AT_ONCE:
+                yield kind, times - AT_ONCE
+
 
 FIELDS = frozenset(
     {
         "event", "level", "timestamp", "logger", "place",
         "asked", "granted", "raise_with", "site", "partition", "partitions", "window", "topic",
         "release", "audience", "reason", "address", "port", "datagrams", "accepted", "dropped",
-        "kernel_drops", "windows", "offset", "version", "policy", "count", "seconds", "error",
+        "kernel_drops", "windows", "offset", "version", "policy", "count", "seconds", "error", "rule",
     }
 )  # fmt: skip
-"""What a log line may hold; everything else is taken out before it is written."""
+"""The fields that a log line may contain; all others are removed before it is written."""
 
 OWN = frozenset({"tacet", "connectors", "stream"})
 """First words of the names of loggers whose text is written."""
 
 _LAST_WORD = "is_last_word"
-"""Marks the line that says why a command ends, which is always written."""
+"""Marks the line with the reason why a command ends, which is always written."""
 
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What moves a terminal's cursor or turns its text, the ends of our own lines aside."""
+"""Characters that move a terminal's cursor or change the text's direction, except for line ends."""
 
 WITHHELD = "text withheld"
-"""In the place of a text that is not ours, or that could not be put together."""
+"""Replaces a text that comes from a library, or that could not be formatted."""
 
 LEFT_OUT = "lines left out"
-"""Says how many lines of one kind were not written, because there had been so many."""
+"""The text of a line with the number of lines of one kind that were not written."""
 
 
 def configure(level: str, *, json: bool) -> None:
     """Send structlog and the standard library's loggers to standard error, in one form.
 
-    ``level`` is the lowest that is written; of libraries that is at "info" no more than warnings.
+    ``level`` is the lowest level that is written; of libraries at "info" only warnings are.
     """
     structlog.configure(
         processors=[*_DESCRIBED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -67,7 +124,7 @@ def configure(level: str, *, json: bool) -> None:
 
 
 def catch_strays() -> None:
-    """Let what Python itself would print from anywhere go the same way: a stack quotes what was being read."""
+    """Send everything that Python itself would print to the log as well: a stack trace quotes the data being read."""
     log = logging.getLogger("tacet")
 
     def of_thread(hook: threading.ExceptHookArgs) -> None:
@@ -87,14 +144,14 @@ def catch_strays() -> None:
 
 
 def writes_json() -> bool:
-    """Return whether each line on standard error is to be one JSON object."""
+    """Return whether each line on standard error is one JSON object."""
     return any(isinstance(handler, _Lines) and handler.json for handler in logging.getLogger().handlers)
 
 
 def last_word(message: str) -> None:
-    """Say why a command ends: a line of the log where that is JSON, else one line of text.
+    """Report why a command ends: a line of the log if that is JSON, else one line of text.
 
-    What a message quotes, such as a path, may not talk to the terminal.
+    Control characters in the message, for example in a path, are removed.
     """
     if writes_json():
         logging.getLogger("tacet").error("%s", message, extra={_LAST_WORD: True})
@@ -114,23 +171,25 @@ class _Lines(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line, unless too many have said the same of late, and what is due of those that were left out."""
+        """Write one line, unless too many of its kind were written recently, and then the due numbers of left-out
+        lines.
+        """
         for kind, count in self._rate.over():
             self._write(_counted(kind.logger, count))
         if getattr(record, _LAST_WORD, False) or self._rate.may_say(_kind(record)):
             self._write(record)
 
     def _write(self, record: logging.LogRecord) -> None:
-        """Write one line; where its text cannot be put together, one that says no more than that."""
+        """Write one line; if its text cannot be formatted, a line that says only that."""
         try:
             line = self.format(_withheld(record) if _is_foreign(record) else record)
-        except Exception:  # logging's own way is to print the arguments
+        except Exception:  # logging's own handler would print the arguments
             line = self.format(_withheld(record))
         click.echo(line, err=True)
 
 
 def _kind(record: logging.LogRecord) -> Kind:
-    """Return of which kind a line is: by its text, and by what it is about where structlog writes it with fields."""
+    """Return the kind of a line: its text, and its distinguishing field if structlog writes it with fields."""
     if isinstance(said := record.msg, dict):
         about = "/".join(str(said.get(name)) for name in ("site", "reason", "address", "partition"))
         return Kind(record.name, str(said.get("event")), about)
@@ -147,7 +206,7 @@ def _is_foreign(record: logging.LogRecord) -> bool:
 
 
 def _withheld(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a record that says of another one where it came from, and nothing of what it says."""
+    """Return a record that contains the origin of another one, and nothing of its text."""
     errors = [arg for arg in record.args or () if isinstance(arg, BaseException)]
     kind = record.exc_info[0] if record.exc_info else type(errors[0]) if errors else None
     kept = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname, "msg": WITHHELD}
@@ -156,7 +215,7 @@ def _withheld(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _kind_of_error(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Keep of an exception its type: text and stack may quote what was being read."""
+    """Reduce an exception to its type: text and stack may quote the data being read."""
     info = event.pop("exc_info", None)
     error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
     if isinstance(error, BaseException):
@@ -175,11 +234,11 @@ _DESCRIBED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     _kind_of_error,
 ]
-"""What is said of every line, whoever wrote it."""
+"""The processors of every line, whatever its logger."""
 
 
 def report_shut(site: str) -> None:
-    """Raise the alarm for a site that has shut at ``max_devices``."""
+    """Log the alarm for a site that was suspended at ``max_devices``."""
     structlog.get_logger("tacet.run").error(
         "site closed", site=site,
         reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') lets it go on",

@@ -1,4 +1,4 @@
-"""A small SQLite file of mode 0600 that one process holds, and in which it keeps what must outlive a crash."""
+"""A small SQLite file of mode 0600, locked by one process, for state that must survive a crash."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from stream.errors import KeyFileError
 
 
 class HeldFile:
-    """The open file; ``close`` gives it back.
+    """The open file; ``close`` releases it.
 
-    ``KeyFileError`` where it cannot be used: it names the file and a code, never SQLite's own text, which may quote
-    what is in it.
+    ``KeyFileError`` if it cannot be used: the error names the file and a code, never SQLite's own text, which may quote
+    the
+    content.
     """
 
     def __init__(self, path: Path, schema: str, *, whose: str, by: str) -> None:
-        """Open the file, or make it; KeyFileError where others can read it, or another process holds it.
+        """Open or create the file; KeyFileError if others can read it, or another process has locked it.
 
-        ``whose`` state it is ('tacet hooks'), and ``by`` what it is held where it is ('another one listens with it').
+        ``whose`` names the state's owner ('tacet hooks'), and ``by`` the reason of a lock ('another one listens with
+        it').
         """
         self.path, self._whose, self._by = path, whose, by
         with self.usable():
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
                 msg = f"{path}: must be readable by its owner only (chmod 600)"
                 raise KeyFileError(msg)
@@ -42,12 +44,12 @@ class HeldFile:
         for line in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
             self.database.execute(f"PRAGMA {line}")
         self.database.executescript(schema)
-        self.database.execute("BEGIN EXCLUSIVE")  # taken once, such a lock is held until the end
+        self.database.execute("BEGIN EXCLUSIVE")  # such a lock is kept until the file is closed
         self.database.execute("COMMIT")
 
     @contextmanager
     def usable(self) -> Iterator[None]:
-        """Turn what is wrong with the file into ``KeyFileError``."""
+        """Turn errors of the file into ``KeyFileError``."""
         try:
             yield
         except OSError as error:
@@ -65,11 +67,11 @@ class HeldFile:
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """Give the database for changes that are all durable afterwards, or none of them."""
+        """Yield the database for changes that become durable together, or not at all."""
         with self.usable(), self.database:
             self.database.execute("BEGIN IMMEDIATE")
             yield self.database
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close and release the file."""
         self.database.close()

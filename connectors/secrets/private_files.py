@@ -1,4 +1,4 @@
-"""Files of one owner: key files and marks, JSON that is written whole or not at all; and secrets of one line."""
+"""Private files and folders: key files and marks (JSON that is written atomically), and secrets of one line."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from stream.errors import KeyFileError
+from stream.errors import KeyFileError, UsageError
 
 
 def itself(path: Path) -> Path:
-    """Return the file that a link stands for: what replaced the link would leave the file behind as it was."""
+    """Return the target of a link: replacing the link itself would leave the target unchanged."""
     return path.resolve() if path.is_symlink() else path
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing key and mark files of the folder of a file meanwhile."""
+    """Keep other processes from changing key and mark files in a file's folder meanwhile."""
     handle = os.open(itself(path).parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -33,7 +33,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def read_private(path: Path, holds: str) -> bytes:
-    """Return a file of secrets whole; KeyFileError when it cannot be read, or group or others could."""
+    """Return the content of a file of secrets; KeyFileError if it cannot be read, or group or others can read it."""
     try:
         mode = path.stat().st_mode
         content = path.read_bytes()
@@ -46,8 +46,8 @@ def read_private(path: Path, holds: str) -> bytes:
     return content
 
 
-def replace(path: Path, document: dict[str, Any]) -> None:
-    """Replace a private JSON file at once: after a crash it is the old one or the new one, never a part."""
+def replace_file(path: Path, document: dict[str, Any]) -> None:
+    """Replace a private JSON file atomically: after a crash it is the old one or the new one, never a part."""
     path = itself(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -59,13 +59,13 @@ def replace(path: Path, document: dict[str, Any]) -> None:
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # a write that fails names no file
+            error.filename = str(path)  # a failed write names no file
         raise
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder's names through to disk."""
+    """Sync a folder's entries to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -74,12 +74,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_new(path: Path, document: dict[str, Any]) -> None:
-    """Write a new private JSON file; KeyFileError where there is one, or where it cannot be written."""
+    """Write a new private JSON file; KeyFileError if it exists, or cannot be written."""
     write_new_bytes(path, json.dumps(document).encode() + b"\n")
 
 
 def write_new_bytes(path: Path, content: bytes) -> None:
-    """Write a new private file; KeyFileError where there is one, or where it cannot be written."""
+    """Write a new private file; KeyFileError if it exists, or cannot be written."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -95,12 +95,12 @@ def write_new_bytes(path: Path, content: bytes) -> None:
 
 
 def read_secret(path: Path) -> str:
-    """Return the first line of a file of one owner; KeyFileError where others can read it, or it holds nothing."""
+    """Return the first line of a private file; KeyFileError if others can read it, or it is empty."""
     return read_secrets(path, 1)[0]
 
 
 def read_secrets(path: Path, most: int) -> tuple[str, ...]:
-    """Return the first lines of a file of one owner, as long as they hold anything; KeyFileError where none does."""
+    """Return the first lines of a private file up to the first empty one; KeyFileError if there is none."""
     refuse_open(path)
     try:
         lines = path.read_text(encoding="ascii").split("\n")
@@ -117,7 +117,7 @@ def read_secrets(path: Path, most: int) -> tuple[str, ...]:
 
 
 def refuse_open(path: Path) -> None:
-    """Raise KeyFileError for a file that is not there, or that others than its owner can read."""
+    """Raise KeyFileError for a file that does not exist, or that others than its owner can read."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -126,3 +126,17 @@ def refuse_open(path: Path) -> None:
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         msg = f"{path}: must be readable by its owner only (mode 0600)"
         raise KeyFileError(msg)
+
+
+def private_folder(folder: Path) -> Path:
+    """Create a folder that only its owner can enter; UsageError when others can."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refuse_open_folder(folder)
+    return folder
+
+
+def refuse_open_folder(folder: Path) -> None:
+    """Raise UsageError if others can enter a folder."""
+    if folder.exists() and folder.stat().st_mode & 0o077:
+        msg = f"{folder}: must be a folder that only its owner can enter (mode 0700)"
+        raise UsageError(msg)

@@ -1,4 +1,4 @@
-"""Files of secrets in tables: TOML, of their owner alone (mode 0600). No error says what stands in one."""
+"""Files of secrets in tables: TOML, of their owner alone (mode 0600). No error contains any of their content."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Annotated, Any, Generic, TypeVar
 import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationError
 
-from connectors.private_file import read_private
+from connectors.secrets.private_files import read_private
 from stream.errors import KeyFileError, UsageError
 
 log = structlog.get_logger("tacet.secrets")
 
 SHORTEST_SECRET = 16
-"""Octets. Whoever has heard one message can try secrets offline, so a secret has to be random, not a word."""
+"""Octets. An observer of one message can try secrets offline, so a secret has to be random, not a word."""
 
 
 class Table(BaseModel):
@@ -34,23 +34,23 @@ def _long(secret: SecretStr) -> SecretStr:
 
 
 Secret = Annotated[SecretStr, AfterValidator(_long)]
-"""One that is used as it stands."""
+"""A secret that is used as it is written."""
 File = TypeVar("File", bound=Table)
 Held = TypeVar("Held")
 
 
 def octets_of(secrets: Iterable[SecretStr]) -> tuple[bytes, ...]:
-    """Return secrets as they are used."""
+    """Return the secrets' octets."""
     return tuple(secret.get_secret_value().encode() for secret in secrets)
 
 
 def read_tables(path: Path, kind: type[File], holds: str) -> File:
-    """Return what a file says.
+    """Return the content of a file.
 
     Args:
         path: of the file.
-        kind: what it may say.
-        holds: what it is a file of, for whoever has none.
+        kind: the model of its content.
+        holds: a description of the file's purpose, for the error if it is missing.
 
     Raises:
         KeyFileError: it is missing, can be read by group or others, or breaks rules; all of these are named.
@@ -60,7 +60,7 @@ def read_tables(path: Path, kind: type[File], holds: str) -> File:
         return kind.model_validate(tomllib.loads(content.decode()))
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
-        raise KeyFileError("\n".join(f"{path}: {_told(problem)}" for problem in problems)) from None
+        raise KeyFileError("\n".join(f"{path}: {_described(problem)}" for problem in problems)) from None
     except (ValueError, RecursionError) as error:  # its text may quote a secret
         place = re.search(r"\(at (line \d+, column \d+|end of document)\)", str(error))
         msg = f"{path}: must be TOML{', is not at ' + place[1] if place else ''}"
@@ -68,20 +68,20 @@ def read_tables(path: Path, kind: type[File], holds: str) -> File:
 
 
 class SecretsNow(Generic[Held]):
-    """What a file of secrets says, as it is now: a new secret counts, and an old one no more, without a restart."""
+    """The present content of a file of secrets: a change takes effect without a restart."""
 
     def __init__(self, path: Path, holds: str, read: Callable[[Path], Held]) -> None:
-        """Read it by ``read``, whose error tells that it is not as it must be; ``holds`` says what it is a file of."""
+        """Read the file with ``read``, which raises if it is invalid; ``holds`` describes the file's purpose."""
         self.holds, self._path, self._read = holds, path, read
         self._seen = self._look()
         self.held = read(path)
         self.reads = self.refusals = 0
-        """How often it was read anew, and how often it could not be."""
+        """How often it was read again, and how often that failed."""
 
     def renew(self) -> bool:
         """Read the file if it has changed; return whether it was read.
 
-        While it is not as it must be, what was held counts on.
+        While the file is invalid, the previous content stays in use.
         """
         seen = self._look()
         if seen == self._seen:
@@ -107,8 +107,8 @@ class SecretsNow(Generic[Held]):
         return held.st_ino, held.st_mtime_ns, held.st_size, held.st_mode
 
 
-def _told(problem: Any) -> str:
-    """Return where and which rule; never a value."""
+def _described(problem: Any) -> str:
+    """Return place and rule of a problem, never a value."""
     place = ".".join(str(part + 1) if isinstance(part, int) else part for part in problem["loc"])
     rule = problem["msg"].removeprefix("Value error, ")
     return f"{place}: {rule[0].lower()}{rule[1:]}".removeprefix(": ")

@@ -1,1 +1,2 @@
-"""Seeing private releases: an HTTP service of its own, its history, its page. It reads what audiences may read."""
+"""The HTTP service that shows private releases: API, history, event streams and page. It reads only what its audiences
+may read."""

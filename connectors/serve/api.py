@@ -1,32 +1,33 @@
-"""The interface: what is asked and answered, all under ``/api/v1``. Nothing here knows more than audiences do."""
+"""Handlers of the API under ``/api/v1``: parameters are validated, roles are checked, and the history is queried.
+
+A handler has access to nothing but what its audiences may read. The first line of a handler's docstring is the
+summary of its operation in the OpenAPI document.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from connectors.serve.answers import RefusalError, answer
-from connectors.serve.contract import START, RowsQuery
-from connectors.serve.described import described_plan, described_releases, described_site, sites_of, zones_told
-from connectors.serve.questions import (
-    OfDays,
-    OfRecords,
-    OfSite,
-    OfStream,
-    OfUsual,
-)
-from connectors.serve.service import Service, parsed, release_of, role, service_of, who_asks
-from connectors.serve.tokens import audience_role
+from connectors.http.responses import RefusalError, answer
+from connectors.serve.access import ACCOUNT, OPERATOR, audience_role
+from connectors.serve.history_interface import START, RowsQuery
+from connectors.serve.models import Login, OfCoalition, OfDays, OfRecords, OfSite, OfSiteDay, OfStream, OfUsual, Play
+from connectors.serve.playback import Playback
+from connectors.serve.policy_description import described_plan, described_releases, described_site, sites_of, zones_told
+from connectors.serve.service import Service, body_of, parsed, recognised, release_of, role, service_of, who_asks
 from stream.errors import DataError
 from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 from stream.schemas import parse_time, rfc3339
 
 LIVE, LATE = 3, 12
-"""Windows without which a site still counts as live, and as late; beyond that it is silent."""
+"""The number of missing windows up to which a site counts as live, and as late; beyond that it is silent."""
 
 
 async def health(request: Request) -> Response:
@@ -96,12 +97,12 @@ def _rows_query(asked: OfRecords, release: str) -> RowsQuery:
 
 
 def nodes_in(text: str) -> tuple[str, ...]:
-    """Return the nodes that are named with commas between."""
+    """Return the comma-separated nodes."""
     return tuple(node for node in text.split(",") if node)
 
 
 def instant(name: str, text: str | None) -> Micros | None:
-    """Return an RFC 3339 time; a space is the + that a query has lost."""
+    """Parse an RFC 3339 time. A space stands for a ``+`` that was not percent-encoded in the query."""
     try:
         return None if text is None else parse_time(text.replace(" ", "+"))
     except ValueError as error:
@@ -162,13 +163,13 @@ async def spends(request: Request) -> Response:
 
 
 def paid_for(policy: Policy, audience: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of releases that are paid for: a question is free, and waiting for its windows is no denial."""
+    """Return the rows of charged releases: queries are free, and a query that waits for its windows is not denied."""
     free = {release["release"] for release in described_releases(policy, audience) if release["base"] is not None}
     return [row for row in rows if row["release"] not in free]
 
 
 def _left(service: Service, asked: OfSite, rows: list[dict[str, Any]]) -> dict[str, int | None]:
-    """Return how many windows more each release's budget pays on its last day; None where nothing bounds it."""
+    """Return for how many more windows each release's budget suffices on its last day; None if it is unbounded."""
     left: dict[str, int | None] = {}
     for release in described_releases(service.policy, asked.audience):
         budget, spent = release["daily_budget"], [row for row in rows if row["release"] == release["release"]]
@@ -196,3 +197,126 @@ async def stream(request: Request) -> Response:
         except (RefusalError, DataError):
             raise RefusalError(404, "after", "must be the id of a release of this audience, or 'start'") from None
     return service.streams.open(who, asked.audience, after)
+
+
+# Handlers for the roles of account reader and operator.
+
+
+async def account(request: Request) -> Response:
+    """Return each site's account as it stands, and what is promised to each audience."""
+    service = service_of(request)
+    role(request, ACCOUNT)
+    names = [audience.name for audience in service.policy.audience]
+    promise = {name: (await service.promised_to(name))["promise"] for name in names}
+    return answer({"sites": service.account.newest(), "promise": promise})
+
+
+async def account_coalition(request: Request) -> Response:
+    """Return what some audiences have been told together, site by site, in every privacy unit."""
+    service, asked = service_of(request), parsed(request, OfCoalition)
+    role(request, ACCOUNT)
+    names = frozenset(asked.audiences.split(","))
+    if not names <= {audience.name for audience in service.policy.audience}:
+        raise RefusalError(422, "audiences", "must be names of the policy's audiences, with commas between")
+    if service.coalition is None:
+        raise RefusalError(404, "coalition", "must be asked of a service of the account")
+    async with service.adding:
+        return answer({"audiences": sorted(names), "sites": await service.reading(service.coalition, names)})
+
+
+async def account_attributes(request: Request) -> Response:
+    """Return what a day's attributes have given away, to whom."""
+    service, asked = service_of(request), parsed(request, OfSiteDay)
+    role(request, ACCOUNT)
+    return answer({"attributes": service.account.attributes(asked.site, asked.day)})
+
+
+async def operator(request: Request) -> Response:
+    """Return what the services say of themselves, site by site, and what the books have denied."""
+    service = service_of(request)
+    role(request, OPERATOR)
+    rows = [
+        {"silent_sources": None} | row
+        | {"lag_seconds": _lag(service.now(), row["window_end"]), "denied": service.account.denials.of(site)}
+        for site, row in service.operator.newest().items()
+    ]  # fmt: skip
+    free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
+    return answer({"sites": rows, "free_mib": free})
+
+
+def _lag(now: Micros, window_end: str | None) -> float | None:
+    """Return for how many seconds no window has been released; None before the first."""
+    return None if window_end is None else max(0, now - parse_time(window_end)) / SECOND
+
+
+# Browser sessions and playback of a day: the only requests that change state in the service.
+
+
+async def session(request: Request) -> Response:
+    """Return who asks, and what this service is."""
+    service, who = service_of(request), who_asks(request)
+    return answer(
+        {"roles": sorted(who.roles), "audiences": list(who.audiences), "open": who.address is not None,
+         "laboratory": service.laboratory, "version": version("tacet-occupancy"),
+         "playback": service.playback is not None}
+    )  # fmt: skip
+
+
+async def begin(request: Request) -> Response:
+    """Begin a session for the secret of a link or a token."""
+    service, login = service_of(request), await body_of(request, Login)
+    if (login.link is None) == (login.token is None):
+        raise RefusalError(422, "session", "must be begun with either link or token")
+    if login.link is not None:
+        link = login.link
+        who = recognised(request, lambda: service.access.by_link(link), "link")
+        service.link_used()
+    else:
+        token = login.token or ""
+        who = recognised(request, lambda: service.access.by_token(token), "token")
+    cookie, held = service.access.begin(who)
+    ending = Response(status_code=204, headers={"cache-control": "no-store"})
+    ending.set_cookie(
+        service.cookie, cookie, max_age=max(0, ((held.expires or 0) - service.clock()) // SECOND), path="/",
+        secure=service.names.scheme == "https", httponly=True, samesite="strict",
+    )  # fmt: skip
+    return ending
+
+
+async def end(request: Request) -> Response:
+    """End the session, and its streams."""
+    service, who = service_of(request), who_asks(request)
+    service.access.end(who)
+    service.streams.sweep()
+    ending = Response(status_code=204, headers={"cache-control": "no-store"})
+    ending.delete_cookie(
+        service.cookie, path="/", secure=service.names.scheme == "https", httponly=True, samesite="strict"
+    )
+    return ending
+
+
+async def playback(request: Request) -> Response:
+    """Return how the day is being played."""
+    who_asks(request)
+    return answer(_state(_play_of(service_of(request))))
+
+
+async def play(request: Request) -> Response:
+    """Play otherwise; who goes back begins anew, and open streams end."""
+    service = service_of(request)
+    who_asks(request)
+    playing, asked = _play_of(service), await body_of(request, Play)
+    if playing.change(speed=asked.speed, paused=asked.paused, at=instant("at", asked.at)):
+        await service.rewound()
+    return answer(_state(playing))
+
+
+def _play_of(service: Service) -> Playback:
+    if service.playback is None:
+        raise RefusalError(404, "playback", "must be asked of a service that plays a day ('--play')")
+    return service.playback
+
+
+def _state(playing: Playback) -> dict[str, object]:
+    at, start, end = (rfc3339(each) for each in (playing.at(), playing.start, playing.end))
+    return {"speed": playing.speed, "paused": playing.paused, "at": at, "start": start, "end": end}

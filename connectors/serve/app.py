@@ -1,11 +1,24 @@
-"""The service put together: the table of operations, the guard before it, and errors that say nothing of data."""
+"""The ASGI application: page files, the OpenAPI document, the table of operations, and the limits in front of them.
+
+* Page files are read into memory once, so that no path of a request reaches the file system.
+* One table of operations makes both the routes and the OpenAPI 3.1 document.
+* Error responses contain no data of releases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gzip
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import structlog
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -13,45 +26,197 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from connectors.serve import api, learn, lesson_models, models, questions, reading_books, sessions
-from connectors.serve.answers import RefusalError, answer
-from connectors.serve.documents import PREFIX, Operation, document
-from connectors.serve.files import page, page_files
-from connectors.serve.guard import Guard, Rates
+from connectors.http.limits import Rates, RequestLimits
+from connectors.http.responses import RefusalError, answer
+from connectors.serve import api, learn, models
+from connectors.serve.models import Refusal
 from connectors.serve.service import Service, shown_by
 from stream.errors import TacetError
+
+FOLDER = Path(__file__).parent / "static"
+INDEX = "/static/index.html"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".webmanifest": "application/manifest+json",
+}
+"""Types of files that are served; others, such as licences, are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A page file, ready to send."""
+
+    plain: bytes
+    packed: bytes
+    type: str
+    tag: str
+
+
+def page_files(folder: Path = FOLDER) -> dict[str, PageFile]:
+    """Return the page's files by path; ``/`` is index.html."""
+    found = {
+        f"/static/{path.relative_to(folder).as_posix()}": _file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in TYPES
+    }
+    return found | ({"/": found[INDEX]} if INDEX in found else {})
+
+
+def _file(path: Path) -> PageFile:
+    plain = path.read_bytes()
+    tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
+    return PageFile(plain, gzip.compress(plain, 9, mtime=0), TYPES[path.suffix], tag)
+
+
+async def page(request: Request) -> Response:
+    """Send a file of the page, packed where the browser takes that; nothing where it has it."""
+    held: dict[str, PageFile] = request.state.files
+    file = held.get(request.scope["path"])
+    if file is None:
+        raise RefusalError(404, "path", "must be one that there is")
+    headers = {"etag": file.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(file.packed, headers=headers | {"content-encoding": "gzip"}, media_type=file.type)
+    return Response(file.plain, headers=headers, media_type=file.type)
+
+
+PREFIX = "/api/v1"
+_REFUSED = {
+    "description": "Refused.",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}},
+}
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the API."""
+
+    method: str
+    path: str
+    handler: Handler
+    answer: type[BaseModel] | None = None
+    """None: no content, status 204."""
+    query: type[BaseModel] | None = None
+    body: type[BaseModel] | None = None
+    open: bool = False
+    """Whether it needs no role."""
+    media: tuple[str, ...] = ("application/json",)
+
+    @property
+    def summary(self) -> str:
+        """The first line of the handler's docstring."""
+        return (self.handler.__doc__ or "").partition("\n")[0]
+
+
+def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
+    """Return the OpenAPI document of some operations; ``cookie`` is the name of the service's session cookie."""
+    operations = list(operations)
+    models = {model for op in operations for model in (op.answer, op.query, op.body) if model is not None} | {Refusal}
+    ordered = sorted(models, key=lambda model: model.__name__)
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for op in operations:
+        paths.setdefault(op.path, {})[op.method.lower()] = _described(op, schemas["$defs"])
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tacet", "version": version("tacet-occupancy"),
+            "description": "Private occupancy: released records, their history, and what they promise.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": cookie},
+            },
+        },
+    }  # fmt: skip
+
+
+def _described(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    path = [_parameter(name, "path", {"type": "string"}, needed=True) for name in _names_in(op.path)]
+    query = [] if op.query is None else list(_query(schemas[op.query.__name__]))
+    described: dict[str, Any] = {
+        "operationId": op.handler.__name__,
+        "summary": op.summary,
+        "parameters": path + query,
+        "responses": {("204" if op.answer is None else "200"): _answered(op), "default": _REFUSED},
+        "security": [] if op.open else [{"token": []}, {"session": []}],
+    }
+    if op.body is not None:
+        schema = {"$ref": f"#/components/schemas/{op.body.__name__}"}
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return described
+
+
+def _answered(op: Operation) -> dict[str, Any]:
+    if op.answer is None:
+        return {"description": "Done."}
+    schema = {"$ref": f"#/components/schemas/{op.answer.__name__}"}
+    content = {media: {"schema": schema if media == "application/json" else {}} for media in op.media}
+    return {"description": op.summary, "content": content}
+
+
+def _query(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, held in schema.get("properties", {}).items():
+        parameter = _parameter(name, "query", held, needed=name in schema.get("required", []))
+        yield parameter | ({"description": held["description"]} if "description" in held else {})
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": needed, "schema": schema}
+
+
+def _names_in(path: str) -> list[str]:
+    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
+
 
 _FILES = ("application/json", "text/csv", "application/vnd.apache.parquet")
 OPERATIONS = (
     Operation("GET", "/healthz", api.health, models.Health, open=True),
-    Operation("GET", f"{PREFIX}/session", sessions.session, models.Session),
-    Operation("POST", f"{PREFIX}/session", sessions.begin, body=questions.Login, open=True),
-    Operation("DELETE", f"{PREFIX}/session", sessions.end),
+    Operation("GET", f"{PREFIX}/session", api.session, models.Session),
+    Operation("POST", f"{PREFIX}/session", api.begin, body=models.Login, open=True),
+    Operation("DELETE", f"{PREFIX}/session", api.end),
     Operation("GET", f"{PREFIX}/sites", api.sites, models.Sites),
     Operation("GET", f"{PREFIX}/sites/{{site}}/plans/{{floor}}", api.plan, models.Plan),
     Operation("GET", f"{PREFIX}/releases", api.releases, models.Releases),
-    Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, questions.OfRecords,
+    Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
               media=_FILES),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
-    Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, questions.OfSite),
-    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, questions.OfUsual),
-    Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, questions.OfDays),
-    Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, questions.OfDays),
-    Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, questions.OfStream, media=("text/event-stream",)),
-    Operation("GET", f"{PREFIX}/account", reading_books.account, models.AccountPart),
-    Operation("GET", f"{PREFIX}/account/coalition", reading_books.account_coalition, models.Coalition,
-              questions.OfCoalition),
-    Operation("GET", f"{PREFIX}/account/attributes", reading_books.account_attributes, models.Attributes,
-              questions.OfSiteDay),
-    Operation("GET", f"{PREFIX}/operator", reading_books.operator, models.OperatorPart),
-    Operation("GET", f"{PREFIX}/learn/day", learn.learn_day, lesson_models.Lesson, questions.OfLesson),
-    Operation("GET", f"{PREFIX}/learn/tasks", learn.learn_tasks, lesson_models.LessonRound, questions.OfRound),
-    Operation("POST", f"{PREFIX}/learn/answers", learn.learn_answer, lesson_models.LessonScore,
-              body=questions.Answered),
-    Operation("GET", f"{PREFIX}/playback", sessions.playback, models.PlayState),
-    Operation("POST", f"{PREFIX}/playback", sessions.play, models.PlayState, body=questions.Play),
+    Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
+    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfUsual),
+    Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, models.OfDays),
+    Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, models.OfDays),
+    Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, models.OfStream, media=("text/event-stream",)),
+    Operation("GET", f"{PREFIX}/account", api.account, models.AccountPart),
+    Operation("GET", f"{PREFIX}/account/coalition", api.account_coalition, models.Coalition,
+              models.OfCoalition),
+    Operation("GET", f"{PREFIX}/account/attributes", api.account_attributes, models.Attributes,
+              models.OfSiteDay),
+    Operation("GET", f"{PREFIX}/operator", api.operator, models.OperatorPart),
+    Operation("GET", f"{PREFIX}/learn/day", learn.learn_day, models.Lesson, models.OfLesson),
+    Operation("GET", f"{PREFIX}/learn/tasks", learn.learn_tasks, models.LessonRound, models.OfRound),
+    Operation("POST", f"{PREFIX}/learn/answers", learn.learn_answer, models.LessonScore,
+              body=models.Answered),
+    Operation("GET", f"{PREFIX}/playback", api.playback, models.PlayState),
+    Operation("POST", f"{PREFIX}/playback", api.play, models.PlayState, body=models.Play),
 )  # fmt: skip
-"""Everything that can be asked."""
+"""All operations of the API."""
 
 
 async def description(request: Request) -> Response:
@@ -59,8 +224,8 @@ async def description(request: Request) -> Response:
     return answer(request.state.document)
 
 
-def application(service: Service, rates: Rates | None = None) -> Guard:
-    """Return the service as an ASGI application, with the guard before all of it."""
+def application(service: Service, rates: Rates | None = None) -> RequestLimits:
+    """Return the service as an ASGI application, with the request limits in front of every route."""
     described = Operation("GET", f"{PREFIX}/openapi.json", description, models.Document, open=True)
     operations = (*OPERATIONS, described)
     router = Router([*_routes(operations), Route("/{path:path}", page, methods=["GET"])])
@@ -73,11 +238,11 @@ def application(service: Service, rates: Rates | None = None) -> Guard:
         try:
             await answering(
                 {**scope, "state": state, "app": answering}, receive, send
-            )  # routes refuse as all else does
+            )  # unknown routes get the same form of error as all others
         finally:
             service.busy.discard(peer)
 
-    return Guard(app, service.names, rates, partial(shown_by, service))
+    return RequestLimits(app, service.names, rates, partial(shown_by, service))
 
 
 def _routes(operations: Iterable[Operation]) -> list[Route]:

@@ -1,8 +1,8 @@
-"""Event streams: each reader gets an audience's releases in the order of their arrival, and goes on behind the last.
+"""Server-sent event streams: each reader receives an audience's releases in the order of their arrival.
 
-A stream holds no queue. It remembers the id of the last release it has sent, and asks for what stands behind it:
-of the newest releases in memory, of older ones in the history. So a reader that is slow costs nothing, and one that
-takes nothing for ``PATIENCE`` seconds is ended; it goes on by id.
+A stream has no queue. It remembers the id of the last release that it sent, and reads the next ones: the newest
+releases from memory, older ones from the history. A slow reader therefore costs no memory. A reader that accepts
+nothing for ``PATIENCE`` seconds is disconnected; it can resume by the id of its last event.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
+from connectors.http.responses import RefusalError
 from connectors.serve.access import Access, Principal
-from connectors.serve.answers import RefusalError
-from connectors.serve.contract import ReleasedHistory
+from connectors.serve.history_interface import ReleasedHistory
 
 HEARTBEAT = 15
-"""Seconds between two signs of life on a stream that has nothing to say."""
+"""Seconds between two heartbeats on an idle stream."""
 PATIENCE = 30.0
-"""Seconds for which a reader may take nothing."""
-MOST_STREAMS, MOST_OF_ONE = 256, 64
-"""Streams open at once: in all, and of one principal."""
+"""Seconds for which a reader may accept nothing."""
+MOST_STREAMS, MOST_OF_ONE, MOST_OPEN = 256, 64, 192
+"""Concurrent streams: in total, of one reader, and of all readers without a token. A reader is a token, or the
+address of a caller without one."""
 KEPT = 128
-"""Releases of an audience that are kept in memory for those who keep up."""
+"""Releases of an audience that are kept in memory for readers that keep up."""
 AT_ONCE = 256
 
-Given = tuple[str, bytes]
+StreamEvent = tuple[str, bytes]
 """A release id and its record."""
 
 
 class Tail:
-    """The newest releases of one audience, found by id."""
+    """The newest releases of one audience in memory, indexed by id."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        self._releases: deque[Given] = deque(maxlen=kept)
+        self._releases: deque[StreamEvent] = deque(maxlen=kept)
         self._place: dict[str, int] = {}
         self._count = 0
 
-    def add(self, releases: Iterable[Given]) -> None:
-        """Add releases as they have arrived."""
+    def add(self, releases: Iterable[StreamEvent]) -> None:
+        """Append releases in the order of their arrival."""
         for release in releases:
             if len(self._releases) == self._releases.maxlen:
                 del self._place[self._releases[0][0]]
@@ -53,8 +54,8 @@ class Tail:
             self._place[release[0]] = self._count
             self._count += 1
 
-    def behind(self, release_id: str) -> list[Given] | None:
-        """Return what stands behind a release; None where it is not in memory."""
+    def behind(self, release_id: str) -> list[StreamEvent] | None:
+        """Return the releases after a given one; None if that one is no longer in memory."""
         if release_id not in self._place:
             return None
         first = self._count - len(self._releases)
@@ -63,7 +64,7 @@ class Tail:
 
 
 class Streams:
-    """All open streams, and what they are waiting for."""
+    """All open streams, and the event that wakes each of them."""
 
     def __init__(self, access: Access, history: ReleasedHistory) -> None:
         self.history = history
@@ -72,23 +73,23 @@ class Streams:
         self._open: dict[asyncio.Event, Principal] = {}
         self._stopping = ""
 
-    def publish(self, audience: str, releases: Sequence[Given]) -> None:
-        """Let an audience's streams go on: releases have arrived, and are in the history."""
+    def publish(self, audience: str, releases: Sequence[StreamEvent]) -> None:
+        """Wake an audience's streams after new releases were added to the history."""
         self._tails.setdefault(audience, Tail()).add(releases)
         self._wake()
 
     def sweep(self) -> None:
-        """End the streams of those who may not see them any more."""
+        """End the streams of readers whose authorisation has ended."""
         if any(not self._holds(who) for who in self._open.values()):
             self._wake()
 
     def stop(self, why: str) -> None:
-        """End every stream, and open no more."""
+        """End every stream, and open no new ones."""
         self._stopping = why
         self._wake()
 
     def restart(self, history: ReleasedHistory) -> None:
-        """End every stream: its history has been begun anew."""
+        """End every stream, because the history was replaced."""
         self.history, self._tails = history, {}
         self._wake()
         self._open = {}
@@ -97,17 +98,20 @@ class Streams:
         return len(self._open)
 
     def refuse_more(self, who: Principal) -> None:
-        """Refuse one stream too many."""
+        """Raise RefusalError if the limit of streams is reached: in total, of one reader, or of readers without a
+        token."""
         if self._stopping or len(self._open) >= MOST_STREAMS:
             raise RefusalError(503, "stream", f"must be one of at most {MOST_STREAMS} at a time", retry=5)
-        if sum(other.name == who.name for other in self._open.values()) >= MOST_OF_ONE:
+        if sum(other.reader == who.reader for other in self._open.values()) >= MOST_OF_ONE:
             raise RefusalError(429, "stream", f"must be one of at most {MOST_OF_ONE} of one reader", retry=5)
+        if who.address is not None and sum(o.address is not None for o in self._open.values()) >= MOST_OPEN:
+            raise RefusalError(503, "stream", f"must be one of at most {MOST_OPEN} without a token", retry=5)
 
     def open(self, who: Principal, audience: str, after: str) -> EventStream:
-        """Return a stream of what stands behind a release, and of what comes; it has its place from now on.
+        """Return a stream of the releases after a given one, and of those to come. It counts as open from now on.
 
         Raises:
-            RefusalError: it is one too many.
+            RefusalError: a limit of streams is reached.
         """
         self.refuse_more(who)
         wake = asyncio.Event()
@@ -115,7 +119,7 @@ class Streams:
         return EventStream(self._events(wake, who, audience, after), lambda: self._open.pop(wake, None))
 
     async def _events(self, wake: asyncio.Event, who: Principal, audience: str, after: str) -> AsyncIterator[bytes]:
-        """Yield releases until the reader goes or may stay no longer."""
+        """Yield events until the connection closes or the reader's authorisation ends."""
         last = after
         yield event("ready", b"{}", last)
         while (why := self._ended(wake, who)) is None:
@@ -123,7 +127,7 @@ class Streams:
             releases = await self._behind(audience, last)
             for last, record in releases:
                 yield event("release", record, last)
-                await asyncio.sleep(0)  # others have their turn, and it shows whether the reader has gone
+                await asyncio.sleep(0)  # lets other tasks run, and lets the server notice a closed connection
             if not releases:
                 await wake.wait()
         yield event("end", f'{{"why":"{why}"}}'.encode())
@@ -138,10 +142,10 @@ class Streams:
     def _holds(self, who: Principal) -> bool:
         try:
             return self._access.holds(who)
-        except ValueError:  # a file of tokens that cannot be read lets nobody stay
+        except ValueError:  # an unreadable token file ends every stream
             return False
 
-    async def _behind(self, audience: str, after: str) -> list[Given]:
+    async def _behind(self, audience: str, after: str) -> list[StreamEvent]:
         tail = self._tails.get(audience)
         held = None if tail is None else tail.behind(after)
         if held is not None:
@@ -154,10 +158,10 @@ class Streams:
 
 
 class EventStream(EventSourceResponse):
-    """The answer that carries a stream; a reader that takes nothing is cut off."""
+    """The response that carries a stream; a reader that accepts nothing is disconnected."""
 
     def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], object]) -> None:
-        """``leave`` is called when it is over, however little of it there was."""
+        """``leave`` is called when the stream ends, even before its first event."""
         super().__init__(events, ping=HEARTBEAT, ping_message_factory=_sign_of_life, sep="\n", send_timeout=PATIENCE)
         self._leave = leave
 
@@ -175,6 +179,6 @@ def _sign_of_life() -> ServerSentEvent:
 
 
 def event(name: str, data: bytes, identity: str | None = None) -> bytes:
-    """Return an event as it is sent; a record is one line of JSON, and an id has no line ends."""
+    """Return an event in wire format. A record is one line of JSON, and an id contains no line ends."""
     at = "" if identity is None else f"id: {identity}\n"
     return b"".join((f"{at}event: {name}\ndata: ".encode(), data, b"\n\n"))

@@ -1,7 +1,8 @@
-"""The history of what was released: an index of private records, from which series, days and bands are asked.
+"""The history of released records: an index that stores each record once and answers queries for series, days and
+bands.
 
-It holds nothing that its audiences were not given, each record once, byte for byte, in the order in which it was
-handed over. Its file is an index: it is emptied and filled again from outboxes or topics at will.
+The history contains only what its audiences received, byte for byte and in the order of arrival. It can always be
+rebuilt from outboxes or topics, so an index in another format is emptied and filled again.
 """
 
 from __future__ import annotations
@@ -16,33 +17,30 @@ import numpy as np
 from cramjam import zstd
 from numpy.typing import NDArray
 
-from connectors.serve.contract import START, ExportFormat, Rows, RowsQuery
-from connectors.serve.daily import attribute_rows, spend_rows
-from connectors.serve.exports import csv_file, parquet_file
-from connectors.serve.index import Index, insert, insert_rows
-from connectors.serve.latest import latest_rows, newest_end
+from connectors.serve.aggregates import Usual, attribute_rows, latest_rows, newest_end, spend_rows
+from connectors.serve.downloads import csv_file, parquet_file
+from connectors.serve.history_interface import START, ExportFormat, Rows, RowsQuery
+from connectors.serve.index import Index, Numbers, insert, insert_rows
 from connectors.serve.local_clock import SiteClock
-from connectors.serve.numbers import Numbers
 from connectors.serve.released import Attribute, Cell, Window, read_record
 from connectors.serve.series import behind_page, page
-from connectors.serve.usual import Usual
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import Micros, ReleaseId
 from stream.schemas import parse_time
 
-_Told = dict[str, tuple[bytes, Window | Attribute]]
-"""By release id: the record and what it says."""
+_RecordsById = dict[str, tuple[bytes, Window | Attribute]]
+"""The record and its decoded content, by release id."""
 
 
-class History:
-    """Released records of some audiences and sites. Safe to call from several threads."""
+class ReleaseHistory:
+    """Released records of some audiences and sites. Thread-safe."""
 
     def __init__(self, path: Path | None, clocks: Mapping[str, SiteClock]) -> None:
-        """Open an index, which is made where it is missing.
+        """Open an index, or create it.
 
         Args:
-            path: its file, in a folder of its owner alone; None: in memory.
-            clocks: of each site whose rows will be asked for.
+            path: its file, in a folder that only the owner can enter; None: in memory.
+            clocks: the clock of each site whose rows are queried.
 
         Raises:
             UsageError: others can enter the file's folder.
@@ -52,41 +50,50 @@ class History:
         self._clocks = clocks
         self._usual = Usual(self._index)
 
-    # --- what comes in --------------------------------------------------------------------------------
+    # --- adding records -------------------------------------------------------------------------------
 
     def add(self, records: Sequence[bytes], positions: Mapping[str, int]) -> list[bytes]:
-        """Keep records in their order, and how far each source has been read, in one transaction.
+        """Store records in their order, and the position of each source, in one transaction.
+
+        The last of the records is the last one that was read from each of the sources.
 
         Returns:
-            Those that were not there yet, in the same order.
+            The records that were new, in the same order.
 
         Raises:
-            FinalityError: a record is there with other bytes; nothing is kept.
-            DataError: one of them is no private record; nothing is kept.
+            FinalityError: a stored record has other bytes; nothing is stored.
+            DataError: one of them is not a private record; nothing is stored.
         """
-        told = _read(records)
+        by_id = _read(records)
         with self._index.writing() as cursor:
-            for identity in _held(cursor, told):
-                del told[identity]
-            if told:
-                _insert(cursor, told)
+            for identity in _stored(cursor, by_id):
+                del by_id[identity]
+            if by_id:
+                _insert(cursor, by_id)
             for source, place in positions.items():
                 cursor.execute("DELETE FROM position WHERE source = ?", [source])
-                cursor.execute("INSERT INTO position VALUES (?, ?)", [source, place])
-        return [value for value, _ in told.values()]
+                cursor.execute("INSERT INTO position VALUES (?, ?, ?)", [source, place, read_record(records[-1])[0]])
+        return [value for value, _ in by_id.values()]
 
     def position(self, source: str) -> int | None:
-        """Return how far a source (an outbox, a partition of a topic) has been read; None where it has not."""
+        """Return the position up to which a source (an outbox, a partition of a topic) was read; None if it was not
+        read."""
         with self._index.reading() as cursor:
             row = cursor.execute("SELECT place FROM position WHERE source = ?", [source]).fetchone()
         return None if row is None else int(row[0])
 
-    # --- records as they were given -------------------------------------------------------------------
+    def last(self, source: str) -> str | None:
+        """Return the id of the last record read from a source; None if there is none."""
+        with self._index.reading() as cursor:
+            row = cursor.execute("SELECT id FROM position WHERE source = ?", [source]).fetchone()
+        return None if row is None else str(row[0])
+
+    # --- records as published -------------------------------------------------------------------------
 
     def since(self, audience: str, after: str, limit: int = 256) -> list[tuple[str, bytes]]:
-        """Return (release id, record) of an audience's records behind a release id, in the order they were added.
+        """Return (release id, record) of an audience's records after a release id, in the order they were added.
 
-        ``after`` may be ``START``. UsageError where it is no record of this audience.
+        ``after`` may be ``START``. UsageError if it is not a record of this audience.
         """
         with self._index.reading() as cursor:
             seq = 0 if after == START else _place(cursor, audience, after)
@@ -95,20 +102,21 @@ class History:
         return [(identity, bytes(zstd.decompress(body))) for identity, body in rows]
 
     def newest(self, audience: str) -> str:
-        """Return the id of the record that was added last; ``START`` where there is none."""
+        """Return the id of the record that was added last; ``START`` if there is none."""
         with self._index.reading() as cursor:
             query = "SELECT id FROM record WHERE audience = ? ORDER BY seq DESC LIMIT 1"
             row = cursor.execute(query, [audience]).fetchone()
         return START if row is None else str(row[0])
 
-    # --- what is made of them -------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------
 
     def rows(self, query: RowsQuery) -> Rows:
-        """Return rows with their bands; UsageError where the site is unknown or ``after`` is none of a page."""
+        """Return rows with their bands; UsageError if the site is unknown or ``after`` is not from an earlier page."""
         return page(self._index, self._clock(query.site), query)
 
     def export(self, query: RowsQuery, form: ExportFormat) -> Generator[bytes, None, None]:
-        """Yield a file of all rows, in pieces; as much memory as a page takes. UsageError as for ``rows``, at once."""
+        """Yield a file of all rows, in pieces, with the memory of one page. Raises UsageError like ``rows``, at the
+        call."""
         self._clock(query.site)
         behind_page(query.after)
         pages = self._pages(query)
@@ -128,15 +136,15 @@ class History:
         return latest_rows(self._index, self._usual, self._clock(site), audience, site)
 
     def newest_end(self, audience: str, site: str) -> Micros | None:
-        """Return when a site's newest window ended; None before the first."""
+        """Return the end of a site's newest window; None before the first."""
         return newest_end(self._index, audience, site)
 
     def usual(self, audience: str, release: str, site: str) -> dict[str, Any]:
-        """Return mean, deviation and number by node, class of day and slot, of released values."""
+        """Return mean, deviation and number by node, class of day and slot, from released values."""
         return self._usual.table(self._clock(site), audience, release, site)
 
     def attributes(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[dict[str, Any]]:
-        """Return the attributes of days: shown, withheld, or not asked."""
+        """Return the attributes of days: published, withheld, or not queried."""
         return attribute_rows(self._index, audience, site, first_day, last_day)
 
     def spends(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[dict[str, Any]]:
@@ -156,54 +164,55 @@ class History:
 _EXPORTED_AT_ONCE = 20_000
 
 
-def _read(records: Sequence[bytes]) -> _Told:
-    """Return records by release id, the first of each; FinalityError where two of an id differ."""
-    told: _Told = {}
+def _read(records: Sequence[bytes]) -> _RecordsById:
+    """Return records by release id, the first of each; FinalityError if two with one id differ."""
+    by_id: _RecordsById = {}
     for value in records:
         identity, says = read_record(value)
-        if told.setdefault(identity, (value, says))[0] != value:
+        if by_id.setdefault(identity, (value, says))[0] != value:
             raise _differs(identity)
-    return told
+    return by_id
 
 
-def _held(cursor: duckdb.DuckDBPyConnection, told: _Told) -> list[str]:
-    """Return which of these records are there; FinalityError where one of them differs."""
-    if not told:
+def _stored(cursor: duckdb.DuckDBPyConnection, by_id: _RecordsById) -> list[str]:
+    """Return which of these records are stored already; FinalityError if one of them differs."""
+    if not by_id:
         return []
-    ends = [says.end for _, says in told.values()]
+    ends = [says.end for _, says in by_id.values()]
     query = "SELECT id, body FROM record WHERE finish BETWEEN ? AND ? AND id IN (SELECT unnest(?::VARCHAR[]))"
-    held = cursor.execute(query, [min(ends), max(ends), list(told)]).fetchall()
+    held = cursor.execute(query, [min(ends), max(ends), list(by_id)]).fetchall()
     for identity, body in held:
-        if bytes(zstd.decompress(body)) != told[identity][0]:
+        if bytes(zstd.decompress(body)) != by_id[identity][0]:
             raise _differs(identity)
     return [identity for identity, _ in held]
 
 
-def _insert(cursor: duckdb.DuckDBPyConnection, told: _Told) -> None:
-    """Append records, in their order, behind all that are there."""
+def _insert(cursor: duckdb.DuckDBPyConnection, by_id: _RecordsById) -> None:
+    """Append records, in their order."""
     ((last,),) = cursor.execute("SELECT coalesce(max(seq), 0) FROM record").fetchall()
     rows = [
         (last + place, ReleaseId.parse(identity).audience, identity, says.end, bytes(zstd.compress(value, level=3)))
-        for place, (identity, (value, says)) in enumerate(told.items(), 1)
+        for place, (identity, (value, says)) in enumerate(by_id.items(), 1)
     ]
     insert_rows(cursor, "record", rows)
-    insert_rows(cursor, "attribute", [says for _, says in told.values() if isinstance(says, Attribute)])
-    _insert_windows(cursor, [says for _, says in told.values() if isinstance(says, Window)])
+    insert_rows(cursor, "attribute", [says for _, says in by_id.values() if isinstance(says, Attribute)])
+    _insert_windows(cursor, [says for _, says in by_id.values() if isinstance(says, Window)])
 
 
 def _insert_windows(cursor: duckdb.DuckDBPyConnection, windows: Sequence[Window]) -> None:
     numbers = Numbers(cursor)
     for window in windows:
         numbers.name(window.series, window.nodes)
-    insert_rows(cursor, "told", [(numbers.series(window.series), *_told(window)) for window in windows])
+    insert_rows(cursor, "told", [(numbers.series(window.series), *_window_row(window)) for window in windows])
     cells = [(numbers.series(window.series), window, cell) for window in windows for cell in window.cells]
     if cells:
         insert(cursor, "cell", _columns(numbers, cells))
     numbers.save()
 
 
-def _told(window: Window) -> tuple[Any, ...]:
-    return window.start, window.end, window.released, window.kind, window.coverage, window.nano, window.by_day
+def _window_row(window: Window) -> tuple[Any, ...]:
+    by_id = window.start, window.end, window.released, window.kind, window.coverage, window.nano, window.by_day
+    return *by_id, window.bounded
 
 
 def _columns(numbers: Numbers, cells: list[tuple[int, Window, Cell]]) -> dict[str, NDArray[Any]]:
@@ -226,7 +235,7 @@ def _differs(identity: str) -> FinalityError:
 
 
 def _place(cursor: duckdb.DuckDBPyConnection, audience: str, identity: str) -> int:
-    """Return where a record of an audience stands; UsageError where there is none."""
+    """Return the position of an audience's record; UsageError if there is none."""
     try:
         where = ReleaseId.parse(identity).where.split("/")
         end = parse_time(where[0]) if len(where) < 3 else None

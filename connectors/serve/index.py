@@ -1,33 +1,39 @@
-"""The file of a history: one DuckDB database of its own, made again from outboxes or topics at will."""
+"""The history's database: one DuckDB file, which can be rebuilt from outboxes or topics at any time.
+
+``Index`` opens the file, separates readers from the one writer, and keeps DuckDB's memory bounded. ``Numbers`` maps
+values that repeat in many rows (series, nodes, laws of noise) to small integers.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
-from connectors.private_folder import private_folder
+from connectors.secrets.private_files import private_folder
+from connectors.serve.bands import Law
+from connectors.serve.released import Series
 from stream.errors import TacetError
 
-FORMAT = 1
-"""A file of another format is emptied: all that it held is in outboxes or topics."""
+FORMAT = 2
+"""A file of another format is emptied: its content can be read again from outboxes or topics."""
 MEMORY = "256MB"
-"""Most that the database holds in memory; what is more waits on disk."""
+"""The database's memory limit; more data goes to disk."""
 LOG = "512kB"
-"""Size of the log of what was added at which it goes into the file: until then DuckDB holds it in memory as well."""
+"""Size of the write-ahead log at which it is merged into the file: until then DuckDB also holds it in memory."""
 _LEAST_MEMORY = "1MB"
-"""What is held in memory of the file when what was added has gone into it: what is asked for is read again."""
+"""Temporary memory limit that makes DuckDB drop its cache of the file; queries read it again."""
 _THREADS = 2
 _PATIENCE = 5.0
-"""Seconds for which a file that is to be closed waits for who still reads."""
+"""Seconds for which closing waits for readers."""
 _SCHEMA = """
 CREATE TABLE meta (format INTEGER);
-CREATE TABLE position (source VARCHAR, place BIGINT);
+CREATE TABLE position (source VARCHAR, place BIGINT, id VARCHAR);
 CREATE TABLE record (seq BIGINT, audience VARCHAR, id VARCHAR, finish BIGINT, body BLOB);
 CREATE TABLE series (
     series INTEGER, audience VARCHAR, release VARCHAR, site VARCHAR, base VARCHAR, attempt INTEGER, revision VARCHAR);
@@ -36,7 +42,7 @@ CREATE TABLE named (series INTEGER, node INTEGER);
 CREATE TABLE law (law INTEGER, noise VARCHAR, scale DOUBLE, draws INTEGER);
 CREATE TABLE told (
     series INTEGER, start BIGINT, finish BIGINT, released BOOLEAN, kind TINYINT, coverage DOUBLE, nano BIGINT,
-    by_day BOOLEAN);
+    by_day BOOLEAN, bounded BIGINT);
 CREATE TABLE cell (
     series INTEGER, node INTEGER, start BIGINT, finish BIGINT, value BIGINT, half_width DOUBLE, noisy BIGINT,
     law INTEGER, spread DOUBLE, kind TINYINT);
@@ -45,27 +51,27 @@ CREATE TABLE attribute (
     released BOOLEAN, reason VARCHAR, value VARCHAR, nano BIGINT);
 """
 _OWN = {"meta", "position", "record", "told", "cell"}
-"""Tables by which an index is known, of whatever format."""
+"""Tables by which an index of any format is recognised."""
 
 
 class HistoryError(TacetError):
-    """The file of a history cannot be opened or written; the message names it, and DuckDB's kind of error."""
+    """The history's file cannot be opened or written; the message names the file and DuckDB's kind of error."""
 
 
 class Index:
-    """An open database. Readers have cursors of their own; one writer at a time."""
+    """An open database, with one cursor for each reader and one writer at a time."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open a file, which is made with its folder where it is missing.
+        """Open a file, or create it with its folder.
 
-        None: in memory, and what does not fit there, in a folder of its own until it is closed.
+        None: in memory; data that exceeds the memory limit goes to a temporary folder until the index is closed.
 
         Raises:
             UsageError: others can enter its folder.
-            HistoryError: another process has it open, it is no database, or a database of something else.
+            HistoryError: another process has it open, or it is not a history database.
         """
         self._name = "history" if path is None else str(path)
-        self._scratch = TemporaryDirectory(prefix="tacet-history-")  # its owner's alone
+        self._scratch = TemporaryDirectory(prefix="tacet-history-")  # mode 0700
         if path is not None:
             private_folder(path.parent)
         with self.naming_errors():
@@ -77,18 +83,18 @@ class Index:
             self._readers = 0
             self._written = list[int]()
             held = self._tables()
-            if held and not held >= _OWN:  # somebody's database, which is not ours to empty
+            if held and not held >= _OWN:  # another program's database must not be emptied
                 self.close()
                 raise HistoryError(f"{self._name}: must be a history, but is a database that holds something else")
             if not held or self._db.execute("SELECT format FROM meta").fetchall() != [(FORMAT,)]:
-                self._begin_anew(held)
+                self._recreate(held)
 
     def _tables(self) -> set[str]:
         names = "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views() WHERE NOT internal"
         return {str(name) for (name,) in self._db.execute(names).fetchall()}
 
-    def _begin_anew(self, held: set[str]) -> None:
-        """Drop what there is, and make what is wanted, or neither: it may be killed at any time."""
+    def _recreate(self, held: set[str]) -> None:
+        """Drop all tables and create the schema in one transaction, which is safe against a kill at any time."""
         self._db.begin()
         for name in held:
             self._db.execute(f'DROP TABLE "{name}"')
@@ -98,9 +104,9 @@ class Index:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give a reader's cursor, for which nothing changes meanwhile."""
+        """Yield a reader's cursor with a consistent view."""
         with self.naming_errors():
-            with self._counting:  # the database itself refuses who comes while it does something for another
+            with self._counting:  # DuckDB refuses a new cursor while it runs a statement
                 made = self._db.cursor()
                 self._readers += 1
             try:
@@ -114,7 +120,7 @@ class Index:
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give the cursor of the one writer: what is done on it is kept together, or nothing where an error passes."""
+        """Yield the writer's cursor. Its changes are committed together, or rolled back if an exception passes."""
         with self._writing, self.reading() as cursor:
             yield cursor
             cursor.commit()
@@ -122,31 +128,32 @@ class Index:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Drop what DuckDB has cached of the file, whenever what was added has gone into it.
+        """Release DuckDB's cache once the added data has been written to the file.
 
-        It keeps all that it has read or written, up to ``MEMORY``. Nobody reads meanwhile, or it is left for next time.
+        DuckDB otherwise caches all that it has read or written, up to ``MEMORY``. This runs only while there are no
+        readers; else the next commit tries again.
         """
         with suppress(FileNotFoundError), self._counting:
             written = [path.stat().st_mtime_ns for path in self._files[:1]]
             if written != self._written and not self._readers:
                 self._written = written
                 for limit in (_LEAST_MEMORY, CONFIGURATION["memory_limit"]):
-                    with suppress(duckdb.OutOfMemoryException):  # what it cannot drop it says so
+                    with suppress(duckdb.OutOfMemoryException):  # raised if DuckDB cannot free that much
                         self._db.execute(f"SET memory_limit = '{limit}'")
 
     def _keep_to_owner(self) -> None:
-        """Let only the owner read what DuckDB writes, wherever a copy of it may come to lie."""
+        """Make DuckDB's files readable by the owner only, because copies keep the mode."""
         for path in self._files:
-            with suppress(FileNotFoundError):  # what waits beside the file comes and goes
+            with suppress(FileNotFoundError):  # the write-ahead log comes and goes
                 path.chmod(0o600)
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:
-        """Turn DuckDB's errors, whose texts may quote what is in the file, into ``HistoryError``."""
+        """Convert DuckDB's errors, whose texts may quote data, into ``HistoryError``."""
         try:
             yield
         except duckdb.ProgrammingError:
-            raise  # the program's fault, not the file's
+            raise  # an internal error, not one of the file
         except duckdb.Error as error:
             kind = type(error).__name__
             rule = "must be a history that can be written and that no other process has open"
@@ -154,7 +161,7 @@ class Index:
             raise HistoryError(msg) from None
 
     def close(self) -> None:
-        """Close the file, when nobody reads any more; what did not fit into memory meanwhile is gone."""
+        """Close the file when the last reader has finished; the temporary folder is deleted."""
         with self._counting:
             self._counting.wait_for(lambda: not self._readers, _PATIENCE)
             self._db.close()
@@ -168,15 +175,64 @@ CONFIGURATION: dict[str, Any] = {
 
 
 def insert(cursor: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Any]) -> None:
-    """Append columns of NumPy arrays of one length to a table; NaN is null there."""
+    """Append columns (NumPy arrays of one length) to a table; NaN becomes null."""
     cursor.register("appended", dict(columns))
     cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM appended")
     cursor.unregister("appended")
 
 
 def insert_rows(cursor: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[Any, ...]]) -> None:
-    """Append rows to a table, column by column, which is how DuckDB takes many at once."""
+    """Append rows to a table by columns, which is DuckDB's fast way."""
     if rows:
         types = [f"{kind}[]" for (_, kind, *_) in cursor.execute(f"DESCRIBE {table}").fetchall()]
         unnested = ", ".join(f"unnest(?::{kind})" for kind in types)
         cursor.execute(f"INSERT INTO {table} SELECT {unnested}", [list(column) for column in zip(*rows, strict=True)])
+
+
+_Key = TypeVar("_Key")
+NO_LAW = 0
+
+
+class Numbers:
+    """The integers that the index has assigned, and those assigned in the current transaction."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Read the integers that were assigned before."""
+        self._cursor = cursor
+        read = {name: cursor.execute(f"FROM {name}").fetchall() for name in ("series", "node", "law", "named")}
+        self._series = {Series(*fields): int(number) for number, *fields in read["series"]}
+        self._nodes = {str(name): int(number) for number, name in read["node"]}
+        self._laws = {Law(*fields): int(number) for number, *fields in read["law"]}
+        self._named = set(read["named"])
+        self._known = {name: len(rows) for name, rows in read.items()}
+        self._new_names: list[tuple[int, int]] = []
+
+    def series(self, series: Series) -> int:
+        """Return the integer of a series."""
+        return self._series.setdefault(series, len(self._series) + 1)
+
+    def node(self, name: str) -> int:
+        """Return the integer of a node."""
+        return self._nodes.setdefault(name, len(self._nodes) + 1)
+
+    def law(self, law: Law | None) -> int:
+        """Return the integer of a law; ``NO_LAW`` for none."""
+        return NO_LAW if law is None else self._laws.setdefault(law, len(self._laws) + 1)
+
+    def name(self, series: Series, nodes: Iterable[str]) -> None:
+        """Record that a series has these nodes."""
+        for node in nodes:
+            pair = (self.series(series), self.node(node))
+            if pair not in self._named:
+                self._named.add(pair)
+                self._new_names.append(pair)
+
+    def save(self) -> None:
+        """Write the new integers, in the cursor's transaction."""
+        insert_rows(self._cursor, "series", [(number, *key) for key, number in self._since("series", self._series)])
+        insert_rows(self._cursor, "node", [(number, key) for key, number in self._since("node", self._nodes)])
+        insert_rows(self._cursor, "law", [(number, *key) for key, number in self._since("law", self._laws)])
+        insert_rows(self._cursor, "named", self._new_names)
+
+    def _since(self, table: str, numbers: dict[_Key, int]) -> list[tuple[_Key, int]]:
+        return [*numbers.items()][self._known[table] :]

@@ -1,4 +1,7 @@
-"""Where released records come from: outboxes of a store, or topics. Each source is read on from where it was left."""
+"""Read released records from a store's outboxes or from a playback into the history, and wake the event streams.
+
+Each source is resumed from the position that the history has stored.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,37 @@ from pathlib import Path
 import anyio.to_thread
 import orjson
 
-from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, last_given, read_outbox
 from connectors.serve.playback import Playback, came_at
 from connectors.serve.service import Service
+from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, read_outbox, release_at
 from stream.errors import DataError, UsageError
 from stream.schemas import parse_record
 
 POLL_SECONDS = 0.5
 BATCH = 2000
-"""Records taken in at once."""
+"""Records added at once."""
 
 
-class Intake:
-    """Takes records into the history, and lets streams go on."""
+class Indexer:
+    """Adds records to the history and publishes the new ones to the event streams."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def position(self, source: str) -> int:
-        """Return how far a source has been read; 0 at first."""
+        """Return the position up to which a source was read; 0 at first."""
         return self._service.history.position(source) or 0
 
+    def last(self, source: str) -> str | None:
+        """Return the id of the last record read from a source; None at first."""
+        return self._service.history.last(source)
+
     async def take(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
-        """Keep records, each once.
+        """Add records, each once.
 
         Raises:
-            FinalityError: one is known with other bytes.
-            DataError: one of them is no private record; where it was read is named.
+            FinalityError: a stored record has other bytes.
+            DataError: one of them is not a private record; the message names the source.
         """
         service = self._service
         async with service.turn:
@@ -50,12 +57,12 @@ class Intake:
 
 
 def of_laboratory(record: bytes) -> bool:
-    """Return whether a record says that it was made with a laboratory key."""
+    """Return whether a record was made with a laboratory key."""
     return parse_record(record).get("laboratory") is True
 
 
 def own(audience: str, source: str, records: Sequence[bytes]) -> Sequence[bytes]:
-    """Return an audience's records as they are; DataError where one of them is another's, wherever it came from."""
+    """Return the records unchanged; DataError if one of them belongs to another audience."""
     try:
         others = any(type(value) is not bytes or parse_record(value).get("audience") != audience for value in records)
     except DataError as error:
@@ -66,7 +73,7 @@ def own(audience: str, source: str, records: Sequence[bytes]) -> Sequence[bytes]
 
 
 def by_audience(records: Iterable[bytes]) -> dict[str, list[tuple[str, bytes]]]:
-    """Return records with their ids by audience, in the order in which they came."""
+    """Return (id, record) by audience, in the order of arrival."""
     found: dict[str, list[tuple[str, bytes]]] = {}
     for value in records:
         body = orjson.loads(value)
@@ -75,10 +82,10 @@ def by_audience(records: Iterable[bytes]) -> dict[str, list[tuple[str, bytes]]]:
 
 
 def refuse_absent(store: Path, boxes: Iterable[str]) -> None:
-    """Refuse a store that has no outbox for who is to be served.
+    """Refuse a store without an outbox for a served role.
 
     Raises:
-        UsageError: there is no store, or no such outbox in it.
+        UsageError: there is no store, or it has no such outbox.
     """
     for box in boxes:
         if not has_outbox(store, box):
@@ -87,19 +94,19 @@ def refuse_absent(store: Path, boxes: Iterable[str]) -> None:
             raise UsageError(msg)
 
 
-async def follow_outbox(store: Path, audience: str, intake: Intake) -> None:
-    """Take in what an audience's outbox holds and what comes; ends by an error only.
+async def follow_outbox(store: Path, audience: str, intake: Indexer) -> None:
+    """Read what an audience's outbox contains, then what is added; returns only by an error.
 
     Raises:
-        UsageError: the history was made from another store, or the outbox has become another one.
-        FinalityError: a record differs from what the history has of it.
-        DataError: a record is another audience's, or none.
+        UsageError: the history was made from another store, or the outbox was replaced.
+        FinalityError: a record differs from the one in the history.
+        DataError: a record belongs to another audience, or is not a private record.
     """
     source, last = f"outbox:{audience}", None
     position = await anyio.to_thread.run_sync(intake.position, source)
-    await _refuse_shorter(store, audience, position)
+    await _refuse_other(store, audience, position, await anyio.to_thread.run_sync(intake.last, source))
     while True:
-        rows = await _after(store, audience, max(0, position - 1))  # the last one again: in another store it is another
+        rows = await _after(store, audience, max(0, position - 1))  # the last record again, to detect another store
         if last is not None and rows[:1] != [last]:
             msg = f"--store: the outbox of {audience} must only grow, but the one in {store} has become another"
             raise UsageError(msg)
@@ -110,20 +117,22 @@ async def follow_outbox(store: Path, audience: str, intake: Intake) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def _refuse_shorter(store: Path, audience: str, position: int) -> None:
-    if position > await anyio.to_thread.run_sync(last_given, store, audience):
+async def _refuse_other(store: Path, audience: str, position: int, last: str | None) -> None:
+    """Raise UsageError unless the record that was read last still has its number in the outbox."""
+    if last is not None and await anyio.to_thread.run_sync(release_at, store, audience, position) != last:
         msg = (
-            f"--index: must have been made from {store}, but has read further of {audience}; delete it and start again"
+            f"--index: must have been made from {store}, whose outbox of {audience} no longer has what was read last "
+            f"at {position}: it was made anew, or is another's; delete the index and start again"
         )
         raise UsageError(msg)
 
 
 PLAYED_EVERY = 0.2
-"""Seconds between two looks at what has come in a play."""
+"""Seconds between two checks of a playback."""
 
 
 def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
-    """Return what the outboxes of some audiences hold, to be played; UsageError where that is nothing."""
+    """Return a playback of some audiences' outboxes; UsageError if they are empty."""
     held = [(name, [value for _, value in read_outbox(store, name, 0)]) for name in audiences]
     records = [(came_at(value), value) for name, values in held for value in own(name, f"outbox:{name}", values)]
     if not records:
@@ -132,8 +141,8 @@ def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
     return Playback(sorted(records, key=lambda record: record[0]), speed)
 
 
-async def follow_play(playing: Playback, intake: Intake) -> None:
-    """Take in what a play has reached."""
+async def follow_play(playing: Playback, intake: Indexer) -> None:
+    """Add the records that a playback has reached."""
     while True:
         due = playing.due()
         for first in range(0, len(due), BATCH):
@@ -146,7 +155,7 @@ async def _after(store: Path, box: str, seen: int) -> list[tuple[int, bytes]]:
 
 
 async def follow_book(store: Path, box: str, take: Callable[[Iterable[bytes]], None]) -> None:
-    """Keep a book up with its outbox."""
+    """Keep a view of an outbox up to date."""
     seen = 0
     while True:
         rows = await _after(store, box, seen)

@@ -1,4 +1,5 @@
-"""What the page's lessons ask: a simulated day at an epsilon, the detective's questions, what an answer is worth."""
+"""Handlers for the page's lessons: a simulated day at an epsilon, the detective's questions, and the value of an
+answer."""
 
 from __future__ import annotations
 
@@ -8,11 +9,23 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from connectors.serve.answers import answer
-from connectors.serve.questions import Answered, OfLesson, OfRound
+from connectors.http.responses import answer
+from connectors.lab.simulation.lessons import (
+    EPSILONS,
+    MECHANISM,
+    MECHANISMS,
+    ROUNDS,
+    TASKS,
+    WINDOW,
+    Case,
+    Series,
+    case,
+    day_released,
+    lessons,
+    places_shown,
+)
+from connectors.serve.models import Answered, OfLesson, OfRound
 from connectors.serve.service import body_of, parsed, service_of, who_asks
-from connectors.simulation.detective import MECHANISM, ROUNDS, TASKS, Case, Series, case
-from connectors.simulation.lessons import EPSILONS, MECHANISMS, WINDOW, day_released, lessons, places_shown
 from stream.errors import UsageError
 from stream.schemas import rfc3339
 

@@ -1,4 +1,4 @@
-"""A site's own clock: the hours and days into which its history is put together."""
+"""A site's local clock: the hours and days by which its history is aggregated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from stream.local_time import span_of_day
-from stream.policy.privacy_day import privacy_days
+from stream.policy.privacy_days import privacy_days
 from stream.records import DAY, EPOCH, MINUTE, Micros, PrivacyDay
 
 DayClass = Literal["workday", "saturday", "sunday"]
@@ -17,7 +17,7 @@ _SATURDAY = 5
 
 
 class Shift(NamedTuple):
-    """From when on the clocks show what."""
+    """A UTC offset, and the instant from which it applies."""
 
     start: Micros
     offset: Micros
@@ -25,12 +25,12 @@ class Shift(NamedTuple):
 
 
 class SiteClock(NamedTuple):
-    """What a site's clocks show, and when its privacy days begin."""
+    """A site's UTC offsets, and the start of its privacy days."""
 
     timezone: str
     """IANA name."""
     day_starts: str | None = None
-    """Local time ``HH:MM`` of its privacy days; None where it has none."""
+    """Local time ``HH:MM`` at which its privacy days start; None if it has none."""
 
     def offset(self, instant: Micros) -> Micros:
         """Return local time minus UTC at an instant."""
@@ -38,7 +38,7 @@ class SiteClock(NamedTuple):
         return (away or timedelta()) // timedelta(microseconds=1)
 
     def shifts(self, start: Micros, end: Micros) -> list[Shift]:
-        """Return the offsets of a span of time, the first from its start on; changes are found to the minute."""
+        """Return the offsets within a span of time, the first from its start; changes are located to the minute."""
         found = [Shift(start, self.offset(start))]
         before = start
         for instant in (*range(start + DAY, end, DAY), end):
@@ -56,7 +56,7 @@ class SiteClock(NamedTuple):
         return Shift(after, self.offset(after))
 
     def local(self, instant: Micros) -> Micros:
-        """Return what the clocks show, as microseconds since they showed the beginning of 1970."""
+        """Return local time, as microseconds since 1970-01-01 00:00 local time."""
         return instant + self.offset(instant)
 
     def day_span(self, number: int) -> tuple[Micros, Micros]:
@@ -64,7 +64,7 @@ class SiteClock(NamedTuple):
         return span_of_day(_date(number).isoformat(), ZoneInfo(self.timezone))
 
     def privacy_days(self, start: Micros, end: Micros) -> Iterator[PrivacyDay]:
-        """Yield each privacy day in which a window between two instants may lie, in order."""
+        """Yield, in order, each privacy day that may contain a window between two instants."""
         days = privacy_days(self.day_starts or "00:00", self.timezone)
         day = days.at(start + 1)
         while day.start < end:

@@ -1,4 +1,4 @@
-"""A recorded day played into the page: records come when a clock of its own, as fast as one likes, has reached them."""
+"""Playback of a recorded day: records arrive when a simulated clock of adjustable speed reaches them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stream.records import SECOND, Micros
 from stream.schemas import parse_record, parse_time
 
 SHOWN_FIRST = 3 / 8
-"""Share of the span with which the play begins: of a day, nine hours."""
+"""Share of the span at which the playback starts: of a day, nine hours."""
 
 
 def came_at(value: bytes) -> Micros:
-    """Return when a record came: the end of its window, or of revised values the one with which they came; DataError
-    where it does not say."""
+    """Return when a record arrived: the end of its window, or for revised values the end of the window with which they
+    were published. DataError if the record does not contain it."""
     record = parse_record(value)
     try:
         end = parse_time(record["window_end"])
@@ -28,10 +28,10 @@ def came_at(value: bytes) -> Micros:
 
 @dataclass(slots=True)
 class Playback:
-    """Records in the order in which they came, and a clock."""
+    """Records in the order of their arrival, and a simulated clock."""
 
     records: Sequence[tuple[Micros, bytes]]
-    """Sorted by when they came; at least one."""
+    """Sorted by arrival; at least one."""
     speed: float
     """Times real time."""
     clock: Callable[[], float] = time.monotonic
@@ -55,18 +55,19 @@ class Playback:
         return self.records[-1][0]
 
     def at(self) -> Micros:
-        """Return how far the play has come."""
+        """Return the position of the playback."""
         run = 0.0 if self.paused else (self.clock() - self._since) * self.speed
         return min(self.end, self._base + round(run * SECOND))
 
     def due(self) -> list[bytes]:
-        """Return what has come since the last time it was asked."""
+        """Return the records that have become due since the last call."""
         upto = bisect_right(self.records, self.at(), key=lambda record: record[0])
         given, self._given = self._given, max(self._given, upto)
         return [value for _, value in self.records[given:upto]]
 
     def change(self, *, speed: float | None = None, paused: bool | None = None, at: Micros | None = None) -> bool:
-        """Play on otherwise; return whether that goes back, so that what was given must be forgotten."""
+        """Change speed, pause or position; return whether the position moved back, so that shown records must be
+        dropped."""
         here = self.at()
         now = here if at is None else min(max(at, self.start), self.end)
         back = now < here

@@ -1,25 +1,20 @@
-"""What a policy says to some audiences: their sites, their releases, what they are promised; never an address."""
+"""The parts of a policy that concern some audiences: their sites, releases and guarantees, never an address."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
-from connectors.reports.promised import not_protected, promise_lines
-from connectors.reports.units import COUNTED, UNITS, unit_words
-from stream.policy.document import (
-    AttributeRelease,
-    CountRelease,
-    Policy,
-    Release,
-    ThresholdRelease,
-    audiences_of,
-    decimal_string,
-)
+from connectors.operations.reports.guarantees import COUNTED, UNITS, not_protected, promise_lines, unit_words
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, Zone
+from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
-from stream.release.count_promises import CountPromise, count_promises
-from stream.release.run_prices import RunPrice
+from stream.release.guarantees import CountPromise, count_promises
+from stream.release.prices import RunPrice
 from stream.schemas import json_float
 
 Plans = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -27,23 +22,23 @@ Plans = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def releases_of(policy: Policy, audience: str) -> Iterator[Release]:
-    """Yield the releases that an audience gets."""
+    """Yield an audience's releases."""
     return (release for release in policy.release if audience in audiences_of(release))
 
 
 def sites_of(policy: Policy, audiences: Collection[str]) -> list[str]:
-    """Return the sites of which some audiences get anything."""
+    """Return the sites with releases for any of the audiences."""
     return [site for site in policy.site if zones_told(policy, site, audiences)]
 
 
 def zones_told(policy: Policy, site: str, audiences: Collection[str]) -> frozenset[str]:
-    """Return the zones of a site of which some audiences get anything."""
+    """Return the zones of a site with releases for any of the audiences."""
     releases = {release.name: release for name in audiences for release in releases_of(policy, name)}.values()
     return frozenset(zone.id for release in releases for zone in policy.zones_of(release, site))
 
 
 def described_site(policy: Policy, name: str, plans: Plans, audiences: Collection[str]) -> dict[str, Any]:
-    """Return a site with those of its floors and zones of which some audiences get anything."""
+    """Return a site with the floors and zones that have releases for any of the audiences."""
     site, told = policy.site[name], zones_told(policy, name, audiences)
     floors = dict.fromkeys(zone.floor for zone in site.zones if zone.id in told)
     return {
@@ -65,7 +60,7 @@ def _floor(place: tuple[str, str], site: Site, plans: Plans, told: Container[str
 
 
 def described_plan(plan: Mapping[str, Any], told: Container[str]) -> dict[str, Any]:
-    """Return a floor's plan on which only these zones have their names; the shapes of others are walls."""
+    """Return a floor's plan with the names of these zones only; the shapes of other zones become walls."""
     named = {zone: shape for zone, shape in plan["zones"].items() if zone in told}
     walls = [shape for zone, shape in plan["zones"].items() if zone not in told]
     return {**plan, "zones": named, "outline": [*plan["outline"], *walls]}
@@ -77,7 +72,7 @@ def _zone(zone: Zone) -> dict[str, Any]:
 
 
 def described_releases(policy: Policy, audience: str) -> list[dict[str, Any]]:
-    """Return what an audience gets, with its terms."""
+    """Return an audience's releases with their terms."""
     return [described for release in releases_of(policy, audience) for described in _release(policy, release, audience)]
 
 
@@ -111,7 +106,7 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str) -> dict[s
 
 
 def _threshold_terms(policy: Policy, release: ThresholdRelease, audience: str) -> dict[str, Any]:
-    """Return the terms of decisions: the most that a device's day costs, or those of the counts decided on."""
+    """Return the terms of decisions: the maximal cost of a device's day, or the terms of the compared counts."""
     held = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
     if held is not None:
         return _count_terms(policy, held, audience) | {"levels": [release.level], "revise": [], "base": held.name}
@@ -136,7 +131,7 @@ def _attribute_terms(release: AttributeRelease, audience: str) -> dict[str, Any]
 
 
 def promised(policy: Policy, audience: str) -> dict[str, Any]:
-    """Return what an audience's releases promise those who are counted, in words and in units."""
+    """Return an audience's guarantees to the people counted, as text and in privacy units."""
     own = [promise for promise in count_promises(policy) if promise.reader == audience]
     return {
         "promise": promise_lines(policy, audience),

@@ -1,7 +1,7 @@
-"""The fields of a record from outside, each taken only as what it is: of its type, within its bounds.
+"""Validators for the fields of records from outside: each checks type and bounds.
 
-Who writes to an outbox or a topic writes into a history, into event streams and onto a page. What a field may hold is
-said here once; anything else is ValueError, and the value is not shown.
+Records from an outbox or a topic enter the history, event streams and the page, so this module defines once what a
+field may contain. Any other value raises ValueError, without the value in its text.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from stream.policy.fields import NANO
-from stream.records import LATEST, Micros
+from stream.policy.fields import NANO, parse_duration
+from stream.records import DAY, LATEST, Micros
 from stream.schemas import parse_time
 
 LARGEST_COUNT = 10**12
@@ -32,7 +32,7 @@ def count(value: Any) -> int:
 
 
 def draws(value: Any) -> int:
-    """Return how many draws are summed."""
+    """Return the number of draws that are summed."""
     if not 1 <= count(value) <= MOST_DRAWS:
         raise ValueError
     return int(value)
@@ -60,14 +60,14 @@ def share(value: Any) -> float:
 
 
 def truth(value: Any) -> bool:
-    """Return whether something is so."""
+    """Return a Boolean."""
     if type(value) is not bool:
         raise ValueError
     return value
 
 
 def name(value: Any) -> str:
-    """Return a name that is shown to people: of printable characters, so none that ends a line or turns text around."""
+    """Return a name for display: printable characters only, without line ends or changes of the text's direction."""
     if type(value) is not str or not value.isprintable() or not 0 < len(value) <= LONGEST_NAME:
         raise ValueError
     return value
@@ -81,8 +81,16 @@ def time(value: Any) -> Micros:
     return at
 
 
+def bound(value: Any) -> Micros | None:
+    """Return for how much of a privacy day a device counts; None if the field is absent."""
+    duration = None if value is None else parse_duration(name(value))
+    if duration is not None and not 0 < duration <= DAY:
+        raise ValueError
+    return duration
+
+
 def nano(value: Any) -> int:
-    """Return what was spent, in 1e-9 of an epsilon."""
+    """Return a charge in 1e-9 of an epsilon."""
     if type(value) is not str or not _DECIMAL.fullmatch(value):
         raise ValueError
     return int(Decimal(value) * NANO)

@@ -1,4 +1,4 @@
-"""What a released record tells a history: a window with its cells, or an attribute of a day."""
+"""Decode a released record for the history: a window with its cells, or an attribute of a day."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.serve import fields
+from connectors.serve import record_fields
 from connectors.serve.bands import Law, sum_half_width
 from stream.errors import DataError
 from stream.records import Micros, NoiseKind, ReleaseId
 from stream.schemas import parse_record
 
 PLAIN = "laplace"
-"""The mechanism whose values are the noisy ones."""
+"""The mechanism whose values are themselves the noisy ones."""
 REVISION_RANKS = {"": 0, "1h": 1, "1d": 2}
-"""What a record of a window is, the one that knows most last: its first one, or revised with its hour or day."""
+"""Precedence of a window's records by their revision: the first record, or revised with its hour or day."""
 _NOISES: tuple[NoiseKind, ...] = ("laplace", "gaussian")
 KINDS = ("noise", "posterior")
-"""What half-widths of records are, by the number that stands for it."""
+"""Kinds of half-widths in records, by index."""
 
 
 class Series(NamedTuple):
-    """Records that say the same of the same windows: those of one release at one site, revised or not."""
+    """Records with the same content for the same windows: those of one release at one site, revised or not."""
 
     audience: str
     release: str
     site: str
     base: str
-    """The release whose values these are: another one only where they are revised."""
+    """The release whose values these are; it differs from ``release`` only for revised values."""
     attempt: int
     revision: str
-    """``1h`` or ``1d`` of revised values, else empty."""
+    """``1h`` or ``1d`` for revised values, else empty."""
 
     @property
     def rank(self) -> int:
-        """Which of several records of a window is to be believed: that of the largest rank."""
+        """The precedence among records of one window; the largest rank wins."""
         return 4 * self.attempt + REVISION_RANKS[self.revision]
 
 
@@ -47,13 +47,13 @@ class Cell(NamedTuple):
     """``zone:2011``, ``floor:2`` or ``building``."""
     value: int
     half_width: float
-    """NaN where the value has no band."""
+    """NaN if the value has no band."""
     noisy: int
-    """The value with its noise alone; ``value`` where that is it, or where none is known."""
+    """The value with only its noise; ``value`` if that is it, or if none is known."""
     law: Law | None
-    """Of the noise in ``noisy``, where it is known exactly."""
+    """The law of the noise in ``noisy``, if it is known exactly."""
     spread: float
-    """95 % half-width of that noise, which is independent from window to window; NaN where it is not."""
+    """95 % half-width of that noise if it is independent between windows; else NaN."""
 
 
 class Window(NamedTuple):
@@ -64,14 +64,16 @@ class Window(NamedTuple):
     end: Micros
     released: bool
     kind: int
-    """Place in ``KINDS``."""
+    """Index in ``KINDS``."""
     coverage: float
     nano: int
-    """What it cost, in 1e-9 of an epsilon."""
+    """Its cost, in 1e-9 of an epsilon."""
     by_day: bool
-    """Whether a device's whole privacy day is paid at once."""
+    """Whether a device's whole privacy day is charged at once."""
+    bounded: Micros | None
+    """For how much of a privacy day a device counts; None if there is no bound."""
     nodes: tuple[str, ...]
-    """Those of the cells; of a denied window those that it names."""
+    """The nodes of the cells; for a denied window those that it lists."""
     cells: tuple[Cell, ...]
 
 
@@ -88,17 +90,17 @@ class Attribute(NamedTuple):
     released: bool
     reason: str | None
     value: str | None
-    """JSON of the value; None where none is shown."""
+    """JSON of the value; None if it is withheld."""
     nano: int
 
 
 def read_record(value: bytes) -> tuple[str, Window | Attribute]:
-    """Return the id of a private record and what it says; DataError where it is none, or more than one line."""
+    """Return the id and content of a private record; DataError if it is not one, or has more than one line."""
     body = parse_record(value)
-    if b"\n" in value or b"\r" in value:  # an event stream ends its lines by either
+    if b"\n" in value or b"\r" in value:  # either ends a line of an event stream
         raise DataError("record: must be one line")
     try:
-        identity = ReleaseId.parse(fields.name(body["release_id"]))
+        identity = ReleaseId.parse(record_fields.name(body["release_id"]))
         if (identity.audience, identity.release, identity.site) != (body["audience"], body["release"], body["site"]):
             raise DataError("record: must be named by its own site, release and audience")
         told = _attribute(body) if "attribute" in body else _window(body, identity)
@@ -108,12 +110,14 @@ def read_record(value: bytes) -> tuple[str, Window | Attribute]:
 
 
 def _attribute(body: Mapping[str, Any]) -> Attribute:
-    shown = orjson.dumps(fields.scalar(body["value"])).decode() if "value" in body else None
-    reason = body["reason"] if body["reason"] is None else fields.name(body["reason"])
+    shown = orjson.dumps(record_fields.scalar(body["value"])).decode() if "value" in body else None
+    reason = body["reason"] if body["reason"] is None else record_fields.name(body["reason"])
     return Attribute(
-        body["audience"], body["release"], body["site"], fields.time(body["window_end"]), fields.name(body["day"]),
-        fields.name(body["zone"]), fields.name(body["attribute"]), fields.truth(body["released"]), reason, shown,
-        fields.nano(body["spend"]),
+        body["audience"], body["release"], body["site"], record_fields.time(body["window_end"]),
+        record_fields.name(body["day"]),
+        record_fields.name(body["zone"]), record_fields.name(body["attribute"]),
+        record_fields.truth(body["released"]), reason, shown,
+        record_fields.nano(body["spend"]),
     )  # fmt: skip
 
 
@@ -125,14 +129,16 @@ def _window(body: Mapping[str, Any], identity: ReleaseId) -> Window:
     cells = () if body["values"] is None else tuple(_cells(body))
     return Window(
         Series(identity.audience, identity.release, identity.site, base, identity.attempt, revision),
-        fields.time(body["window_start"]), fields.time(body["window_end"]), fields.truth(body["released"]),
-        KINDS.index(body["half_width_kind"]), fields.share(body["coverage"]), fields.nano(body["spend"]),
-        body.get("unit") == "device_day", tuple(cell.node for cell in cells) or _named(body), cells,
+        record_fields.time(body["window_start"]), record_fields.time(body["window_end"]),
+        record_fields.truth(body["released"]),
+        KINDS.index(body["half_width_kind"]), record_fields.share(body["coverage"]), record_fields.nano(body["spend"]),
+        body.get("unit") == "device_day", record_fields.bound(body.get("bounded_to")),
+        tuple(cell.node for cell in cells) or _named(body), cells,
     )  # fmt: skip
 
 
 def _named(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the nodes that a denied record names: those of its noise."""
+    """Return the nodes that a denied record lists: those of its noise."""
     scales = body.get("levels_noise_scale") or {}
     floors, building = scales.get("floor", {}), ["building"] if "building" in scales else []
     zones = body["noise_scale"]
@@ -140,11 +146,11 @@ def _named(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _node(level: str, name: str) -> str:
-    return f"{level}:{fields.name(name)}"
+    return f"{level}:{record_fields.name(name)}"
 
 
 def _law(noise: NoiseKind, scale: Any, draws: Any = 1) -> Law:
-    return Law(noise, fields.scale(scale), fields.draws(draws))
+    return Law(noise, record_fields.scale(scale), record_fields.draws(draws))
 
 
 def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
@@ -172,9 +178,9 @@ def _flat(levels: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _cell(node: str, told: Any, width: Any, noisy: Any, law: Law | None, plain: bool) -> Cell:
-    value, half_width = fields.count(told), float("nan") if width is None else fields.size(width)
+    value, half_width = record_fields.count(told), float("nan") if width is None else record_fields.size(width)
     if noisy is not None and law is not None:
-        return Cell(node, value, half_width, fields.count(noisy), law, sum_half_width(law))
+        return Cell(node, value, half_width, record_fields.count(noisy), law, sum_half_width(law))
     if plain and law is not None and half_width == sum_half_width(law):
         return Cell(node, value, half_width, value, law, half_width)
     return Cell(node, value, half_width, value, None, half_width if plain else float("nan"))

@@ -1,8 +1,8 @@
-"""Series of released values with their bands: window by window, or means over quarters of hours, hours and local days.
+"""Series of released values with bands: single windows, or means over quarter hours, hours and local days.
 
-A mean is one of noisy values where every window has one; then its band is that of their noise. Otherwise it is one of
-the values that are best known, revised ones where they exist, and its band is at most what it says
-(:mod:`connectors.serve.bands`). Denied windows are counted and enter no mean.
+A mean uses noisy values if every window has one; its band then is that of their noise. Otherwise it uses the best known
+values, revised ones where they exist, and its band is an upper bound (:mod:`connectors.serve.bands`). Denied windows
+are counted and enter no mean.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.serve.bands import AT_MOST, Law, lower_end, mean_half_width, upper_end
-from connectors.serve.contract import Granularity, Rows, RowsQuery
+from connectors.serve.history_interface import Granularity, Rows, RowsQuery
 from connectors.serve.index import Index
 from connectors.serve.local_clock import SiteClock
 from connectors.serve.released import KINDS
 from stream.errors import UsageError
+from stream.policy.fields import duration_text
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 
 COLUMNS = (
     "start", "end", "node", "value", "low", "high", "half_width", "kind", "windows", "denied", "revised", "coverage",
+    "bounded_to",
 )  # fmt: skip
 WINDOWS: Granularity = "5min"
-"""The granularity that gives windows as they are, however long they are."""
+"""The granularity of single windows, however long they are."""
 _SIZES: dict[Granularity, Micros] = {"15min": 15 * MINUTE, "1h": HOUR, "1d": DAY}
 _DECIMALS = 4
 _Columns = dict[str, NDArray[Any]]
 
 
-class Asked(NamedTuple):
-    """What a query is about, by the numbers of an index."""
+class SeriesQuery(NamedTuple):
+    """A query in terms of the index's integers."""
 
     series: tuple[int, ...]
     ranks: tuple[int, ...]
-    """Of several records of a window, the one of the series with the largest rank is believed."""
+    """Among several records of a window, the one of the series with the largest rank wins."""
     nodes: tuple[int, ...]
     names: tuple[str, ...]
-    """Of the nodes: building, floors, zones, each in the order of their numbers."""
+    """Names of the nodes: building, floors, zones, in the order of their integers."""
 
     @property
     def first(self) -> tuple[int, ...]:
-        """The series of first records, which are not revised."""
+        """The series of first records, which are not revisions."""
         return tuple(series for series, rank in zip(self.series, self.ranks, strict=True) if not rank % 4)
 
 
-def asked(cursor: duckdb.DuckDBPyConnection, query: RowsQuery) -> Asked:
-    """Return what a query is about; without series or nodes where nothing of it was released."""
+def asked(cursor: duckdb.DuckDBPyConnection, query: RowsQuery) -> SeriesQuery:
+    """Return the query; it has no series or nodes if nothing matching was released."""
     found = cursor.execute(
         "SELECT series, 4 * attempt + CASE revision WHEN '' THEN 0 WHEN '1h' THEN 1 ELSE 2 END FROM series"
         " WHERE audience = ? AND site = ? AND (release = ? OR base = ?)",
@@ -64,11 +66,11 @@ def asked(cursor: duckdb.DuckDBPyConnection, query: RowsQuery) -> Asked:
         [series, list(query.nodes), not query.nodes],
     ).fetchall()
     nodes.sort(key=lambda row: node_order(row[1]))
-    return Asked(series, ranks, tuple(node for node, _ in nodes), tuple(name for _, name in nodes))
+    return SeriesQuery(series, ranks, tuple(node for node, _ in nodes), tuple(name for _, name in nodes))
 
 
 def node_order(name: str) -> tuple[int, list[tuple[int, int, str]]]:
-    """Return what nodes are ordered by: building, floors, zones; floor 2 before floor 10."""
+    """Return the sort key of nodes: building, floors, zones; floor 2 before floor 10."""
     level, _, own = name.partition(":")
     parts = [part for part in re.split(r"(\d+)", own) if part]
     return ("building", "floor", "zone").index(level), [
@@ -80,7 +82,7 @@ def node_order(name: str) -> tuple[int, list[tuple[int, int, str]]]:
 
 
 def page(index: Index, clock: SiteClock, query: RowsQuery) -> Rows:
-    """Return the rows of a query from its ``after`` on; UsageError where that is none of a page's."""
+    """Return the rows of a query after its ``after``; UsageError if that is not from an earlier page."""
     behind, node = behind_page(query.after)
     with index.reading() as cursor:
         what = asked(cursor, query)
@@ -104,9 +106,9 @@ def page(index: Index, clock: SiteClock, query: RowsQuery) -> Rows:
 
 
 def behind_page(after: str | None) -> tuple[Micros, str]:
-    """Return the instant behind which a page's windows end, and the node behind which its first rows begin, if any.
+    """Return the instant after which a page's windows end, and the node after which its first rows start, if any.
 
-    UsageError where ``after`` is none of a page's.
+    UsageError if ``after`` is not from an earlier page.
     """
     if after is None:
         return 0, ""
@@ -120,7 +122,7 @@ def behind_page(after: str | None) -> tuple[Micros, str]:
 def held_span(
     cursor: duckdb.DuckDBPyConnection, series: Sequence[int], start: Micros, end: Micros | None
 ) -> tuple[Micros, Micros]:
-    """Return a span of time without what lies before the first window that is held, and behind the last."""
+    """Return a span of time, clipped to the first and last stored windows."""
     query = "SELECT min(start), max(finish) FROM told WHERE series IN (SELECT unnest(?::INTEGER[]))"
     ((first, last),) = cursor.execute(query, [list(series)]).fetchall()
     if first is None:
@@ -129,13 +131,13 @@ def held_span(
 
 
 class _Span(NamedTuple):
-    """Which windows are read, and how they are put together."""
+    """Which windows are read, and how they are grouped."""
 
     start: Micros
     end: Micros
     """Windows that end after the start, and at the end or before."""
     bucket: str
-    """SQL, from ``start``, of what the windows of one row have in common."""
+    """SQL expression, in ``start``, that is equal for the windows of one row."""
 
 
 def _bucket(clock: SiteClock, granularity: Granularity, start: Micros, end: Micros) -> str:
@@ -146,7 +148,7 @@ def _bucket(clock: SiteClock, granularity: Granularity, start: Micros, end: Micr
 
 
 def local_offset(clock: SiteClock, start: Micros, end: Micros) -> str:
-    """Return SQL, from ``start``, of local time minus UTC in a span of time."""
+    """Return an SQL expression of ``start`` for local time minus UTC within a span of time."""
     first, *later = clock.shifts(start, end)
     cases = "".join(f" WHEN start >= {shift.start} THEN {shift.offset}" for shift in reversed(later))
     return f"CASE{cases} ELSE {first.offset} END" if cases else str(first.offset)
@@ -156,19 +158,20 @@ def _listing(numbers: Sequence[int]) -> str:
     return ", ".join(str(number) for number in numbers)
 
 
-def _buckets(cursor: duckdb.DuckDBPyConnection, what: Asked, span: _Span, most: int) -> _Columns:
-    """Return the first buckets of a span: how many windows each has, released and denied, coverage, first and last."""
+def _buckets(cursor: duckdb.DuckDBPyConnection, what: SeriesQuery, span: _Span, most: int) -> _Columns:
+    """Return a span's first buckets: windows released and denied, coverage, bound of counts, first and last window."""
     return _fetched(cursor.execute(
         f"SELECT {span.bucket} AS bucket, count(*) FILTER (released) AS released,"
-        " count(*) FILTER (NOT released) AS denied, avg(coverage) AS coverage, min(start) AS first,"
-        " max(finish) AS last FROM (SELECT start, finish, bool_or(released) AS released, max(coverage) AS coverage"
+        " count(*) FILTER (NOT released) AS denied, avg(coverage) AS coverage, coalesce(min(bounded), 0) AS bounded,"
+        " min(start) AS first, max(finish) AS last FROM"
+        " (SELECT start, finish, bool_or(released) AS released, max(coverage) AS coverage, min(bounded) AS bounded"
         f" FROM told WHERE series IN ({_listing(what.series)}) AND finish > {span.start} AND finish <= {span.end}"
         f" GROUP BY start, finish) GROUP BY bucket ORDER BY bucket LIMIT {most}"
     ))  # fmt: skip
 
 
-def _cells(cursor: duckdb.DuckDBPyConnection, what: Asked, span: _Span, granularity: Granularity) -> _Columns:
-    """Return what is known of each bucket and node, in the order of neither."""
+def _cells(cursor: duckdb.DuckDBPyConnection, what: SeriesQuery, span: _Span, granularity: Granularity) -> _Columns:
+    """Return the data of each bucket and node, in no particular order."""
     within = f"finish > {span.start} AND finish <= {span.end} AND node IN ({_listing(what.nodes)})"
     series = what.series
     if granularity != WINDOWS and _all_noisy(cursor, what, within):
@@ -192,12 +195,12 @@ def _cells(cursor: duckdb.DuckDBPyConnection, what: Asked, span: _Span, granular
 
 
 def _fetched(cursor: duckdb.DuckDBPyConnection) -> _Columns:
-    """Return columns as they are, null numbers as NaN."""
+    """Return columns as they are, with null numbers as NaN."""
     return {name: np.asarray(np.ma.filled(column, np.nan)) for name, column in cursor.fetchnumpy().items()}
 
 
-def _all_noisy(cursor: duckdb.DuckDBPyConnection, what: Asked, within: str) -> bool:
-    """Whether every first record of a window tells values whose noise is known."""
+def _all_noisy(cursor: duckdb.DuckDBPyConnection, what: SeriesQuery, within: str) -> bool:
+    """Whether every first record of a window contains values whose noise is known."""
     query = f"SELECT count(*), count(*) FILTER (spread IS NULL) FROM cell WHERE series IN ({_listing(what.first)})"
     ((all_of_them, loose),) = cursor.execute(f"{query} AND {within}").fetchall() if what.first else [(0, 0)]
     return bool(all_of_them) and not loose
@@ -207,7 +210,7 @@ def _all_noisy(cursor: duckdb.DuckDBPyConnection, what: Asked, within: str) -> b
 
 
 def _window_bands(cells: _Columns) -> _Columns:
-    """Return the kind of each value that is one window's, as its record says it."""
+    """Return single windows' values with the kind of band that their records contain."""
     return {"words": np.array(KINDS, object)[cells["kind"].astype(int)]}
 
 
@@ -240,8 +243,8 @@ def _times(clock: SiteClock, granularity: Granularity, buckets: _Columns) -> lis
     return [(rfc3339(start), rfc3339(end)) for start, end in spans]
 
 
-def _places(what: Asked, buckets: _Columns, cells: _Columns) -> NDArray[np.int64]:
-    """Return the place of each cell where every bucket has every node, in order."""
+def _places(what: SeriesQuery, buckets: _Columns, cells: _Columns) -> NDArray[np.int64]:
+    """Return the index of each cell in the array with every bucket and node in order."""
     number = np.array(what.nodes)
     ascending = np.argsort(number)
     node = ascending[np.searchsorted(number, cells["node"], sorter=ascending)]
@@ -271,19 +274,21 @@ def _listed(
     names: Sequence[str], times: Sequence[tuple[str, str]], buckets: _Columns, at: NDArray[np.int64],
     shown: Sequence[tuple[Any, ...]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the rows by time and node: of every node that has a value, and of all where every window was denied."""
+    """Return the rows by time and node: every node with a value, and all nodes of a bucket in which every window was
+    denied."""
     width = len(names)
     of = np.full(len(times) * width, -1)
     of[at] = np.arange(len(at))
     kept = np.flatnonzero((of >= 0) | np.repeat(buckets["released"] == 0, width))
     denied, coverage = buckets["denied"].tolist(), np.round(buckets["coverage"], _DECIMALS).tolist()
+    bounded = [duration_text(bound) if bound else None for bound in buckets["bounded"].tolist()]
     rows = []
     for place, cell in zip(kept.tolist(), of[kept].tolist(), strict=True):
         bucket, node = divmod(place, width)
         *told, revised = shown[cell] if cell >= 0 else _NOTHING
-        rows.append([*times[bucket], names[node], *told, denied[bucket], revised, coverage[bucket]])
+        rows.append([*times[bucket], names[node], *told, denied[bucket], revised, coverage[bucket], bounded[bucket]])
     return rows
 
 
 _NOTHING = (None, None, None, None, None, 0, 0)
-"""What is shown of a node whose windows were all denied."""
+"""The cells of a node whose windows were all denied."""

@@ -1,4 +1,4 @@
-"""All that the service is made of, as its handlers see it, and who is asking."""
+"""The state that all handlers share, and the authentication and validation of a request."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
+from connectors.http.limits import Names, Peer, Rates, client_of
+from connectors.http.responses import RefusalError, refused
 from connectors.serve.access import Access, Principal
-from connectors.serve.answers import RefusalError, refused
-from connectors.serve.books import AccountBook, OperatorBook
-from connectors.serve.cluster import ClusterBook
-from connectors.serve.contract import ReleasedHistory
-from connectors.serve.described import Plans, promised, releases_of, sites_of
-from connectors.serve.door import Peer
 from connectors.serve.downloads import Downloads
-from connectors.serve.guard import Names, Rates, client_of
+from connectors.serve.event_streams import Streams
+from connectors.serve.history_interface import ReleasedHistory
+from connectors.serve.ledger_views import AccountBook, ClusterBook, OperatorBook
+from connectors.serve.models import Asked
 from connectors.serve.playback import Playback
-from connectors.serve.questions import Asked
-from connectors.serve.streams import Streams
+from connectors.serve.policy_description import Plans, promised, releases_of, sites_of
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -34,12 +32,12 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Asked)
 COOKIE = "tacet"
 THREADS = 4
-"""Questions that the history answers at a time."""
+"""Concurrent queries of the history."""
 
 
 @dataclass(slots=True)
 class Service:
-    """What handlers use."""
+    """State shared by all handlers."""
 
     policy: Policy
     access: Access
@@ -48,52 +46,53 @@ class Service:
     names: Names
     clock: Callable[[], Micros]
     store: Path | None = None
-    """Folder of the store, of which the space on its disk is told to operators; nothing in it is opened."""
+    """The store's folder, whose free disk space operators see; nothing in it is opened."""
     plans: Plans = field(default_factory=dict)
     account: AccountBook = field(default_factory=AccountBook)
     coalition: Callable[[frozenset[str]], dict[str, dict[str, Any]]] | None = None
-    """Adds up what audiences have been told together; None where the account is not served."""
+    """Computes the combined account of audiences; None if the account is not served."""
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while it does: one at a time."""
+    """Serialises that computation."""
     operator: OperatorBook | ClusterBook = field(default_factory=OperatorBook)
     downloads: Downloads = field(default_factory=Downloads)
     playback: Playback | None = None
     laboratory: bool = False
-    """Whether what is shown was made with a laboratory key."""
+    """Whether the releases were made with a laboratory key."""
     begin_anew: Callable[[], ReleasedHistory] | None = None
-    """Makes an empty history, where a play may go back."""
+    """Creates an empty history, for a playback that moves back."""
     promises: dict[str, dict[str, object]] = field(default_factory=dict)
-    """By audience, what is promised: worked out when it is first asked for."""
+    """Guarantees by audience, computed at the first request."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by who adds to the history, or takes another."""
+    """Locked while records are added or the history is replaced."""
     memory: dict[Hashable, object] = field(default_factory=dict)
-    """Answers that hold until the next record comes."""
+    """Results that are valid until the next record arrives."""
     came: int = 0
-    """How many times records have come."""
+    """The number of times that records have arrived."""
     busy: set[Peer] = field(default_factory=set)
-    """Who is being answered now; the door lets these stay."""
+    """Connections with a request in progress; the connection limiter keeps them open."""
     link_used: Callable[[], None] = lambda: None
     wrong: Rates = field(default_factory=lambda: Rates(burst=10, each_second=0.2))
-    """How many wrong secrets a client may show."""
+    """The number of wrong secrets that a client may send."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
 
     async def reading(self, question: Callable[..., T], *given: object) -> T:
-        """Ask the history, or work something out, aside from the loop."""
+        """Run a query of the history, or a computation, in a thread."""
         try:
             return await anyio.to_thread.run_sync(question, *given, limiter=self.threads)
         except UsageError as error:
             raise refused(str(error)) from None
 
     async def rewound(self) -> None:
-        """Forget what a play has shown: it goes back."""
+        """Replace the history, because a playback moved back."""
         assert self.begin_anew is not None  # noqa: S101
         async with self.turn:
-            self.history = self.begin_anew()  # who is still reading the other one keeps it alive
+            self.history = self.begin_anew()  # readers in progress keep a reference to the old one
             self.forget()
             self.streams.restart(self.history)
 
     async def remembered(self, question: Callable[..., T], *given: Hashable) -> T:
-        """Ask the history what does not change before the next record comes, once for all who ask it meanwhile."""
+        """Run a query whose result only changes with the next record, and share the result among all callers until
+        then."""
         key, came = (question.__name__, *given), self.came
         if key not in self.memory:
             found = await self.reading(question, *given)
@@ -103,49 +102,50 @@ class Service:
         return cast(T, self.memory[key])
 
     def forget(self) -> None:
-        """Note that records have come."""
+        """Drop shared results, because records have arrived."""
         self.came += 1
         self.memory.clear()
 
     async def promised_to(self, audience: str) -> dict[str, object]:
-        """Return what an audience's releases promise."""
+        """Return the guarantees of an audience's releases."""
         if audience not in self.promises:
             self.promises[audience] = await self.reading(promised, self.policy, audience)
         return self.promises[audience]
 
     @property
     def cookie(self) -> str:
-        """The name of the session's cookie: this service's alone, as a browser sends a host's cookies to each of its
-        ports; under TLS one that no other host, and no plain connection, can set."""
+        """The name of the session cookie. It contains the port, because browsers send a host's cookies to all ports;
+        under TLS its prefix prevents other hosts and plain connections from setting it."""
         own = f"{COOKIE}-{self.names.port}"
         return f"__Host-{own}" if self.names.scheme == "https" else own
 
     def now(self) -> Micros:
-        """Return the time: that of the day being played, where there is one."""
+        """Return the current time, or the playback's."""
         return self.clock() if self.playback is None else self.playback.at()
 
 
 def service_of(request: Request) -> Service:
-    """Return the service that a request is for."""
+    """Return the service of a request."""
     service: Service = request.state.service
     return service
 
 
 def who_asks(request: Request) -> Principal:
-    """Return who asks; refused where that is nobody who is known."""
+    """Return the principal of a request; RefusalError if it cannot be authenticated."""
     service, header = service_of(request), request.headers.get("authorization")
     if header is not None:
         if bearer(header) is None:
             raise RefusalError(401, "Authorization", "must be Bearer with a token")
         return recognised(request, lambda: shown(service, request), "token")
-    known = shown(service, request) or service.access.anyone
+    address = client_of(request, behind_proxy=service.names.behind_proxy)
+    known = shown(service, request) or service.access.anyone(address)
     if known is None:
         raise RefusalError(401, "session", "must be begun with a token or a one-time link")
     return known
 
 
 def shown(service: Service, request: Request) -> Principal | None:
-    """Return whose token or, where none is shown, whose session's cookie comes with a request; None: nobody's."""
+    """Return the principal of a request's token or else of its session cookie; None if there is no valid one."""
     header, cookie = request.headers.get("authorization"), request.cookies.get(service.cookie)
     if header is not None:
         secret = bearer(header)
@@ -154,15 +154,15 @@ def shown(service: Service, request: Request) -> Principal | None:
 
 
 def bearer(header: str) -> str | None:
-    """Return the token of an Authorization header; None where it is of another kind."""
+    """Return the token of an Authorization header; None for another scheme."""
     scheme, _, secret = header.partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
 def shown_by(service: Service, request: Request) -> str | None:
-    """Return what a known reader's requests are counted under: one token with all of its sessions, or one session.
+    """Return the key under which a known reader's requests are counted: a token with all its sessions, or one session.
 
-    None for whoever is not known; a file of tokens that cannot be read knows nobody, and answers say so.
+    None if the reader is not known. With an unreadable token file no reader is known, and responses report that.
     """
     try:
         who = shown(service, request)
@@ -172,8 +172,8 @@ def shown_by(service: Service, request: Request) -> str | None:
 
 
 def recognised(request: Request, look_up: Callable[[], Principal | None], what: str) -> Principal:
-    """Return whose secret was shown. A good one is taken however many wrong ones came from the same address: none of
-    256 random bits is guessed, and nobody shall lock others out."""
+    """Return the principal of a secret. A valid secret is accepted despite any number of wrong ones from the same
+    address: 256 random bits cannot be guessed, and a caller must not be able to lock out others."""
     found = look_up()
     if found is not None:
         return found
@@ -184,7 +184,7 @@ def recognised(request: Request, look_up: Callable[[], Principal | None], what: 
 
 
 def parsed(request: Request, model: type[M]) -> M:
-    """Return a question's parameters, each given once."""
+    """Return the query parameters as a model; each may be given once."""
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) < len(pairs):
@@ -193,7 +193,7 @@ def parsed(request: Request, model: type[M]) -> M:
 
 
 def validated(model: type[M], given: object) -> M:
-    """Return what a model makes of values from outside; the refusal names the field and the rule."""
+    """Validate values from outside; the RefusalError names field and rule."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
@@ -209,7 +209,7 @@ def _rule(kind: str, message: str) -> str:
 
 
 def role(request: Request, name: str) -> Principal:
-    """Return who asks, if they have a role."""
+    """Return the principal if it has a role; RefusalError otherwise."""
     who = who_asks(request)
     if name not in who.roles:
         raise RefusalError(403, name.partition(":")[0], "must be a role of who asks")
@@ -217,7 +217,7 @@ def role(request: Request, name: str) -> Principal:
 
 
 def release_of(service: Service, audience: str, site: str, release: str | None = None) -> None:
-    """Refuse a site or release of which an audience gets nothing."""
+    """Raise RefusalError for a site or release that is not published to an audience."""
     if site not in sites_of(service.policy, (audience,)):
         raise RefusalError(404, "site", "must be one of which the audience gets something")
     if release is None:
@@ -230,7 +230,8 @@ def release_of(service: Service, audience: str, site: str, release: str | None =
 
 
 async def body_of(request: Request, model: type[M]) -> M:
-    """Return a JSON body as its model. Of another type nothing is read: forms come from pages of others."""
+    """Return a JSON body as its model. Other content types are refused unread: HTML forms of other origins send
+    them."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RefusalError(400, "Content-Type", "must be application/json")
     try:

@@ -1,4 +1,4 @@
-"""From what was asked for to a service that runs: what is refused, what follows what, and how it ends."""
+"""Start of the service: configuration checks, the tasks that follow its sources, and its shutdown."""
 
 from __future__ import annotations
 
@@ -12,35 +12,33 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
-from connectors.serve import feed, topics
-from connectors.serve.access import Access
+from connectors.http.limits import Names
+from connectors.http.server import Server, Tls, is_loopback, listening, server_of
+from connectors.runtime.signals import first_to_end
+from connectors.serve import indexer, topics
+from connectors.serve.access import ACCOUNT, OPERATOR, Access, TokenFile, audience_role
 from connectors.serve.app import application
-from connectors.serve.books import OperatorBook
-from connectors.serve.cluster import ClusterBook
-from connectors.serve.coalitions import Coalition
-from connectors.serve.contract import ReleasedHistory
-from connectors.serve.described import Plans
-from connectors.serve.guard import Names
-from connectors.serve.history import History
+from connectors.serve.event_streams import Streams
+from connectors.serve.floor_plans import read_plans
+from connectors.serve.history import ReleaseHistory
+from connectors.serve.history_interface import ReleasedHistory
+from connectors.serve.ledger_views import ClusterBook, Coalition, OperatorBook
 from connectors.serve.local_clock import SiteClock
-from connectors.serve.plans import read_plans
-from connectors.serve.server import Server, Tls, is_loopback, listening, server_of
+from connectors.serve.policy_description import Plans
 from connectors.serve.service import Service
-from connectors.serve.streams import Streams
-from connectors.serve.tokens import ACCOUNT, OPERATOR, TokenFile, audience_role
-from connectors.signals import first_to_end
+from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
 from stream.errors import UsageError
-from stream.policy.document import AttributeRelease, Policy
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy
 from stream.records import Micros
 
 SWEEP_SECONDS = 1.0
-"""After so long at the latest an open stream ends of who may not see it any more."""
+"""The maximal number of seconds until a stream of a reader without authorisation ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be served, to whom, and where."""
+class ServeConfig:
+    """What is served, to which roles, and at which address."""
 
     policy: Policy
     audiences: tuple[str, ...]
@@ -51,18 +49,18 @@ class Wanted:
     listen: tuple[str, int] = ("127.0.0.1", 8050)
     tokens: Path | None = None
     opened: str | None = None
-    """The audience that anyone may read."""
+    """The audience that needs no token."""
     index: Path | None = None
     plans: Path | None = None
     """Folder of floor plans."""
     play: float | None = None
-    """Speed at which what is there is played."""
+    """Playback speed of the stored records."""
     names: tuple[str, ...] = ()
-    """By which the service may be asked, besides those of loopback."""
+    """Accepted host names, besides those of loopback."""
     tls: Tls | None = None
     behind_proxy: bool = False
     simulated: bool = False
-    """Nobody was ever there: others may see it, by the link alone and in the clear."""
+    """No real people: others may see it, with the link alone and without TLS."""
 
     @property
     def roles(self) -> frozenset[str]:
@@ -71,12 +69,12 @@ class Wanted:
         return frozenset([*map(audience_role, self.audiences), *more])
 
 
-def check(wanted: Wanted) -> None:
-    """Refuse what would show more than was meant, or nothing.
+def check(wanted: ServeConfig) -> None:
+    """Refuse a configuration that would serve nothing, or more than was meant.
 
     Raises:
-        UsageError: an audience is none of the policy's; nothing is served; an address that others reach has no tokens,
-            or neither TLS nor a proxy; an open audience is told of single rooms' days.
+        UsageError: an audience is not in the policy; nothing is served; an address that is reachable from other hosts
+            has no tokens, or neither TLS nor a proxy; an open audience receives attributes of single rooms' days.
     """
     known = [audience.name for audience in wanted.policy.audience]
     for name in (*wanted.audiences, *([wanted.opened] if wanted.opened else [])):
@@ -108,7 +106,7 @@ def check(wanted: Wanted) -> None:
             raise UsageError(rule)
 
 
-def _check_open(wanted: Wanted) -> None:
+def _check_open(wanted: ServeConfig) -> None:
     if wanted.opened is None:
         return
     if wanted.opened not in wanted.audiences:
@@ -125,8 +123,8 @@ def clocks_of(policy: Policy) -> dict[str, SiteClock]:
     return {name: SiteClock(site.timezone, site.day_starts) for name, site in policy.site.items()}
 
 
-def plans_of(wanted: Wanted) -> Plans:
-    """Return the plan of each floor that has one, as the page is given it."""
+def plans_of(wanted: ServeConfig) -> Plans:
+    """Return the plan of each floor that has one, as JSON for the page."""
     if wanted.plans is None:
         return {}
     zones: dict[tuple[str, str], list[str]] = {}
@@ -137,16 +135,16 @@ def plans_of(wanted: Wanted) -> Plans:
 
 
 @contextmanager
-def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
+def made(wanted: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
     """Open a history with its service, and close it."""
 
     def anew() -> ReleasedHistory:
-        return History(wanted.index, clocks_of(wanted.policy))
+        return ReleaseHistory(wanted.index, clocks_of(wanted.policy))
 
     opened = None if wanted.opened is None else audience_role(wanted.opened)
     tokens = None if wanted.tokens is None else TokenFile(wanted.tokens)
     if tokens is not None:
-        tokens.tokens()  # refused now, where they cannot be read
+        tokens.tokens()  # fail at the start if they cannot be read
     access = Access(wanted.roles, clock=clock, tokens=tokens, opened=opened)
     plans = plans_of(wanted)
     history = anew()
@@ -158,16 +156,18 @@ def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[
         service.history.close()
 
 
-def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
-    """Return what keeps the service up with its sources; each ends by an error only."""
-    intake = feed.Intake(service)
+def feeds(wanted: ServeConfig, service: Service) -> list[Coroutine[Any, Any, None]]:
+    """Return the tasks that keep the service up to date with its sources; each returns only by an error."""
+    intake = indexer.Indexer(service)
     if wanted.store is None:
         return topic_feeds(wanted, wanted.kafka or "", service, intake)
     return box_feeds(wanted, wanted.store, service, intake)
 
 
-def topic_feeds(wanted: Wanted, kafka: str, service: Service, intake: feed.Intake) -> list[Coroutine[Any, Any, None]]:
-    """Return what keeps the service up with a cluster."""
+def topic_feeds(
+    wanted: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
+) -> list[Coroutine[Any, Any, None]]:
+    """Return the tasks that follow a cluster."""
     found = [topics.follow_private(kafka, wanted.audiences, intake)] if wanted.audiences else []
     if wanted.account or wanted.operator:
         found.append(topics.follow_account(kafka, service.account))
@@ -179,24 +179,26 @@ def topic_feeds(wanted: Wanted, kafka: str, service: Service, intake: feed.Intak
     return found
 
 
-def box_feeds(wanted: Wanted, store: Path, service: Service, intake: feed.Intake) -> list[Coroutine[Any, Any, None]]:
-    """Return what keeps the service up with a store."""
+def box_feeds(
+    wanted: ServeConfig, store: Path, service: Service, intake: indexer.Indexer
+) -> list[Coroutine[Any, Any, None]]:
+    """Return the tasks that follow a store."""
     book = OperatorBook()
     service.operator = book
     service.coalition = partial(together, wanted.policy, store) if wanted.account else None
     boxes = [(ACCOUNT_BOX, service.account.take)] if wanted.account or wanted.operator else []
     boxes += [(OPERATOR_BOX, book.take)] if wanted.operator else []
-    feed.refuse_absent(store, [*wanted.audiences, *(box for box, _ in boxes)])
+    indexer.refuse_absent(store, [*wanted.audiences, *(box for box, _ in boxes)])
     if wanted.play is not None:
-        service.playback = feed.played(store, wanted.audiences, wanted.play)
-    books = [feed.follow_book(store, box, take) for box, take in boxes]
+        service.playback = indexer.played(store, wanted.audiences, wanted.play)
+    books = [indexer.follow_book(store, box, take) for box, take in boxes]
     if service.playback is not None:
-        return [feed.follow_play(service.playback, intake), *books]
-    return [*(feed.follow_outbox(store, audience, intake) for audience in wanted.audiences), *books]
+        return [indexer.follow_play(service.playback, intake), *books]
+    return [*(indexer.follow_outbox(store, audience, intake) for audience in wanted.audiences), *books]
 
 
 def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """Return what some audiences have been told together, by their outboxes."""
+    """Return the combined account of some audiences, from their outboxes."""
     coalition = Coalition(policy, audiences)
     for name in sorted(audiences):
         for _, value in read_outbox(store, name, 0):
@@ -205,7 +207,7 @@ def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str
 
 
 Beside = Callable[[Service], list[Coroutine[Any, Any, None]]]
-"""What is to be done beside a service for as long as it runs."""
+"""Tasks that run beside the service."""
 
 
 def _nothing(service: Service) -> list[Coroutine[Any, Any, None]]:
@@ -214,13 +216,13 @@ def _nothing(service: Service) -> list[Coroutine[Any, Any, None]]:
 
 
 async def serve(
-    wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None],
+    wanted: ServeConfig, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None],
     beside: Beside = _nothing,
 ) -> None:  # fmt: skip
-    """Serve until told to stop. ``say`` is given the address, and links that let people in.
+    """Serve until stopped. ``say`` receives the address, and the links for access.
 
     Raises:
-        UsageError: what is wanted is not to be had (``check``), or its sources are not there.
+        UsageError: the configuration is refused (``check``), or its sources do not exist.
         FinalityError: a source contradicts the history.
     """
     check(wanted)
@@ -238,8 +240,8 @@ async def serve(
         bound.close()
 
 
-def _invite(wanted: Wanted, service: Service, bound: socket.socket, say: Callable[[str], None]) -> None:
-    """Say where the service is, and where nobody has a token, by which link one comes in; each link is good once."""
+def _invite(wanted: ServeConfig, service: Service, bound: socket.socket, say: Callable[[str], None]) -> None:
+    """Print the service's address and, without a token file, the links for access; each link works once."""
     host, port = bound.getsockname()[:2]
     shown = "localhost" if ip_address(host).is_unspecified else f"[{host}]" if ":" in host else host
     address = f"{'http' if wanted.tls is None else 'https'}://{shown}:{port}/"

@@ -1,11 +1,12 @@
-"""Released records from Kafka: an audience's private topics, the account's and operators', read without a group.
+"""Read released records, the account and operators' topics from Kafka, without a consumer group.
 
-Each partition is read on from where the history was left; positions are kept with the records, in one transaction.
+Each partition is resumed from the position in the history. Positions are stored with the records, in one transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -14,23 +15,24 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from connectors.kafka import control
-from connectors.kafka.bounded import topic_names
-from connectors.kafka.client import partitions_of, reader_of
-from connectors.kafka.following import consume
-from connectors.serve.books import AccountBook
-from connectors.serve.cluster import ClusterBook
-from connectors.serve.coalitions import Coalition
-from connectors.serve.feed import Intake, own
+from connectors.serve.indexer import Indexer, own
+from connectors.serve.ledger_views import AccountBook, ClusterBook, Coalition
+from connectors.storage.kafka import cluster
+from connectors.storage.kafka.client import partitions_of, reader_of
+from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import Micros
-from stream.schemas import LEAKAGE, QUARANTINE
+from stream.schemas import LEAKAGE, QUARANTINE, parse_record
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
-"""After so long it is looked whether an audience has a topic more, and what the cluster has agreed on."""
+"""Seconds between two checks for new topics of an audience and for the cluster's control state."""
 WAIT_MS = 500
 _PRIVATE = re.compile(r"tacet\.private\.([a-z0-9-]+)\.[a-z0-9-]+\.v1")
+Left = Callable[[str], tuple[int, str | None]]
+"""Returns the position up to which a source was read, and the id of the last record."""
 Take = Callable[[TopicPartition, Sequence[bytes], Mapping[str, int]], Awaitable[None]]
 
 
@@ -39,13 +41,13 @@ def topics_of(names: Collection[str], audiences: Collection[str]) -> list[str]:
     return sorted(name for name in names if (found := _PRIVATE.fullmatch(name)) and found[1] in audiences)
 
 
-async def follow_private(kafka: str, audiences: Collection[str], intake: Intake) -> None:
-    """Take in what the audiences' topics hold and what comes; ends by an error only.
+async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer) -> None:
+    """Read what the audiences' topics contain, then what is added; returns only by an error.
 
     Raises:
         UsageError: an audience has no topic on this cluster.
-        FinalityError: a record differs from what the history has of it.
-        DataError: a record is another audience's, or none.
+        FinalityError: a record differs from the one in the history.
+        DataError: a record belongs to another audience, or is not a private record.
     """
 
     async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
@@ -59,39 +61,39 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Intake)
             if not topics_of(topics, [audience]):
                 msg = f"--audience {audience}: must have a private topic on this cluster"
                 raise UsageError(msg)
-        await _follow(kafka, topics, intake.position, take, LOOK_SECONDS)
+        await _follow(kafka, topics, lambda source: (intake.position(source), intake.last(source)), take, LOOK_SECONDS)
 
 
 async def follow_account(kafka: str, book: AccountBook) -> None:
-    """Keep the account's book up with its topic."""
+    """Keep the account's view up to date with its topic."""
 
     async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         del at, positions
         book.take(records)
 
-    await _follow(kafka, [LEAKAGE], lambda source: 0, take, None)
+    await _follow(kafka, [LEAKAGE], _from_start, take, None)
 
 
 async def follow_quarantine(kafka: str, book: ClusterBook) -> None:
-    """Keep an operator's book up with the messages that were refused."""
+    """Keep an operator's view up to date with rejected messages."""
 
     async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         del at, positions
         book.take_refused(records)
 
-    await _follow(kafka, [QUARANTINE], lambda source: 0, take, None)
+    await _follow(kafka, [QUARANTINE], _from_start, take, None)
 
 
 async def follow_control(kafka: str, book: ClusterBook, clock: Callable[[], Micros]) -> None:
-    """Keep an operator's book up with what the cluster has agreed on, and with who sends."""
+    """Keep an operator's view up to date with the cluster's control state and with its ingest processes."""
     while True:
-        agreed = await control.read(kafka)
+        agreed = await cluster.read(kafka)
         book.take_agreed(agreed.current(), agreed.silent_sources(clock()))
         await asyncio.sleep(LOOK_SECONDS)
 
 
 def together(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """Return what some audiences have been told together, by their topics. To be called aside from any loop."""
+    """Return the combined account of some audiences, from their topics. It blocks: do not call it in an event loop."""
     return asyncio.run(_together(policy, kafka, audiences))
 
 
@@ -103,22 +105,42 @@ async def _together(policy: Policy, kafka: str, audiences: frozenset[str]) -> di
     return coalition.units()
 
 
-async def _follow(
-    kafka: str, topics: Sequence[str], position: Callable[[str], int], take: Take, seconds: float | None
-) -> None:
-    """Read topics on from where each partition was left, for a while or for ever."""
+def _from_start(source: str) -> tuple[int, str | None]:
+    del source
+    return 0, None
+
+
+async def _follow(kafka: str, topics: Sequence[str], left: Left, take: Take, seconds: float | None) -> None:
+    """Read topics from each partition's stored position, for a time limit or for ever."""
     async with reader_of(kafka) as reader:
-        await _seek(reader, topics, position)
+        known = await _seek(reader, topics, left)
         until = None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             batches = await _next(reader)
             for at in sorted(batches):
-                if held := batches[at]:
+                held = batches[at]
+                if held and at in known:
+                    _refuse_other(at, held[0], *known.pop(at))
+                    held = held[1:]
+                if held:
                     await take(at, [raw.value or b"" for raw in held], {_source(at): held[-1].offset + 1})
 
 
+def _refuse_other(at: TopicPartition, record: Any, offset: int, last: str) -> None:
+    """Raise UsageError unless a record is the one that was read last at its offset."""
+    if record.offset != offset or parse_record(record.value or b"{}").get("release_id") != last:
+        raise _made_anew(at.topic, f"no longer has what was read last at offset {offset} of partition {at.partition}")
+
+
+def _made_anew(topic: str, how: str) -> UsageError:
+    return UsageError(
+        f"--index: must have been made from this cluster's {topic}, which {how}: it was made anew, or is another's; "
+        "delete the index and start again"
+    )
+
+
 async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
-    """Return what comes next; UsageError where a topic has been made anew, or cut off, in front of that."""
+    """Return the next batch; UsageError if a topic was recreated, or truncated beyond the position."""
     try:
         return dict(await reader.getmany(timeout_ms=WAIT_MS))
     except OffsetOutOfRangeError as error:
@@ -127,21 +149,27 @@ async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
         raise UsageError(msg) from None
 
 
-async def _seek(reader: Any, topics: Sequence[str], position: Callable[[str], int]) -> None:
-    """Go to where each partition was left, or to its first record where that is gone."""
+async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPartition, tuple[int, str]]:
+    """Seek to each partition's stored position, or to its first record if that one is gone.
+
+    If the record that was read last still exists, seek to it, so that it comes first. Return the positions of such
+    records, with their ids.
+    """
     client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
     places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
     reader.assign(places)
     begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
+    known: dict[TopicPartition, tuple[int, str]] = {}
     for at in places:
-        left = await asyncio.to_thread(position, _source(at))
-        if left > ends[at]:
-            msg = (
-                f"--index: must have been made from this cluster, but has read further of {at.topic}; "
-                "delete it and start again"
-            )
-            raise UsageError(msg)
-        reader.seek(at, max(begins[at], left))
+        position, last = await asyncio.to_thread(left, _source(at))
+        if position > ends[at]:
+            raise _made_anew(at.topic, f"ends at {ends[at]}, before what was read of it")
+        if last is not None and position > begins[at]:
+            known[at] = position - 1, last
+        if 0 < position < begins[at]:
+            log.warning("%s: %d offsets were deleted before they were read", _source(at), begins[at] - position)
+        reader.seek(at, max(begins[at], position - 1 if at in known else position))
+    return known
 
 
 def _source(at: TopicPartition) -> str:

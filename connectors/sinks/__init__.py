@@ -1,1 +1,1 @@
-"""Releases handed on to other people's tools: each at least once, in order, from where the last run came to."""
+"""Sinks deliver releases to other systems: each release at least once and in order, resuming from a cursor."""

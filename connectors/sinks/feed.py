@@ -1,7 +1,8 @@
-"""Feeds a sink: every release at least once, under its id, from where the cursor stands.
+"""The loop that feeds a sink: each release at least once, under its id, resuming from the cursor.
 
-A sink keeps what it has to know of the past in the cursor's ``notes``. They change only when a release has been
-delivered, and before the cursor moves on: what is delivered again after a crash is known by its id, or left out.
+A sink stores what it needs to know of the past in the cursor's ``notes``. Notes change only after a release was
+delivered, and before the cursor moves on. A release that is delivered again after a crash is recognised by its id, or
+skipped.
 """
 
 from __future__ import annotations
@@ -11,22 +12,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
-from connectors.subscriber import Origin, Release, subscribe
-from connectors.subscribing.cursor import Cursor
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import Release
+from connectors.subscribe.subscriber import Origin, subscribe
 from stream.schemas import parse_time
 
 Deliver = Callable[[Release], Awaitable[None]]
 SAVE_EVERY = 1.0
-"""Seconds between two saves of a cursor: after a crash what was delivered in between is delivered again."""
+"""Seconds between two saves of a cursor; after a crash, records delivered since the last save are delivered again."""
 
 
 async def feed(
     source: Origin, cursor: Cursor, deliver: Deliver, begin: Deliver | None, *, until_end: bool = False
 ) -> None:
-    """Deliver releases until cancelled, or to the present end.
+    """Deliver releases until cancelled, or up to the present end.
 
-    A new cursor begins at the present: ``begin`` takes the newest count of each site and release. Without ``begin``
-    it begins at the first release kept.
+    A new cursor starts at the present: ``begin`` receives the newest count of each site and release. Without ``begin``
+    it starts at the first stored release.
     """
     if begin is not None and cursor.is_new:
         await _begin_at_present(source, cursor, begin)
@@ -60,9 +62,9 @@ async def _saving(cursor: Cursor) -> None:
 
 
 def is_latest_count(record: Release, notes: dict[str, Any]) -> bool:
-    """Return whether a record is a count of a later window than any that was noted of its site and release.
+    """Return whether a record is a count of a later window than any noted for its site and release.
 
-    What is revised, or was released late, says nothing of the present; an attribute is of a day that is over.
+    A revised or late record is not the present state, and an attribute belongs to a past day.
     """
     if "attribute" in record or "revises" in record:
         return False
@@ -71,7 +73,7 @@ def is_latest_count(record: Release, notes: dict[str, Any]) -> bool:
 
 
 def note_latest(record: Release, notes: dict[str, Any]) -> None:
-    """Note how far a site's release has come."""
+    """Note the newest window of a site's release."""
     notes.setdefault("newest", {})[_stream_of(record)] = record["window_end"]
 
 

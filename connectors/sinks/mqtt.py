@@ -1,4 +1,9 @@
-"""The MQTT sink: holds the latest of each node on a broker, as retained messages, and says whether it is there."""
+"""The MQTT sink: the latest value of each node as a retained message, an availability topic, and Home Assistant
+discovery.
+
+``tacet/public/dbh/zone/2011/occupancy`` contains the newest window of zone 2011; floors are at ``…/floor/2/…``, the
+building at ``…/building/…``. A denied window clears the value of every node that its release has published.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +19,97 @@ import aiomqtt
 import orjson
 import structlog
 
-from connectors.signals import first_to_end
+from connectors.runtime.signals import first_to_end
 from connectors.sinks.feed import is_latest_count, note_latest
-from connectors.sinks.topics import discovery, messages, site_topic, status_topic
-from connectors.subscriber import Release
+from connectors.subscribe.nodes import bound_of, node_values
+from connectors.subscribe.order import Release
+
+OF_THE_RECORD = ("window_start", "window_end", "released", "reason", "coverage", "release_id", "laboratory")
+_ESCAPED = str.maketrans({"_": "__", ".": "_d", "-": "_h", "/": "-"})
+"""Maps a topic to a Home Assistant name of letters, digits, _ and -; different topics stay different."""
+
+
+def status_topic(prefix: str) -> str:
+    """Return the topic of a sink's availability, ``online`` or ``offline``."""
+    return f"{prefix}/status"
+
+
+def messages(prefix: str, record: Release, retained: Mapping[str, str]) -> dict[str, str]:
+    """Return the retained messages of a count record, by topic.
+
+    ``retained`` are the earlier messages: a denied window lists no nodes, so its release's nodes are found there.
+    """
+    said = {name: record[name] for name in OF_THE_RECORD} | bound_of(record)
+    kind = record["half_width_kind"]
+    found = {
+        f"{prefix}/{record['site']}/{value.node.replace(':', '/')}/{record['release']}": {
+            "value": value.value, "low": value.low, "high": value.high, "half_width": value.half_width, "kind": kind,
+        }
+        for value in node_values(record)
+    }  # fmt: skip
+    if not record["released"]:
+        nothing = dict.fromkeys(("value", "low", "high", "half_width", "kind"))
+        own = (topic for topic in retained if _is_of(topic, prefix, record))
+        found = dict.fromkeys(own, nothing)
+    return {topic: orjson.dumps(body | said).decode() for topic, body in found.items()}
+
+
+def _is_of(topic: str, prefix: str, record: Release) -> bool:
+    return topic.startswith(f"{prefix}/{record['site']}/") and topic.endswith(f"/{record['release']}")
+
+
+def site_topic(prefix: str, site: str) -> str:
+    """Return the topic of a site's metadata."""
+    return f"{prefix}/{site}/metadata"
+
+
+def discovery(base: str, prefix: str, topics: Iterable[str], sites: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the retained messages that define a Home Assistant sensor for each topic, below ``base``.
+
+    ``sites`` is the sites' metadata, which contains the sensors' names.
+    """
+    return dict(_sensor(base, prefix, topic, sites) for topic in topics)
+
+
+def _sensor(base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
+    site, *node, release = topic.removeprefix(f"{prefix}/").split("/")
+    name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
+    known = sites.get(site, {})
+    body: dict[str, Any] = {
+        "name": f"{_title(node, known)} {release}",
+        "unique_id": name,
+        "state_topic": topic,
+        "value_template": "{{ value_json.value }}",
+        "json_attributes_topic": topic,
+        "unit_of_measurement": "devices",
+        "state_class": "measurement",
+        "icon": "mdi:account-group",
+        "availability_topic": status_topic(prefix),
+        "device": {"identifiers": [device], "name": known.get("name", site), "manufacturer": "Tacet"},
+        "origin": {"name": "Tacet"},
+    }
+    return f"{base}/sensor/{name}/config", orjson.dumps(body).decode()
+
+
+def _title(node: list[str], site: dict[str, Any]) -> str:
+    """Return a node's display name: the zone's name if it has one."""
+    names = {zone["zone"]: zone["metadata"].get("name") for zone in site.get("zones", ())}
+    return (names.get(node[-1]) if node[0] == "zone" else None) or " ".join(node)
+
 
 log = structlog.get_logger("tacet.sink")
 ONLINE, OFFLINE = "online", "offline"
 KEEP_ALIVE = 30
-"""Seconds of silence after which broker and sink miss each other; the broker then says ``offline`` for it."""
+"""Seconds of silence after which broker and sink consider the connection lost; the broker then publishes
+``offline``."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before a broker that is away is tried again: doubled each time."""
+"""Seconds before reconnecting to an unavailable broker, doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where, and as whom; ``tls`` verifies the broker by the system's authorities, or by those in ``authorities``."""
+    """Address and credentials; ``tls`` verifies the broker by the system's authorities, or by those in
+    ``authorities``."""
 
     host: str
     port: int
@@ -39,7 +119,7 @@ class Broker:
     authorities: Path | None = None
 
     def client(self, prefix: str) -> aiomqtt.Client:
-        """Return a client whose last will takes its availability back."""
+        """Return a client whose last will sets its availability to offline."""
         context = ssl.create_default_context(cafile=self.authorities) if self.tls else None
         return aiomqtt.Client(
             self.host, self.port, username=self.username, password=self.password, tls_context=context,
@@ -48,15 +128,15 @@ class Broker:
 
 
 class MqttSink:
-    """Delivers the latest counts to a broker; what it cannot deliver waits until the broker is there."""
+    """Delivers the latest counts to a broker, and retries until the broker accepts them."""
 
     def __init__(
         self, broker: Broker, prefix: str, notes: dict[str, Any], sites: Mapping[str, dict[str, Any]], *,
         home_assistant: str | None,
     ) -> None:  # fmt: skip
-        """Take the topics' common beginning, the cursor's notes, and what is known of sites.
+        """Store the topic prefix, the cursor's notes, and the sites' metadata.
 
-        ``home_assistant`` is the topic below which it looks for sensors; None where it is not to find any.
+        ``home_assistant`` is the prefix below which Home Assistant looks for sensors; None: no discovery.
         """
         self._broker, self._prefix, self._notes, self._sites = broker, prefix, notes, sites
         self._base = home_assistant
@@ -64,7 +144,7 @@ class MqttSink:
         self._held: Mapping[str, str] | None = None
 
     async def deliver(self, record: Release) -> None:
-        """Publish a record's nodes, if none is newer; return when the broker has them."""
+        """Publish a record's nodes unless newer ones are published; return when the broker has acknowledged them."""
         if not is_latest_count(record, self._notes):
             return
         retained: dict[str, str] = self._notes.setdefault("retained", {})
@@ -75,7 +155,7 @@ class MqttSink:
         note_latest(record, self._notes)
 
     def _described(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return what goes before the first values of some topics: their sites' metadata, and their sensors."""
+        """Return the messages that precede the first values of some topics: site metadata and discovery."""
         topics = list(topics)
         names = {topic.removeprefix(f"{self._prefix}/").partition("/")[0] for topic in topics}
         sites = {
@@ -101,12 +181,12 @@ class MqttSink:
     async def _serve(self, client: aiomqtt.Client) -> None:
         try:
             held: dict[str, str] = self._notes.get("retained", {})
-            await _publish(client, self._described(held) | held)  # a broker may have lost what it retained
+            await _publish(client, self._described(held) | held)  # the broker may have lost retained messages
             await _publish(client, {status_topic(self._prefix): ONLINE})
             await first_to_end(self._hand_on(client), _watch(client))
         except asyncio.CancelledError:
             with suppress(aiomqtt.MqttError):
-                await _publish(client, {status_topic(self._prefix): OFFLINE})  # a clean end sends no will
+                await _publish(client, {status_topic(self._prefix): OFFLINE})  # a clean disconnect sends no will
             raise
 
     async def _hand_on(self, client: aiomqtt.Client) -> None:

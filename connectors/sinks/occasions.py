@@ -1,8 +1,8 @@
-"""On which occasion a webhook is called: every release; a change that the band does not explain; a crossing.
+"""Occasions: which records cause events, and what an event contains.
 
-A noisy value is another one in every window. So a *change* is a value in whose band the last reported value does not
-lie any more, and a threshold is *crossed* when the whole band lies on the other side of it. Both begin with the
-first value that is seen, of which nothing is reported.
+An occasion is every release, a change that the band does not explain, or a crossing of a threshold. A noisy value
+differs in every window, so a *change* is a value whose band does not contain the last reported value, and a threshold
+is *crossed* when the whole band lies on its other side. Both start from the first value seen, which is not reported.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from connectors.nodes import NodeValue, node_values
 from connectors.sinks.feed import is_latest_count, note_latest
-from connectors.subscriber import Release
+from connectors.subscribe.nodes import NodeValue, bound_of, node_values
+from connectors.subscribe.order import Release
 
 Kind = Literal["release", "change", "crossing"]
 ABOVE, BELOW = "above", "below"
 
 
 class Event(NamedTuple):
-    """What is reported, under an id that stays the same whenever it is reported again."""
+    """An event; its id stays the same when it is reported again."""
 
     id: str
     type: str
@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """When to report, of which nodes; no nodes are all of them."""
+    """When to report, and for which nodes; an empty set means all nodes."""
 
     kind: Kind
     threshold: float | None = None
@@ -39,7 +39,7 @@ class Occasion:
     nodes: frozenset[str] = frozenset()
 
     def events(self, record: Release, notes: dict[str, Any]) -> list[Event]:
-        """Return what a record gives rise to; the notes are those of all records before it."""
+        """Return the events that a record causes, given the notes of all earlier records."""
         if self.kind == "release":
             return [Event(record["release_id"], "tacet.release", record["window_end"], record)]
         if not is_latest_count(record, notes):
@@ -52,7 +52,7 @@ class Occasion:
         ]
 
     def note(self, record: Release, notes: dict[str, Any]) -> None:
-        """Note what is known to the receiver once a record's events are delivered."""
+        """Update the notes after a record's events were delivered."""
         if self.kind == "release" or not is_latest_count(record, notes):
             return
         told = notes.setdefault("told", {})
@@ -68,7 +68,7 @@ class Occasion:
         return (value for value in node_values(record) if not self.nodes or value.node in self.nodes)
 
     def _news(self, value: NodeValue, told: Any) -> dict[str, Any] | None:
-        """Return what an event says besides the value; None where there is none to report."""
+        """Return the event's fields besides the value; None if there is nothing to report."""
         if told is None:
             return None
         if self.kind == "change":
@@ -93,5 +93,5 @@ def _name(record: Release, value: NodeValue) -> str:
 
 def _event(kind: Kind, record: Release, value: NodeValue, more: dict[str, Any]) -> Event:
     of_the_record = ("site", "release", "window_start", "window_end", "release_id", "coverage", "laboratory")
-    data = value._asdict() | more | {name: record[name] for name in of_the_record}
+    data = value._asdict() | more | {name: record[name] for name in of_the_record} | bound_of(record)
     return Event(f"{record['release_id']}/{value.node}/{kind}", f"tacet.{kind}", record["window_end"], data)

@@ -1,18 +1,22 @@
-"""The latest releases as metrics: what a Prometheus scrapes, every value with the ends of its band beside it."""
+"""The Prometheus sink: the latest releases as metrics, each value with the ends of its band."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from connectors.nodes import node_values
+from connectors.monitoring.plain_http import Answer, PlainServer
 from connectors.sinks.feed import is_latest_count, note_latest
-from connectors.subscriber import Release
+from connectors.subscribe.nodes import node_values
+from connectors.subscribe.order import Release
+from stream.policy.fields import parse_duration
+from stream.records import SECOND
 from stream.schemas import parse_time
 
 OF_A_RELEASE = ("site", "release")
@@ -20,7 +24,7 @@ OF_A_NODE = ("site", "node", "release")
 
 
 class LatestReleases(Collector):
-    """The newest window of each site and release. A window that was denied has no values, so none are shown."""
+    """The newest window of each site and release. A denied window has no values, so it yields no samples."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Any] = {}
@@ -28,7 +32,7 @@ class LatestReleases(Collector):
         self._lock = Lock()
 
     def take(self, record: Release) -> None:
-        """Show a count record from now on, if it is newer than what is shown."""
+        """Store a count record if it is newer than the stored one."""
         with self._lock:
             if is_latest_count(record, self._notes):
                 note_latest(record, self._notes)
@@ -65,17 +69,29 @@ def _releases(records: list[Release]) -> Iterator[GaugeMetricFamily]:
     coverage = GaugeMetricFamily(
         "tacet_release_coverage_ratio", "Share of the site's sources that were listened to.", labels=OF_A_RELEASE
     )
+    bound = GaugeMetricFamily(
+        "tacet_release_bounded_to_seconds",
+        "For how long of a privacy day a device is counted; later it is left out. Only of bounded releases.",
+        labels=OF_A_RELEASE,
+    )
     for record in records:
         labels = (record["site"], record["release"])
+        if "bounded_to" in record:
+            bound.add_metric(labels, parse_duration(record["bounded_to"]) / SECOND)
         end.add_metric(labels, parse_time(record["window_end"]) / 1e6)
         denied.add_metric(labels, float(not record["released"]))
         coverage.add_metric(labels, record["coverage"])
-    yield from (end, denied, coverage)
+    yield from (end, denied, coverage, bound)
 
 
-def serve(latest: LatestReleases, host: str, port: int) -> Any:
-    """Answer ``GET /metrics`` from a thread of its own; return the server, whose ``shutdown`` ends it."""
+def serve(latest: LatestReleases, address: tuple[str, int], names: Iterable[str] = ()) -> PlainServer:
+    """Serve ``GET /metrics`` in a thread until closed; OSError if the address is in use."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(latest)
-    server, _ = start_http_server(port, host, registry)
-    return server
+
+    def answer(path: str) -> Answer:
+        if path != "/metrics":
+            return Answer(404, b"not found\n")
+        return Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+
+    return PlainServer(address, names, answer)

@@ -1,7 +1,12 @@
-"""Webhooks after Standard Webhooks (standardwebhooks.com): signed over id, time and body; tried until taken."""
+"""The webhook sink: events according to Standard Webhooks (standardwebhooks.com), retried until the receiver accepts
+them.
+
+A message is signed over id, time and body. An occasion (``occasions``) decides which records cause events.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
 from collections.abc import Callable, Sequence
@@ -14,26 +19,30 @@ import orjson
 import stamina
 from standardwebhooks import Webhook
 
+from connectors.runtime.retries import say_kinds_alone
 from connectors.sinks.occasions import Event, Occasion
-from connectors.subscriber import Release
-from connectors.subscribing.service import OWN_MACHINE
+from connectors.subscribe.order import Release
+from connectors.subscribe.service import OWN_MACHINE
 from stream.errors import UsageError
 
 PREFIX = "whsec_"
 TIMEOUT = 15.0
-"""Seconds within which a receiver has to answer."""
+"""Seconds within which a receiver must answer."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 300.0
-"""Seconds before a receiver that is away is tried again: doubled each time, and some of them left to chance."""
+"""Seconds before a retry, doubled each time, with random jitter."""
 _LATER = frozenset({408, 425, 429})
-"""Refusals that say: not now. Like errors of the receiver's own (5xx) they are tried again."""
+"""Statuses that mean a temporary refusal. Like the receiver's own errors (5xx) they are retried."""
+
+
+say_kinds_alone()
 
 
 class _NotNowError(Exception):
-    """The receiver is away, or busy."""
+    """The receiver is unavailable or busy."""
 
 
 class WebhookSink:
-    """Reports releases to one receiver, each event under its own id, until the receiver has taken it."""
+    """Reports releases to one receiver, each event under its own id, until the receiver accepts it."""
 
     def __init__(
         self,
@@ -44,9 +53,9 @@ class WebhookSink:
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Take the receiver and what gives its secrets (``whsec_…``); UsageError where one of them is none.
+        """Store the receiver and the source of its secrets (``whsec_…``); UsageError if one of them is malformed.
 
-        Secrets are asked for anew for each attempt. While one is being changed there are two, and each signs.
+        Secrets are read again for each attempt. During a change there are two, and both sign.
         """
         parts = urlsplit(url)
         if not parts.hostname or (parts.scheme != "https" and parts.hostname not in OWN_MACHINE):
@@ -58,14 +67,14 @@ class WebhookSink:
         self._client = httpx.AsyncClient(timeout=TIMEOUT)
 
     async def begin(self, record: Release) -> None:
-        """Take what is known at the beginning: changes and crossings are reported from there."""
+        """Store the initial values, from which changes and crossings are reported."""
         self._occasion.note(record, self._notes)
 
     async def deliver(self, record: Release) -> None:
-        """Report a record, if there is an occasion; return when the receiver has taken it.
+        """Report a record if it causes an event; return when the receiver has accepted it.
 
         Raises:
-            UsageError: the receiver refuses it for good (4xx).
+            UsageError: the receiver rejects it permanently (4xx).
         """
         for event in self._occasion.events(record, self._notes):
             async for attempt in stamina.retry_context(
@@ -78,16 +87,27 @@ class WebhookSink:
 
     async def _post(self, event: Event) -> None:
         body = orjson.dumps({"type": event.type, "timestamp": event.time, "data": event.data})
-        answer = await self._client.post(self._url, content=body, headers=self._headers(event.id, body))
-        if answer.is_success:
+        status = await self._status_of(body, self._headers(event.id, body))
+        if 200 <= status < 300:
             return
-        if answer.status_code in _LATER or answer.status_code >= 500:
+        if status in _LATER or status >= 500:
             raise _NotNowError
-        msg = f"--to: must take what is reported, answered {answer.status_code}"
+        msg = f"--to: must take what is reported, answered {status}"
         raise UsageError(msg)
 
+    async def _status_of(self, body: bytes, headers: dict[str, str]) -> int:
+        """Send, and return the response's status. The body is not read, because it may be endless or malicious."""
+        try:
+            async with (
+                asyncio.timeout(TIMEOUT),
+                self._client.stream("POST", self._url, content=body, headers=headers) as answer,
+            ):
+                return answer.status_code
+        except TimeoutError:
+            raise _NotNowError from None
+
     def _headers(self, identity: str, body: bytes) -> dict[str, str]:
-        """Sign id, present time and body; an id has no full stop, which parts the three."""
+        """Sign id, current time and body; an id contains no full stop, which separates the three."""
         identity = identity.replace("%", "%25").replace(".", "%2E")
         moment = datetime.fromtimestamp(int(self._now()), UTC)
         return {
@@ -98,7 +118,8 @@ class WebhookSink:
         }
 
     def _signers(self) -> list[Webhook]:
-        """Return who signs now; while secrets are none, as amid an edit of their file, nothing is sent."""
+        """Return the current signers. While the secrets are malformed, as during an edit of their file, nothing is
+        sent."""
         try:
             return _signers(self._secrets())
         except UsageError:

@@ -1,7 +1,7 @@
-"""A topic that another program writes, followed from where it was left: all of its partitions, by one reader.
+"""A topic that another program writes, read from the last committed offset: all of its partitions, by one reader.
 
-Who sends for a source is agreed on elsewhere (``claims``), so no group divides the partitions; it only keeps how far
-each was read.
+The source leases (``source_leases``) decide which process reads, so the consumer group assigns no partitions. It only
+stores the offsets.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from connectors.intake.followed import Piece
-from connectors.kafka.answering import answering
-from connectors.kafka.client import PATIENCE_MS, connect, partitions_of
-from connectors.kafka.closing import close
+from connectors.sources.ingest.followed_logs import Piece
+from connectors.storage.kafka.aiokafka_client import answering
+from connectors.storage.kafka.client import PATIENCE_MS, close, connect, partitions_of
 from stream.errors import DataError
 
 WAIT_MS = 200
 KEEP_WITHIN = 5.0
-"""Seconds for the broker to note how far was read; it is asked again with the next message."""
+"""Seconds within which the broker must commit offsets; otherwise they are committed with the next message."""
 ANSWERED_MS = 5_000
-"""A partition's leader that has not answered for so long is away."""
+"""Milliseconds without an answer after which a partition's leader counts as away."""
 
 
 class ForeignTopic:
-    """The topic; a position is the offset that comes next."""
+    """The topic; a position is the next offset."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        """Take brokers, topic, and the group under whose name it is kept how far was read."""
+        """Set brokers, topic, and the group under which offsets are committed."""
         self.name = topic
         self._bootstrap, self._group = bootstrap, group
         self._reader: Any = None
         self._places: list[TopicPartition] = []
 
     async def open(self) -> None:
-        """Go on where the group has come; the first time at the end.
+        """Resume at the group's offset; the first time at the end.
 
         Raises:
             ConnectionError: no broker answers.
@@ -48,7 +47,7 @@ class ForeignTopic:
             bootstrap_servers=self._bootstrap, group_id=self._group, enable_auto_commit=False,
             auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
-        answering(self._reader._client)  # noqa: SLF001 - see there
+        answering(self._reader._client)  # noqa: SLF001 - see ``answering``
         await connect(self._reader, self._bootstrap)
         numbers = await partitions_of(self._reader._client, self.name)  # noqa: SLF001 - no public way
         self._places = [TopicPartition(self.name, number) for number in numbers]
@@ -65,11 +64,11 @@ class ForeignTopic:
             known = await self._reader.committed(at)
             if known is None:
                 self._reader.seek(at, ends[at])
-            else:  # a topic that was made anew, or has lost what was not read, begins where it does
+            else:  # a recreated topic, or one that has lost unread records, is read from its first record
                 self._reader.seek(at, known if begins[at] <= known <= ends[at] else begins[at])
 
     async def read(self, most: int) -> tuple[Sequence[Piece], bool]:
-        """Return messages; all there are have been read where every leader has answered lately that this is so."""
+        """Return messages, and whether the end was reached: every leader has confirmed that recently."""
         known = self._reader.partitions_for_topic(self.name)
         if known and len(known) > len(self._places):
             msg = f"topic {self.name}: must keep its partitions while it is read, has got more; start again"
@@ -96,7 +95,7 @@ class ForeignTopic:
         return True
 
     async def keep(self, reached: Mapping[Hashable, int]) -> bool:
-        """Let the broker note how far was read."""
+        """Commit offsets to the broker."""
         offsets = {TopicPartition(self.name, cast(int, part)): end for part, end in reached.items()}
         try:
             await asyncio.wait_for(self._reader.commit(offsets), KEEP_WITHIN)
@@ -105,7 +104,7 @@ class ForeignTopic:
         return True
 
     async def close(self) -> None:
-        """Disconnect; harmless on one that was never open."""
+        """Disconnect; harmless if the topic was never open."""
         if self._reader is not None:
             reader, self._reader = self._reader, None
             await close(reader)

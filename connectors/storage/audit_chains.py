@@ -1,4 +1,4 @@
-"""Audit chains at the edges: entries as they were written, and what a state remembers of each site's audit chain."""
+"""Audit chains as the storages keep them: parsing of stored entries, and the chain links that a snapshot records."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from stream.accounting.audit import Audit, Link, Witness
-from stream.accounting.beginnings import Beginning, begun_at, known_by
+from stream.accounting.audit import Audit, Beginning, ChainLink, Witness, begun_at, known_by
 from stream.accounting.signed_heads import SignedHead, witnesses
+from stream.engine.snapshot import chains
 from stream.errors import AuditError, DataError
-from stream.runners.snapshot import chains
 from stream.schemas import parse_record
 
-Heads = dict[str, Link]
+Heads = dict[str, ChainLink]
 
 
 def audit_of(
     states: Iterable[Heads], mark: Heads | None = None, audit_key: bytes | None = None,
     signed: Iterable[SignedHead] = (), beginnings: Sequence[Beginning] = (), ledger: str = "",
 ) -> Audit:  # fmt: skip
-    """Return what audit chains must fit: what states, the mark, signed heads and ledgers that follow remember of them.
+    """Return an audit that verifies chains against snapshots, the mark, signed heads and the ledgers that follow.
 
-    AuditError where the beginning of ``ledger``, whose key is given, was not signed with that.
+    Raises:
+        AuditError: the key of ``ledger`` is given, and the first entry of that ledger was not signed with it.
     """
     known = [("the state", heads) for heads in states] + ([] if mark is None else [("the mark", mark)])
     found: dict[str, list[Witness]] = defaultdict(list)
@@ -35,7 +35,7 @@ def audit_of(
 
 
 def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield audit entries; AuditError where one is none."""
+    """Yield parsed audit entries; raise AuditError for a value that is not one."""
     try:
         yield from map(parse_record, values)
     except DataError:
@@ -44,5 +44,5 @@ def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def heads_of(snapshot: bytes | None) -> Heads:
-    """Return what a state remembers of its sites' audit chains."""
-    return {} if snapshot is None else {site: Link(*chain) for site, chain in chains(snapshot).items()}
+    """Return the last link of each site's audit chain, as a snapshot records it."""
+    return {} if snapshot is None else {site: ChainLink(*chain) for site, chain in chains(snapshot).items()}

@@ -1,4 +1,4 @@
-"""What there is to know of a site besides its releases: zones, floors and what building systems call them."""
+"""A site's metadata besides its releases: zones, floors and their names in building systems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from stream.records import SECOND
 
 
 def site_metadata(policy: Policy) -> dict[str, dict[str, Any]]:
-    """Return each site's metadata message by its name; no address, no source, and nothing that changes a guarantee."""
+    """Return each site's metadata message by its name.
+
+    It contains no address, no source, and nothing that changes a guarantee.
+    """
     return {name: _described(name, site) for name, site in policy.site.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a record says of each node: of zones, floors and the building, each value with its band.
+"""The nodes of a record: zones, floors and the building, each value with its band.
 
 Nodes are called ``zone:2011``, ``floor:2`` and ``building``.
 """
@@ -12,7 +12,7 @@ BUILDING = "building"
 
 
 class NodeValue(NamedTuple):
-    """A released value of one node; ``low`` and ``high`` are the ends of its 95 % band, None where it has none."""
+    """A released value of one node; ``low`` and ``high`` are the ends of its 95 % band, None if it has none."""
 
     node: str
     value: float
@@ -21,10 +21,15 @@ class NodeValue(NamedTuple):
     half_width: float | None
 
 
-def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
-    """Yield what a count record says of each node, in its order; nothing of a window that was denied.
+def bound_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record's contribution bound under its own field name; nothing for records without a bound."""
+    return {name: record[name] for name in ("bounded_to",) if name in record}
 
-    A negative value (plain noise may give one) is as released; it lies in its own band.
+
+def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
+    """Yield a count record's nodes in its order; nothing for a denied window.
+
+    A negative value (plain noise may give one) is as released; its own band contains it.
     """
     levels = [("zone:", record.get("values"), record.get("half_width_95"))]
     held, widths = record.get("levels") or {}, record.get("levels_half_width_95") or {}
@@ -37,7 +42,7 @@ def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
 
 
 def _banded(node: str, value: float, half_width: float | None) -> NodeValue:
-    """Nobody counts fewer than 0 people: a band ends there, but never short of its own value."""
+    """Return a value with its band. The band ends at 0, as counts do, but always contains the value."""
     if half_width is None:
         return NodeValue(node, value, None, None, None)
     return NodeValue(node, value, min(value, max(0, value - half_width)), max(0, value + half_width), half_width)

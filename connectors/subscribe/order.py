@@ -1,4 +1,5 @@
-"""In which order a subscriber is given records: by window and site, attributes before counts, by name of release."""
+"""The order in which a subscriber receives records: by window and site, attributes before counts, then by release
+name."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from connectors.kafka.following import Record
-from connectors.subscribing.cursor import Cursor
+from connectors.storage.kafka.topic_readers import Record
+from connectors.subscribe.cursor import Cursor, Last
 from stream.errors import DataError
 from stream.schemas import parse_record, parse_time
 
@@ -16,21 +17,28 @@ Release = dict[str, Any]
 """The JSON object of a record as it was published."""
 
 CAUGHT_UP = None
-"""What a source yields once, when all that was there at the beginning has been given."""
+"""Yielded once by a source, after all records that existed at the start."""
 
 
 class Arrived(NamedTuple):
-    """A record and where it lies (see ``Cursor``)."""
+    """A record and its position (see ``Cursor``)."""
 
     place: str
     part: int
     at: int
     release: Release
 
+    @property
+    def given(self) -> Last:
+        """Its entry in a cursor; DataError if it is not a private release."""
+        if type(name := self.release.get("release_id")) is not str:
+            raise DataError("record: must be a private release, has no release_id")
+        return Last(self.at, name)
+
 
 def window_place(record: Release) -> tuple[int, str, bool, str]:
-    """Return where a record stands: window (of revised values the one with which they came), site, attributes before
-    counts, release; DataError when it is no private release."""
+    """Return a record's sort key: window (for revised values the window with which they were published), site,
+    attributes before counts, release. DataError if it is not a private release."""
     try:
         came = parse_time(record["window_end"])
         if "lag" in record:
@@ -42,13 +50,13 @@ def window_place(record: Release) -> tuple[int, str, bool, str]:
 
 
 def by_release(came: Iterable[Arrived]) -> Iterator[Arrived]:
-    """Put records of one window and site, which arrive together, in the order that Kafka's readers know too."""
+    """Sort records of one window and site, which arrive together, as readers of Kafka receive them."""
     for _, window in groupby(came, key=lambda one: window_place(one.release)[:2]):
         yield from sorted(window, key=lambda one: window_place(one.release))
 
 
 def as_they_lie(came: list[Arrived]) -> Iterator[Arrived]:
-    """Put records by window and site, but those of one topic and site in the order of the topic."""
+    """Sort records by window and site, but keep those of one topic and site in the topic's order."""
     came = sorted(came, key=lambda one: window_place(one.release))
     of: dict[tuple[str, str], list[Arrived]] = {}
     for one in came:
@@ -59,23 +67,29 @@ def as_they_lie(came: list[Arrived]) -> Iterator[Arrived]:
 
 
 async def unseen(came: Iterable[Arrived], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
-    """Yield what the cursor has not seen; it moves on when the reader has come back for the next."""
-    for place, part, at, record in came:
-        if cursor is None or cursor.is_behind(place, part, record["site"], at):
-            yield record
+    """Yield the records that the cursor has not passed; it advances when the reader requests the next one."""
+    for one in came:
+        site = one.release["site"]
+        if cursor is None or cursor.is_behind(one.place, one.part, site, one.at):
+            yield one.release
             if cursor is not None:
-                cursor.advance(place, record["site"], at)
+                cursor.advance(one.place, one.part, site, one.given)
 
 
-class Waiting:
-    """Records of several topics until all are there, then in order; beyond a few MB they wait on disk.
+def last_of(came: Iterable[Arrived]) -> dict[tuple[str, int], Last]:
+    """Return the last of these records in each partition, by place and part."""
+    return {(one.place, one.part): one.given for one in sorted(came, key=lambda one: one.at)}
 
-    The topics cannot be merged as they are read: of each, only the order within a site is known. A record that
-    was released late stands behind those before it in its topic.
+
+class PendingRecords:
+    """Buffers records of several topics until all are read, then yields them in order; beyond a few MB on disk.
+
+    The topics cannot be merged as they are read: within each, only the order of one site is known. A record that
+    was released late comes after the earlier ones of its topic.
     """
 
     def __init__(self) -> None:
-        self._db = sqlite3.connect("", isolation_level=None)  # a file without a name, for this connection alone
+        self._db = sqlite3.connect("", isolation_level=None)  # an anonymous temporary database
         self._db.execute(
             "CREATE TABLE waiting (time INT, site TEXT, counts INT, release TEXT, topic TEXT, part INT, at INT,"
             " id TEXT, value BLOB)"
@@ -83,7 +97,7 @@ class Waiting:
         self._latest: dict[tuple[str, str], int] = {}
 
     def add(self, batch: Iterable[Record]) -> None:
-        """Take records of which each site's are in the order of their topic."""
+        """Add records; those of each site are in the order of their topic."""
         self._db.execute("BEGIN")
         self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", map(self._row, batch))
         self._db.execute("COMMIT")
@@ -95,11 +109,22 @@ class Waiting:
         where = (record.topic, record.partition, record.offset)
         return time, site, counts, release, *where, body.get("release_id"), record.value
 
-    def forget_up_to(self, after: str) -> bool:
-        """Forget what was certainly given before a release, and itself; return whether it is there.
+    def release_at(self, topic: str, part: int, at: int) -> str | None:
+        """Return the release id of the record at an offset; None if there is none."""
+        query = "SELECT id FROM waiting WHERE topic = ? AND part = ? AND at = ?"
+        row = self._db.execute(query, (topic, part, at)).fetchone()
+        return None if row is None else row[0]
 
-        That is what lies before it in its own topic. Of other topics nothing is certain: their leader may have
-        hung while this one's gave many windows.
+    def last(self) -> dict[tuple[str, int], Last]:
+        """Return the last record of each partition, by topic and partition."""
+        query = "SELECT topic, part, max(at), id FROM waiting GROUP BY topic, part"
+        return {(topic, part): Last(at, name) for topic, part, at, name in self._db.execute(query)}
+
+    def forget_up_to(self, after: str) -> bool:
+        """Drop what was certainly delivered before a release, and that release; return whether it was found.
+
+        Certain is only what precedes it in its own topic. Other topics prove nothing: their leader may have been slow
+        while this topic's leader delivered many windows.
         """
         site = after.partition("/")[0]
         found = self._db.execute("SELECT topic, at FROM waiting WHERE id = ? AND site = ?", (after, site))
@@ -111,12 +136,12 @@ class Waiting:
         return True
 
     def __iter__(self) -> Iterator[Arrived]:
-        """Yield them by window, site, attributes before counts, release; of one release as they lie in its topic."""
+        """Yield them by window, site, attributes before counts, release; within a release in the topic's order."""
         order = "SELECT topic, part, at, value FROM waiting ORDER BY time, site, counts, release, at"
         return (
             Arrived(topic, part, at, parse_record(bytes(value))) for topic, part, at, value in self._db.execute(order)
         )
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._db.close()

@@ -1,29 +1,30 @@
-"""An audience's releases from its outbox of an embedded store, in the order in which they came."""
+"""An audience's releases from its outbox in an embedded store, in the order of arrival."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
-from connectors.embedded.readings import has_outbox, last_given, read_outbox
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.order import CAUGHT_UP, Arrived, Release, by_release, unseen
+from connectors.storage.embedded.reader import has_outbox, last_given, read_outbox, release_at
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import CAUGHT_UP, Arrived, Release, by_release, unseen
 from stream.errors import UsageError
 from stream.schemas import parse_record, private_topic
 
 POLL_SECONDS = 0.2
 _EVERY = "*"
-"""In a cursor: all releases of the audience as one."""
+"""Name in a cursor for all releases of the audience together."""
 
 
 async def from_outbox(
     store: Path, audience: str, release: str | None, *, whole: bool, cursor: Cursor | None
 ) -> AsyncGenerator[Release | None, None]:
-    """Yield what the outbox holds, of one release or all, then CAUGHT_UP, then what comes.
+    """Yield the outbox's records, of one release or all, then CAUGHT_UP, then those that are added.
 
-    ``whole`` begins at the first record, or where the cursor has settled; else at the present end.
+    ``whole`` starts at the first record, or at the cursor's settled position; otherwise at the present end.
     """
     if not await asyncio.to_thread(has_outbox, store, audience):
         msg = f"audience {audience}: must be one of this store's, {store} has no outbox of it"
@@ -32,7 +33,9 @@ async def from_outbox(
     last = last_given(store, audience)
     if cursor is not None:
         cursor.belong_to("store")
-        cursor.refuse_short(place, last + 1)
+        for each in cursor.places():
+            if each.split(".")[2] == audience:
+                cursor.refuse_other(each, 0, 0, partial(release_at, store, audience))
     seen = last if not whole else 0 if cursor is None else cursor.begin(place, 0) - 1
     caught_up = False
     while True:
@@ -42,7 +45,7 @@ async def from_outbox(
             yield record
         seen = max((one.at for one in came), default=seen)
         if cursor is not None:
-            cursor.settle(place, 0, seen + 1)
+            cursor.settle(place, 0, seen + 1, max((one.given for one in came), default=None))
         if not caught_up:
             caught_up = True
             yield CAUGHT_UP
@@ -55,7 +58,7 @@ def _arrived(audience: str, at: int, record: Release) -> Arrived:
 
 
 async def behind(source: AsyncGenerator[Release | None, None], after: str) -> AsyncGenerator[Release | None, None]:
-    """Leave out what one order has up to a release, at its site; UsageError where it is not there."""
+    """Skip a site's records up to and including a release; UsageError if that release is not there."""
     skipping: str | None = after
     async with aclosing(source) as records:
         async for record in records:
@@ -71,5 +74,5 @@ async def behind(source: AsyncGenerator[Release | None, None], after: str) -> As
 
 
 def not_kept(after: str) -> UsageError:
-    """Return the error of a release behind which nobody can begin."""
+    """Return the error for a release that is not stored, so that reading cannot start after it."""
     return UsageError(f"--after: must be a release id of this audience that is still kept, got {after!r}")

@@ -1,4 +1,5 @@
-"""An audience's releases from a 'tacet serve': its stream of server-sent events, begun again where it broke."""
+"""An audience's releases from a 'tacet serve': its stream of server-sent events with reconnection, and site
+metadata."""
 
 from __future__ import annotations
 
@@ -6,32 +7,36 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.order import CAUGHT_UP, Release
-from stream.errors import TacetError, UsageError
+from connectors.storage.embedded.outboxes import read_sites
+from connectors.storage.kafka.metadata import read
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import CAUGHT_UP, Release
+from stream.errors import OPTIONAL, TacetError, UsageError
 from stream.schemas import parse_record
 
 if TYPE_CHECKING:
     import httpx
 
+
 STREAM = "/api/v1/stream"
 START = "start"
-"""In the place of a release id: before the first record."""
+"""Replaces a release id: before the first record."""
 SILENCE = 60.0
-"""Seconds without even a heartbeat, of which there is one every 15 s, after which a connection is given up."""
+"""Seconds without a heartbeat, of which there is one every 15 s, after which a connection is closed."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before a stream that broke is begun again: doubled each time that it gives nothing in between."""
+"""Seconds before reconnecting a broken stream, doubled each time that it yields nothing in between."""
 OWN_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
-"""Hosts to which nothing that is sent leaves the machine."""
+"""Hosts for which traffic does not leave the machine."""
 _FOR_NOW = frozenset({429, 502, 503, 504})
-"""Answers that say: not now."""
+"""Statuses that mean temporarily unavailable."""
 
 
 class _BrokenError(TacetError):
-    """The stream ended, or could not be had for now."""
+    """The stream ended or is unavailable for now."""
 
 
 class _Event(NamedTuple):
@@ -45,16 +50,16 @@ class _Event(NamedTuple):
 async def from_service(
     url: str, audience: str, token: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
 ) -> AsyncGenerator[Release | None, None]:
-    """Yield what the service's stream gives: what is there, then CAUGHT_UP, then what comes.
+    """Yield the stream of the service: what is there, then CAUGHT_UP, then what is added.
 
-    ``whole`` begins at the first record that it has, or behind ``after`` or where the cursor stands; else at the
-    present end. A release that was yielded is asked for again only where the reader has not come back.
+    ``whole`` starts at its first record, or after ``after``, or at the cursor; otherwise at the present end. A release
+    that was yielded is requested again only if the reader did not return for the next one.
     """
     if cursor is not None:
         cursor.belong_to("url")
         after = cursor.last(audience)
     async with _client(url, token) as client:
-        end = await _patiently(client, audience)
+        end = await _newest_with_retry(client, audience)
         last = (after or START) if whole else end
         if last == end:
             yield CAUGHT_UP
@@ -67,7 +72,7 @@ async def from_service(
 
 
 async def read_json(url: str, token: str | None, path: str) -> Any:
-    """Return what a service answers under a path; UsageError where it does not let the token in."""
+    """Return the service's JSON under a path; UsageError if it does not accept the token."""
     async with _client(url, token) as client:
         answer = await client.get(path)
         if answer.status_code != 200:
@@ -76,21 +81,23 @@ async def read_json(url: str, token: str | None, path: str) -> Any:
         return answer.json()
 
 
-async def _patiently(client: httpx.AsyncClient, audience: str) -> str:
-    """Return the release that a service was given last, START before the first; waits for one that is away."""
-    async with aclosing(_events_again(client, audience, None)) as events:
+async def _newest_with_retry(client: httpx.AsyncClient, audience: str) -> str:
+    """Return the newest release of a service, START before the first; retries while the service is unavailable."""
+    async with aclosing(_events_with_reconnect(client, audience, None)) as events:
         return (await anext(events)).id
 
 
 async def _lasting(client: httpx.AsyncClient, audience: str, last: str) -> AsyncIterator[_Event]:
-    async with aclosing(_events_again(client, audience, last)) as events:
+    async with aclosing(_events_with_reconnect(client, audience, last)) as events:
         async for event in events:
             if event.kind == "release":
                 yield event
 
 
-async def _events_again(client: httpx.AsyncClient, audience: str, last: str | None) -> AsyncGenerator[_Event, None]:
-    """Yield a stream's events, and where it breaks those of the one that goes on behind the last release."""
+async def _events_with_reconnect(
+    client: httpx.AsyncClient, audience: str, last: str | None
+) -> AsyncGenerator[_Event, None]:
+    """Yield a stream's events; after a break, reconnect and resume after the last release."""
     import httpx  # noqa: PLC0415 - as in _client
 
     wait = FIRST_WAIT
@@ -111,7 +118,7 @@ def _client(url: str, token: str | None) -> httpx.AsyncClient:
     try:
         import httpx  # noqa: PLC0415 - only who reads from a service needs it
     except ImportError:
-        msg = "url: needs httpx; install 'tacet-occupancy[http]'"
+        msg = f"url: needs httpx; {OPTIONAL}"
         raise UsageError(msg) from None
     _refuse_open_way(url, token)
     headers = {"Accept": "text/event-stream"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
@@ -142,7 +149,7 @@ async def _events(client: httpx.AsyncClient, query: dict[str, str]) -> AsyncGene
 
 
 async def _reason(answer: httpx.Response) -> str:
-    """Return what the service says of an error; no more than that it is one where it does not say."""
+    """Return the service's error message, or a general one."""
     try:
         error = json.loads(await answer.aread())["error"]
         return f"{answer.status_code}, {error['what']}: {error['rule']}"
@@ -151,7 +158,7 @@ async def _reason(answer: httpx.Response) -> str:
 
 
 async def _parsed(lines: AsyncIterator[str]) -> AsyncIterator[_Event]:
-    """Put lines together to events; lines of comment are heartbeats (HTML Living Standard, 9.2.6)."""
+    """Assemble lines into events; comment lines are heartbeats (HTML Living Standard, 9.2.6)."""
     fields: dict[str, str] = {}
     async for line in lines:
         name, _, value = line.partition(":")
@@ -162,3 +169,28 @@ async def _parsed(lines: AsyncIterator[str]) -> AsyncIterator[_Event]:
             if "data" in fields or "event" in fields:
                 yield _Event(fields.get("event", "message"), fields.get("id", ""), fields.get("data", ""))
             fields = {}
+
+
+# Metadata of sites: what their zones are, and their names in building systems.
+
+
+async def read_metadata(
+    *, store: Path | None = None, kafka: str | None = None, url: str | None = None, token: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return each site's metadata by its name, from the one source that is given; empty if it stores none.
+
+    ``site``, ``name``, ``timezone``, ``tick_seconds``, and ``zones``: each with ``zone``, ``floor``, ``kind``,
+    ``capacity`` and ``metadata``, the names that the policy assigns.
+    """
+    if store is not None:
+        return await asyncio.to_thread(read_sites, store / "private")
+    if kafka is not None:
+        return await read(kafka)
+    answer = await read_json(url or "", token, "/api/v1/sites")
+    return {site["site"]: _flat(site) for site in answer["sites"]}
+
+
+def _flat(site: dict[str, Any]) -> dict[str, Any]:
+    """Return a site's metadata from the service in the form of the other sources."""
+    kept = {name: site[name] for name in ("site", "name", "timezone", "tick_seconds")}
+    return {"v": 1} | kept | {"zones": [zone for floor in site["floors"] for zone in floor["zones"]]}

@@ -1,4 +1,4 @@
-"""The subscriber's SDK: private releases as they come, each once, each site in window order.
+"""The subscriber's SDK: private releases as they arrive, each once, each site in window order.
 
 async for release in subscribe(store=Path("store"), audience="facilities"):
     print(release["window_end"], release["values"])
@@ -15,12 +15,11 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NotRequired, Required, TypedDict, Unpack
 
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.order import CAUGHT_UP, Release
-from connectors.subscribing.outbox import behind, from_outbox
-from connectors.subscribing.service import from_service
-from connectors.subscribing.sites import read_metadata
-from connectors.subscribing.topics import from_topics
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.order import CAUGHT_UP, Release
+from connectors.subscribe.outbox import behind, from_outbox
+from connectors.subscribe.service import from_service, read_metadata
+from connectors.subscribe.topics import from_topics
 from stream.errors import UsageError
 
 __all__ = ["From", "Home", "Origin", "Release", "read_metadata", "releases", "sites", "subscribe"]
@@ -41,29 +40,28 @@ async def subscribe(
 ) -> AsyncGenerator[Release, None]:
     """Yield releases for one audience, from an embedded store, from Kafka or from a service.
 
-    Of a window a site's attributes come before its counts, and these by the name of their release. What is
-    on Kafka already comes by (window, site); what comes later as it arrives. A store, or a service, gives the
-    order of arrival.
+    Within a window, a site's attributes precede its counts, and counts are sorted by release name. Existing records on
+    Kafka are yielded by (window, site), later ones as they arrive. A store or a service yields the order of arrival.
 
     Args:
         audience: whose outbox, topics or stream to read.
-        store: folder of the embedded store (its outboxes are all that is opened).
+        store: folder of the embedded store; only its outboxes are opened.
         kafka: bootstrap servers; give one of ``store``, ``kafka`` and ``url``.
-        url: address of a 'tacet serve', such as ``https://occupancy.example.org``. What breaks is begun again.
-        token: lets this program into the service; none is needed where the audience is open.
-        release: only this release; all of the audience's otherwise.
-        from_start: begin with the first record kept, not with the next one to come.
-        after: begin behind this release id, at its site; other sites begin at the start. On Kafka other releases
-            do too, since they may have arrived later. In a service's one order everything before it is left out.
-        cursor: begin where it stands, at every site; it moves on when the next release is asked for.
-        until_end: stop at the end of what is there now.
+        url: address of a 'tacet serve', such as ``https://occupancy.example.org``. A broken connection is reopened.
+        token: the token for the service; not needed if the audience is open.
+        release: only this release; otherwise all of the audience's releases.
+        from_start: start with the first stored record, not with the next one to arrive.
+        after: start after this release id, at its site; other sites start at the beginning. On Kafka other releases
+            do too, since they may have arrived later. In a service's single order, everything before it is skipped.
+        cursor: resume from it, at every site; it advances when the next release is requested.
+        until_end: stop at the present end.
 
     Raises:
         UsageError: not exactly one of ``store``, ``kafka`` and ``url``; no such store, audience or, on Kafka, release;
-            a topic of it has another number of partitions than its cluster; the service does not let the token in;
-            ``after`` is none of the releases that were there at the beginning; ``cursor`` with ``after``, or of
-            another source.
-        FinalityError: a release id came twice with different content.
+            a topic has another number of partitions than its cluster; the service does not accept the token; ``after``
+            is not among the releases that existed at the start; ``cursor`` with ``after``, or of another source; a
+            topic or store was recreated, or lacks records that the cursor has not delivered.
+        FinalityError: a release id occurred twice with different content.
     """
     if sum(home is not None for home in (store, kafka, url)) != 1:
         msg = "subscribe: must be given either a store, Kafka's bootstrap servers or the URL of a service"
@@ -73,7 +71,7 @@ async def subscribe(
         raise UsageError(msg)
     whole = from_start or after is not None or cursor is not None
     if store is not None:
-        wanted = release if after is None else None  # else the others are needed to find ``after``
+        wanted = release if after is None else None  # ``after`` may be a record of another release
         source = from_outbox(store, audience, wanted, whole=whole, cursor=cursor)
         source = source if after is None else behind(source, after)
     elif kafka is not None:
@@ -90,7 +88,7 @@ async def subscribe(
 
 
 class Home(TypedDict, total=False):
-    """From where something is read: options of ``subscribe``, by the same names."""
+    """The source of records: options of ``subscribe``, under the same names."""
 
     store: Path | None
     kafka: str | None
@@ -99,14 +97,14 @@ class Home(TypedDict, total=False):
 
 
 class Origin(Home):
-    """Whose releases, and where they are read from: options of ``subscribe``, by the same names."""
+    """The audience and the source: options of ``subscribe``, under the same names."""
 
     audience: Required[str]
     release: NotRequired[str | None]
 
 
 class From(Origin):
-    """What ``subscribe`` takes, by the same names."""
+    """All options of ``subscribe``, under the same names."""
 
     from_start: NotRequired[bool]
     after: NotRequired[str | None]
@@ -115,16 +113,16 @@ class From(Origin):
 
 
 def releases(**source: Unpack[From]) -> Generator[Release, None, None]:
-    """Do as ``subscribe`` does, for a program without an event loop: wait for each release, and yield it.
+    """Like ``subscribe``, for a program without an event loop: block until each release, and yield it.
 
-    Left before its end, it is to be closed (``contextlib.closing``). UsageError when called within an event loop.
+    Close it if it is not read to its end (``contextlib.closing``). UsageError when called within an event loop.
     """
     _refuse_loop("releases", "async for … in subscribe(…)")
     return _one_by_one(subscribe(**source))
 
 
 def sites(**home: Unpack[Home]) -> dict[str, dict[str, Any]]:
-    """Return what there is to know of each site, by its name (see ``read_metadata``); UsageError in an event loop."""
+    """Return each site's metadata by its name (see ``read_metadata``); UsageError in an event loop."""
     _refuse_loop("sites", "await read_metadata(…)")
     return asyncio.run(read_metadata(**home))
 

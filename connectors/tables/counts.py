@@ -1,7 +1,7 @@
 """Tables of counts: ``time, zone, count`` in, ``time, zone, value, half_width`` out.
 
-A bad row is counted and named by line and field. Its time is left out for all zones, as a window that is not
-released: a count that is not there must not pass for 0.
+A bad row is counted and reported by line and field. Its time is skipped for all zones, like a window that is not
+released, because a missing count must not be read as 0.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from connectors.files.instants import instants
-from connectors.files.text_rows import Tally, csv_rows, lines_of, named, open_text
+from connectors.sources.recordings.dialect import instants
+from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_of, named, open_text
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
-from stream.mechanisms.contract import Parameters
-from stream.mechanisms.counts import Naming, mechanism_of, release_counts, revised_counts
-from stream.mechanisms.filter import LARGEST_CAPACITY
+from stream.mechanisms.base import Parameters
+from stream.mechanisms.filter.step import LARGEST_CAPACITY
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import NoiseParameter
-from stream.policy.count_release import Span
+from stream.mechanisms.noise_parameters import NoiseParameter
+from stream.mechanisms.registry import ReleaseContext, mechanism_of, release_counts, revised_counts
+from stream.policy.counts import Span
 from stream.policy.mechanisms import mechanism_named
 from stream.records import MINUTE, Micros
 from stream.schemas import rfc3339
 
 COLUMNS = ("time", "zone", "count")
 LARGEST_COUNT = 1_000_000_000
-"""No count is larger: sums over zones and groups of windows stay far below 64 bits."""
+"""The largest accepted count: sums over zones and groups of windows stay far below 64 bits."""
 
 _TIME = "time must be RFC 3339 with an offset (or local to --timezone without one), from 1970 to 2254"
 _ZONE = "zone must be a name"
@@ -48,29 +48,29 @@ class Table:
     times: Ints
     zones: tuple[str, ...]
     counts: Ints
-    tally: Tally
+    tally: RowCounts
     left_out: int
-    """Times that were left out because some zone has no count, or two."""
+    """Times that were skipped because a zone has no count, or two."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a release of a table made."""
+class ReleasedTable:
+    """The result of releasing a table."""
 
     rows: int
     zones: int
     windows: int
     bad: int
-    """Rows that were left out."""
+    """Rows that were skipped."""
     left_out: int
-    """Times that were left out for all zones."""
+    """Times that were skipped for all zones."""
     problem: DataError | None
-    """What to report about bad rows and times that were left out."""
+    """The error to report about bad rows and skipped times."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRelease:
-    """How a table is released."""
+    """Parameters of a table's release."""
 
     mechanism: str
     noise: NoiseParameter
@@ -80,21 +80,21 @@ class TableRelease:
     calendar: bool
     """Whether the filter knows the hours of the week."""
     max_count: int | None
-    """Where the filter's grid ends; None: at each zone's largest *noisy* value, so that no true one sizes it."""
+    """The end of the filter's grid; None: each zone's largest *noisy* value, so that no true count determines it."""
     timezone: str
     """Of times without an offset."""
     revise: Span | None = None
-    """Of values that are asked for as they are known an hour after their hour, or when their day is over."""
+    """Revision of the values, an hour after their hour or at the end of their day."""
 
 
 def release_file(
     path: Path, out: Path, keys: LaboratoryKeys, how: TableRelease, progress: Callable[[int], None] | None = None
-) -> Made:
+) -> ReleasedTable:
     """Release the counts of ``path`` into ``out``."""
     zone, mechanism = _timezone(how.timezone), how.mechanism
     table = read_table(path, zone)
     window = int(np.diff(table.times).min()) if len(table.times) > 1 else 5 * MINUTE
-    naming = Naming(
+    naming = ReleaseContext(
         site="table", release=mechanism, zones=table.zones,
         day_key=lambda key_day: subkey(keys.noise_key(key_day), "noise"),
         slot=lambda instant: slot_of(instant, zone.key), window=window,
@@ -109,11 +109,13 @@ def release_file(
     else:
         values, widths = revised_counts(stage, naming, table.times, table.counts, how.revise, progress)
     _write(out, table, values, widths)
-    return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))
+    return ReleasedTable(
+        table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table)
+    )
 
 
-def _largest(naming: Naming, table: Table, noise: NoiseParameter) -> list[int]:
-    """Return where each zone's grid ends: at its largest noisy count, released as by ``laplace``."""
+def _largest(naming: ReleaseContext, table: Table, noise: NoiseParameter) -> list[int]:
+    """Return the end of each zone's grid: its largest noisy count, released as by ``laplace``."""
     plain = mechanism_of("laplace", Parameters(noise, (1,) * len(table.zones)))
     noisy, _ = release_counts(plain, naming, table.times, table.counts)
     largest = [max(20, int(column.max())) for column in noisy.T]
@@ -134,13 +136,13 @@ def _problem(table: Table) -> DataError | None:
 def read_table(path: Path, timezone: ZoneInfo) -> Table:
     """Read a table; times without an offset are local to ``timezone``.
 
-    Where the clocks are set back, the second row of a zone with the same local time is the second hour's.
+    If a local time occurs twice for a zone, as when clocks are set back, the second row belongs to the second hour.
 
     Raises:
         UsageError: the file cannot be read or has other columns.
-        DataError: there is no time at which every zone has one good count.
+        DataError: there is no time at which every zone has exactly one good count.
     """
-    tally, cells, spoilt = Tally(), dict[tuple[Micros, str], int](), set[Micros]()
+    tally, cells, spoilt = RowCounts(), dict[tuple[Micros, str], int](), set[Micros]()
     with open_text(path) as lines:
         for line, row in csv_rows(path, lines_of(path, lines), COLUMNS):
             tally.rows += 1
@@ -159,7 +161,7 @@ def read_table(path: Path, timezone: ZoneInfo) -> Table:
 
 
 class _Row(NamedTuple):
-    """A line's fields as they are written."""
+    """A line's fields as texts."""
 
     line: int
     time: str
@@ -168,9 +170,9 @@ class _Row(NamedTuple):
 
 
 def _take(
-    row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: Tally
+    row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: RowCounts
 ) -> None:
-    """Put a row into its cell; a bad one spoils its time, if that is known."""
+    """Store a row in its cell; a bad row invalidates its time, if the time is known."""
     moments = instants(row.time, timezone)
     if not moments:
         tally.note(row.line, _TIME)
@@ -197,8 +199,8 @@ def _count(text: str) -> int | None:
     return count if count <= LARGEST_COUNT else None
 
 
-def _nothing(path: Path, tally: Tally, cells: Iterable[tuple[Micros, str]]) -> str:
-    """Say why no time of a table can be released."""
+def _nothing(path: Path, tally: RowCounts, cells: Iterable[tuple[Micros, str]]) -> str:
+    """Return the reason why no time of a table can be released."""
     if not tally.rows:
         return f"{path}: must hold at least one row"
     if tally.bad:

@@ -1,8 +1,8 @@
-"""The file of a ledger of decisions: a line an answer, on disk before its noise is drawn.
+"""The ledger file of decisions: one line per answer, on disk before the answer's noise is drawn.
 
-One process at a time has it. A last line that begins as the next entry would and is not whole was being written when
-the machine stopped, so nothing was drawn for it, and it is taken away. Nothing here can see that whole entries are
-missing at the end: whoever can write the file can spend again, as with any budget that lies beside its key.
+One process at a time can open it. An incomplete last line that begins like the next entry was being written when the
+machine stopped. Its noise was not drawn, so the line is removed. The file cannot show that whole entries are missing at
+its end: whoever can write it can spend again, as with any budget that is stored beside its key.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connectors.private_file import sync_folder
-from stream.decisions.books import Books, Charge, beginning, books_of, entry_of, not_an_entry
+from connectors.secrets.private_files import sync_folder
+from stream.decisions.ledger import AnswerLedger, Charge, beginning, books_of, entry_of, not_an_entry
 from stream.errors import UsageError
 from stream.keys import Keys
 
 
 @dataclass(slots=True)
 class DecisionLedger:
-    """The open file."""
+    """The open ledger file."""
 
     path: Path
     keys: Keys
     handle: int
-    books: Books = field(default_factory=Books)
+    books: AnswerLedger = field(default_factory=AnswerLedger)
 
     def enter(self, charge: Charge) -> None:
-        """Write a charge through to disk, unless it was made before.
+        """Write a charge to disk, unless it was charged before.
 
         Raises:
-            UsageError: its label was given to another question, or to other counts.
+            UsageError: its label was used for another query, or for other counts.
             OSError: it cannot be written; then nothing may be drawn.
         """
         if self.books.repeats(charge):
@@ -53,11 +53,11 @@ class DecisionLedger:
 
 @contextmanager
 def opened(path: Path, keys: Keys) -> Iterator[DecisionLedger]:
-    """Open a ledger, or begin one, and keep other processes from it meanwhile.
+    """Open or create a ledger, and lock it against other processes.
 
     Raises:
-        UsageError: it cannot be opened, or others than its owner can read it.
-        AuditError: it is not whole, or of another key.
+        UsageError: it cannot be opened, or is readable by others than its owner.
+        AuditError: it is incomplete, or belongs to another key.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -79,7 +79,7 @@ def _refuse_other(path: Path, mode: int) -> None:
         raise UsageError(f"{path}: must be readable by its owner only (mode 0600)")
 
 
-def _read(handle: int, keys: Keys) -> Books:
+def _read(handle: int, keys: Keys) -> AnswerLedger:
     with os.fdopen(os.dup(handle), "rb") as file:
         file.seek(0)
         content = file.read()

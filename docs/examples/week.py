@@ -2,7 +2,8 @@
 
     python docs/examples/week.py --store store --audience public --out figures
 
-Needs ``tacet-occupancy[frame,plots]``. It reads what the audience may read, and nothing else.
+Needs the optional libraries (``deploy/install ENVIRONMENT --extras``). It reads what the audience may read, and
+nothing else.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What has been spent and what has leaked: ledger, account, leakage measures."""
+"""The accounting of privacy: ledger, account, composition, and measures of leakage."""

@@ -1,28 +1,38 @@
-"""The running account: what all releases together have cost, per privacy unit, reader and coalition.
+"""The account: the cost of all releases so far, per privacy unit, reader and coalition.
 
-An epsilon means nothing without its unit. For validity V and tick T one raw observation is counted at
-n = ceil(V/T) ticks; with releases that cost e per tick the units cost
+An epsilon has a meaning only together with its unit. With validity V and tick T one raw observation is counted at
+n = ceil(V/T) ticks. With releases that cost e per tick the units cost
 
     presence_tuple        e       one device's presence at one tick added or removed
     tuple_moved           2 e     the same device somewhere else at that tick
     observation           2 n e   one raw observation added or removed
     observation_moved     4 n e   one raw observation replaced
     device_w_event        sum of e over the last w windows; twice that (device_w_event_moved) if replaced
-    device_day            sum of e over the counts of one device's UTC day so far (``device_day``): of the day at
-                          hand, or of the day before while that costs more and still counts; twice that
-                          (device_day_moved) if replaced
+    device_day            sum of e over the counts of one device's day so far: of the day at hand, or of the day
+                          before while that costs more and still counts; twice that (device_day_moved) if replaced
     device_total          sum of e since the ledger began
     person_*              devices_per_person times the device's
 
-and to an adversary with knowledge that the policy declares: ``temporal``, the supremum for one presence tuple
-at the largest e so far, and ``meeting``, for one member of the meeting that leaks most, at this tick.
+The account also contains figures for adversaries with knowledge that the policy declares: ``temporal``, the supremum
+for one presence tuple at the largest e so far, and ``meeting``, for one member of the meeting that leaks most, at this
+tick.
+
+A day is UTC's, or the site's privacy day. Where a site defines its days anew, a day counts under each definition under
+which one of its windows came, until it is over, and each is the sum of all windows that it can change, under whatever
+definition they were charged (``AccountState.days``, ``LatestCharges``). So no device's day costs more than is told.
 
 Readers who collude on releases that share one noise chain learn what the finest of them knows; PeGaSus'
 groupers are separate for each epsilon, so there a coalition pays max(0.8 e) + sum(0.2 e).
+
+Each unit has two figures: a sum of pure epsilons, and an epsilon at delta (``tight``). Two kinds of releases add up.
+Releases that pay by the window cost a unit as much as its values cost (``units``); a moved unit is removed in one place
+and added in another. Releases that pay for a day cost each day that a unit touches (``day_charges.day_units``); a unit
+smaller than a day costs as much as a replaced day, wherever it is moved to.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -30,56 +40,180 @@ from typing import Any
 
 import orjson
 
-from stream.accounting.charged import ChargedWindows, Line, decode_charged, encode_charged, line_name
-from stream.accounting.day_lines import DayLines, decode_lines, encode_lines
-from stream.accounting.day_units import changed_loss
-from stream.accounting.device_day import Cells, days_of, privacy_days_of
-from stream.accounting.exposure import AttributeAccount, CountExponents
-from stream.accounting.habit import Habits, habit_rows, habits_of, habits_renamed
-from stream.accounting.knowledge import Knowledge
-from stream.accounting.reader_units import ReaderUnits, written
-from stream.accounting.tallies import TallySums, decode_sums, encode_sums, window_tally
-from stream.accounting.views import Readers, Run, RunOf, Sums, View, window_cost
-from stream.policy.fields import EVERYBODY
-from stream.policy.privacy_day import PrivacyDays
+from stream.accounting.adversaries import Habits, Knowledge, habit_rows, habits_of, habits_renamed
+from stream.accounting.attributes import AttributeAccount, CountExponents
+from stream.accounting.charges import (
+    ChargeHistory,
+    ChargeStream,
+    LatestCharges,
+    decode_charged,
+    encode_charged,
+    line_name,
+)
+from stream.accounting.composition import running_price
+from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days, decode_lines, encode_lines
+from stream.accounting.noise_multisets import (
+    Cost,
+    Epsilon,
+    NoiseMultiset,
+    TallySums,
+    UnitCost,
+    all_of,
+    decode_sums,
+    encode_sums,
+    pure,
+    times,
+    window_tally,
+)
+from stream.accounting.reader_spend import Readers, ReaderSpend, RunOf, SpendTotals, WindowRun, window_cost
+from stream.accounting.units import Day, days_at
+from stream.errors import UsageError
+from stream.policy.fields import EVERYBODY, decimal_string
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import PURE, WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, json_float, rfc3339
+
+# Privacy units of one reader.
+
+ADDING = (
+    "device_w_event", "device_w_event_moved", "person_w_event", "device_day", "device_day_moved", "person_day",
+    "device_total", "person_total",
+)  # fmt: skip
+"""Units that add up over time, and so have an epsilon at delta beside the sum of epsilons."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderUnits:
+    """The payments of one reader at the end of a window."""
+
+    view: ReaderSpend
+    sums: TallySums
+    lines: DayLines
+    reader: str
+    audiences: frozenset[str]
+    ticks_per_observation: int
+    w: int
+
+    def of(
+        self, days: Iterable[Day], since: Micros, span: Micros, devices: int, delta: Fraction
+    ) -> dict[str, UnitCost]:
+        """Return unit -> cost.
+
+        Args:
+            days: those that count at this window, of every definition.
+            since: the last w windows end after it.
+            span: of w windows.
+            devices: how many a person carries.
+            delta: at which two days are compared that have no epsilon.
+        """
+        end, n = self.view.end, self.ticks_per_observation
+        device = self.view.device(n, self.w, since, days)
+        tick = Cost(device.tick, all_of([self.sums.at(end), *(pure(run.epsilon) for run in self.view.in_force)]))
+        observed = all_of([times(n, self.sums.at(end)), *(_run(run, n) for run in self.view.in_force)])
+        observation = Cost(device.observation, observed)
+        recent = self.sums.since(since)
+        sliding = Cost(device.sliding, all_of([recent, *(_run(r, min(r.total, self.w)) for r in self.view.runs)]))
+        now, touched = self._changed(end - 1), self._changed(end - span)
+        day, day_moved = max((self._day(day) for day in days), key=lambda pair: _dearness(pair[0], delta))
+        total = Cost(self.view.total, all_of([self.sums.total, *(_run(run, run.total) for run in self.view.runs)]))
+        total = total.plus(self.lines.totals.get(self.reader, Cost()))
+        return {
+            "presence_tuple": UnitCost(tick.plus(now)),
+            "tuple_moved": UnitCost(tick.twice().plus(now)),
+            "observation": UnitCost(observation.twice().plus(now)),
+            "observation_moved": UnitCost(observation.twice().twice().plus(now)),
+            "device_w_event": UnitCost(sliding.plus(touched)),
+            "device_w_event_moved": UnitCost(sliding.twice().plus(touched)),
+            "person_w_event": UnitCost(sliding.plus(touched), devices),
+            "device_day": UnitCost(day),
+            "device_day_moved": UnitCost(day_moved),
+            "person_day": UnitCost(day, devices),
+            "device_total": UnitCost(total),
+            "person_total": UnitCost(total, devices),
+        }
+
+    def _changed(self, start: Micros) -> Cost:
+        """Return the cost of replacing the paid days that have windows after ``start``."""
+        return cost_of_days(self.lines.since(start, self.audiences), 2)
+
+    def _day(self, day: Day) -> tuple[Cost, Cost]:
+        """Return what one device's day costs, and the same elsewhere instead."""
+        runs = (pure(run.epsilon, run.epsilons_of(day)) for run in self.view.runs)
+        windows = Cost(self.view.on_day(day), all_of([self.sums.on_day(day), *runs]))
+        paid, moved = (self.lines.of_day(day, self.audiences, moved=moved) for moved in (False, True))
+        return windows.plus(paid), windows.twice().plus(moved)
+
+
+def _run(run: WindowRun, windows: int) -> NoiseMultiset:
+    return pure(run.epsilon, -(-windows // run.w))
+
+
+def _dearness(cost: Cost, delta: Fraction) -> tuple[Epsilon, float]:
+    return cost.pure, running_price(cost.tally, delta) if math.isinf(cost.pure) else 0.0
+
+
+def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> dict[str, Any]:
+    """Return the fields of an account: unit -> sum of epsilons, and ``tight`` with an epsilon at delta.
+
+    Args:
+        units: of one reader.
+        delta: of the policy.
+        exact: whether to use ``composition.compose``; otherwise ``running_price``, which is at most 7 % above it.
+    """
+    tight = {
+        unit: {"epsilon": _price(cost, delta, exact=exact), "delta": float(delta)}
+        for unit, cost in units.items()
+        if unit in ADDING or math.isinf(cost.pure)
+    }
+    return {unit: decimal_string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
+
+
+def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
+    quick = running_price(unit.cost.tally, delta, unit.group, unit.pure)
+    if not exact:
+        return quick
+    try:
+        return min(quick, math.ceil(unit.composed(delta) * 1e6) / 1e6)
+    except UsageError:  # the distribution is too large to be represented point by point
+        return quick
 
 
 @dataclass(slots=True)
 class AccountState:
-    """Sums per reader, and how much of people's habits attributes have revealed."""
+    """Sums per reader, and how much attributes have revealed of people's habits."""
 
-    sums: dict[str, Sums] = field(default_factory=dict)
+    sums: dict[str, SpendTotals] = field(default_factory=dict)
     habits: Habits = field(default_factory=dict)
-    runs: dict[RunOf, Run] = field(default_factory=dict)
-    """Of every release whose epsilon pays for w windows."""
-    charged: ChargedWindows = field(default_factory=ChargedWindows)
-    """What the latest days' count releases were charged."""
+    runs: dict[RunOf, WindowRun] = field(default_factory=dict)
+    """Runs of every release whose epsilon pays for w windows."""
+    charged: ChargeHistory = field(default_factory=ChargeHistory)
+    """Charges of the count releases of the latest days."""
     tallies: dict[str, TallySums] = field(default_factory=dict)
-    """What ``sums`` are, as noisy values."""
+    """The noisy values behind ``sums``."""
     lines: DayLines = field(default_factory=DayLines)
     """Of releases that are paid by the day."""
+    days: tuple[Day, ...] = ()
+    """The days that count at the latest window, of every definition under which a window of theirs came."""
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
-        """Go on with what was published and charged of zones under every name that they have now (``zones_now``)."""
+        """Copy the charges of each zone to every name that the zone has now (``zones_now``)."""
         self.habits = habits_renamed(self.habits, now)
         self.charged.rename(now)
 
     def break_off(self, waiting: Iterable[CountCharge]) -> None:
-        """Let no window to come be paid by one before where a release waits, which then begins anew."""
+        """End the runs of releases that wait: they restart later, and no earlier window pays for a later one."""
         anew = {(charge.release, charge.audience) for charge in waiting}
         self.runs = {
             of: run.broken_off() if (of.release, of.audience) in anew else run for of, run in self.runs.items()
         }
 
-    def pay_runs(self, charges: Iterable[CountCharge], days: Mapping[int, Cells]) -> frozenset[RunOf]:
-        """Add a window, which belongs to these days, to the runs that were paid for it; return these."""
-        paid: dict[RunOf, Run] = {}
+    def pay_runs(self, charges: Iterable[CountCharge], end: Micros, reach: Micros, oldest: Micros) -> frozenset[RunOf]:
+        """Add a window to the runs that were paid for it; return these. Arguments as of ``SpendTotals.and_window``."""
+        paid: dict[RunOf, WindowRun] = {}
         for charge in charges:
             if charge.w > 1 and charge.epsilon > 0:
                 of = RunOf.of_charge(charge)
-                paid[of] = self.runs.get(of, Run(charge.epsilon, charge.w)).and_one(days)
+                paid[of] = self.runs.get(of, WindowRun(charge.epsilon, charge.w)).and_one(end, reach, oldest)
         self.runs |= paid
         return frozenset(paid)
 
@@ -88,7 +222,7 @@ class AccountState:
 class Account:
     """The stage that turns charges into one account record after each release of a site.
 
-    Windows come in their order. One that comes again holds further charges, of an operator-requested re-release.
+    Windows come in order. A window that comes again contains further charges, of an operator-requested re-release.
     """
 
     site: str
@@ -105,27 +239,30 @@ class Account:
     policy_version: str
     laboratory: bool
     plain: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
-    """Count release -> share of epsilon of each level with noise of its own, where all of it is plain noise."""
+    """Count release -> share of epsilon of each level with its own noise, where all of it is plain noise."""
     delta: Fraction = Fraction(1, 1_000_000)
-    """At which epsilons are told beside those that are added up."""
+    """The delta of ``tight``."""
     factor_delta: Fraction | None = None
-    """Probability with which a day's noise may say more of an attribute than is counted."""
+    """Probability with which a day's noise may reveal more of an attribute than is counted."""
     privacy_days: PrivacyDays | None = None
     """Days of the site; without them, UTC days."""
     exact_from: Micros | None = None
-    """From this window on epsilons at delta are worked out exactly, which takes longer; None: never."""
+    """First window whose epsilons at delta are computed exactly, which takes longer; None: never."""
 
     def initial(self) -> AccountState:
-        """Return an account of nothing."""
+        """Return an empty account."""
         return AccountState()
 
     def step(self, state: AccountState, item: Spent) -> tuple[AccountState, list[Published]]:
-        """Add the charges of one release; return the record of the account as it stands."""
+        """Add the charges of one release; return the account record after it."""
         counts = [charge for charge in item.charges if isinstance(charge, CountCharge)]
         asked = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
-        days = self._days(item.window_end)
-        paid: frozenset[RunOf] = frozenset() if asked else self._add_window(state, item.window_end, counts, days)
-        units = {reader: self._units(state, reader, item.window_end, paid, days) for reader in self.readers}
+        state.days = self._days(state, item.window_end)
+        paid: frozenset[RunOf] = frozenset() if asked else self._add_window(state, item.window_end, counts)
+        units = {
+            reader: self._units(state, reader, item.window_end, paid, state.days, counted=not asked)
+            for reader in self.readers
+        }
         body: dict[str, Any] = {
             "v": 1,
             "site": self.site,
@@ -145,57 +282,60 @@ class Account:
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
     def standing(self, state: AccountState, end: Micros) -> dict[str, dict[str, Any]]:
-        """Return reader -> unit -> what it has cost, as the record of the latest window, which ended then, told it.
+        """Return reader -> unit -> cost, as in the record of the latest window, which ended at ``end``.
 
-        Which runs paid for that window is not remembered: those that paid for any of its day's count as if they had, so
-        that the units of one tick are never told too low.
+        The state does not contain which runs paid for that window. All runs that paid for any window of its day count,
+        so that the units of one tick are never reported too low.
         """
-        days = self._days(end)
-        paid = frozenset(of for of, run in state.runs.items() if days.keys() & run.days.keys())
+        days = self._days(state, end)
+        paid = frozenset(of for of, run in state.runs.items() if any(run.epsilons_of(day) for day in days))
         return {reader: self._units(state, reader, end, paid, days) for reader in self.readers}
 
-    def _add_window(
-        self, state: AccountState, end: Micros, charges: list[CountCharge], days: Mapping[int, Cells]
-    ) -> frozenset[RunOf]:
+    def _add_window(self, state: AccountState, end: Micros, charges: list[CountCharge]) -> frozenset[RunOf]:
         """Take the charges of a window into the state; return the runs that were paid for it."""
+        oldest = end - max(self._span, KEPT + self._reach)
         for reader, audiences in self.readers.items():
-            held, cost = state.sums.get(reader, Sums()), window_cost(charges, audiences)
-            state.sums[reader] = held.and_window(end, cost, days, self._span)
+            held, cost = state.sums.get(reader, SpendTotals()), window_cost(charges, audiences)
+            state.sums[reader] = held.and_window(end, cost, self._reach, oldest)
             tallies, shown = state.tallies.get(reader, TallySums()), window_tally(charges, audiences, self.plain)
-            state.tallies[reader] = tallies.and_window(end, shown, days, self._span)
+            state.tallies[reader] = tallies.and_window(end, shown, self._reach, oldest)
         state.lines.pay(charges, end, self.readers)
         state.lines.forget(end, self._span)
         state.break_off(charge for charge in charges if charge.reason == WAITING)
         for charge in charges:
             self._note(state.charged, end, charge, state.lines)
         state.charged.forget(end)
-        return state.pay_runs(charges, days)
+        return state.pay_runs(charges, end, self._reach, oldest)
 
     @property
     def _span(self) -> Micros:
         """Length of w windows."""
         return self.w * self.tick_length
 
-    def _days(self, end: Micros) -> dict[int, Cells]:
-        """Return the days whose observations can change the counts of a window, with how many of them."""
-        if self.privacy_days is not None:
-            return privacy_days_of(end, self.privacy_days, self.ticks_per_observation * self.tick_length)
-        return days_of(end, self.tick_length, self.ticks_per_observation)
+    @property
+    def _reach(self) -> Micros:
+        """How long one observation counts, in whole ticks."""
+        return self.ticks_per_observation * self.tick_length
 
-    def _note(self, charged: ChargedWindows, end: Micros, charge: CountCharge, lines: DayLines) -> None:
-        """Remember what a window of counts can say of an attribute."""
+    def _days(self, state: AccountState, end: Micros) -> tuple[Day, ...]:
+        """Return the days that count at a window: the site's, and those of definitions before until they are over."""
+        before = {day for day in state.days if day.reaches(end, self._reach)}
+        return tuple(sorted(before.union(days_at(end, self.privacy_days, self._reach))))
+
+    def _note(self, charged: ChargeHistory, end: Micros, charge: CountCharge, lines: DayLines) -> None:
+        """Record how much a window of counts can reveal of an attribute."""
         terms, loss = charge.terms, charge.epsilon
-        if terms is not None and terms.noise == PURE:  # what the day has come to: runs are charged one after another
+        if terms is not None and terms.noise == PURE:  # the day's total so far: runs are charged one after another
             terms, loss = lines.so_far(charge), Fraction(0)
         if terms is not None and (charge.epsilon > 0 or terms.noise == PURE):
             loss = changed_loss(terms.noise, terms.parameters, terms.ticks, self.factor_delta, self.devices_per_person)
-        day = None if terms is None else terms.day
+        day = None if terms is None else terms.day.number
         name = line_name(charge.release, self.policy_version, charge.attempt, day)
-        line = Line(charge.mechanism, charge.w, self.zones[charge.release], day)
+        line = ChargeStream(charge.mechanism, charge.w, self.zones[charge.release], day)
         charged.note(end, name, line, {charge.audience: loss})
 
-    def _exponents(self, charged: ChargedWindows, charges: Iterable[AttributeCharge]) -> CountExponents:
-        """Return ln of what the counts of each zone's day add for each reader: k E."""
+    def _exponents(self, charged: ChargeHistory, charges: Iterable[AttributeCharge]) -> CountExponents:
+        """Return k E for each zone's day and reader: ln of the factor that counts add."""
         spans = {((charge.day, charge.zone), charge.span) for charge in charges}
         return {
             (zone_day, reader): self.devices_per_person
@@ -204,19 +344,27 @@ class Account:
             for reader, audiences in self.readers.items()
         }
 
-    def _view(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> View:
-        """Return what a reader has paid when a window ends for which these runs were paid."""
+    def _view(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> ReaderSpend:
+        """Return what a reader has paid at the end of a window that these runs paid for."""
         seen = {of: run for of, run in state.runs.items() if of.audience in self.readers[reader]}
         in_force = tuple(run for of, run in seen.items() if of in paid)
-        return View(state.sums.get(reader, Sums()), end, tuple(seen.values()), in_force)
+        return ReaderSpend(state.sums.get(reader, SpendTotals()), end, tuple(seen.values()), in_force)
 
     def _units(
-        self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf], days: Iterable[int]
+        self,
+        state: AccountState,
+        reader: str,
+        end: Micros,
+        paid: frozenset[RunOf],
+        days: tuple[Day, ...],
+        *,
+        counted: bool = True,
     ) -> dict[str, Any]:
-        """Return unit -> what it has cost a reader, and what who knows people learns."""
+        """Return unit -> what it has cost a reader, and what who knows people learns; attributes come before counts."""
         view, sums = self._view(state, reader, end, paid), state.tallies.get(reader, TallySums())
         held = ReaderUnits(view, sums, state.lines, reader, self.readers[reader], self.ticks_per_observation, self.w)
-        units = held.of(days, self._span, self.devices_per_person, self.delta)
+        since = end - self._span if counted else end - self._span - self.tick_length
+        units = held.of(days, since, self._span, self.devices_per_person, self.delta)
         report = written(units, self.delta, exact=self.exact_from is not None and end >= self.exact_from)
         tick = float(units["presence_tuple"].pure)
         temporal = self.knowledge.temporal(max(float(view.largest), tick))
@@ -230,47 +378,39 @@ class Account:
     def encode(self, state: AccountState) -> bytes:
         """Return the state's bytes."""
         sums = {
-            reader: [
-                [[day, str(cost)] for day, cost in sorted(s.days.items())],
-                str(s.total), str(s.largest), [[end, str(cost)] for end, cost in s.recent],
-            ]
-            for reader, s in sorted(state.sums.items())
-        }  # fmt: skip
+            reader: [str(held.total), str(held.largest), held.latest.encoded(str)]
+            for reader, held in sorted(state.sums.items())
+        }
         habits = habit_rows(state.habits)
         runs = {
-            name: [str(run.epsilon), run.w, run.total, [[day, *cells] for day, cells in sorted(run.days.items())]]
+            name: [str(run.epsilon), run.w, run.total, run.begun, run.latest.encoded(int)]
             for name, run in sorted((str(of), run) for of, run in state.runs.items())
         }
         charged = encode_charged(state.charged)
         tallies = {reader: encode_sums(held) for reader, held in sorted(state.tallies.items())}
         body = {"sums": sums, "habits": habits, "runs": runs, "charged": charged, "tallies": tallies}
-        return orjson.dumps(body | {"lines": encode_lines(state.lines)})
+        return orjson.dumps(body | {"lines": encode_lines(state.lines), "days": [[*day] for day in state.days]})
 
     def decode(self, data: bytes) -> AccountState:
-        """Return the state of these bytes; readers that are new to it begin at nothing."""
+        """Decode a state; readers that it does not contain start at zero."""
         body = orjson.loads(data)
         sums = {
-            reader: Sums(
-                {day: Fraction(cost) for day, cost in days}, Fraction(total), Fraction(largest),
-                tuple((end, Fraction(cost)) for end, cost in recent),
-            )
-            for reader, (days, total, largest, recent) in body["sums"].items()
-        }  # fmt: skip
+            reader: SpendTotals(Fraction(total), Fraction(largest), LatestCharges.decoded(latest, Fraction))
+            for reader, (total, largest, latest) in body["sums"].items()
+        }
         habits = habits_of(body["habits"])
         runs = {
-            RunOf.parse(name): Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
-            for name, (epsilon, w, total, days) in body["runs"].items()
+            RunOf.parse(name): WindowRun(Fraction(epsilon), w, total, begun, LatestCharges.decoded(latest, int))
+            for name, (epsilon, w, total, begun, latest) in body["runs"].items()
         }
-        if "tallies" not in body:  # written before tallies were kept: what was paid counts as it was added up
-            tallies = {reader: TallySums.of_sums(held) for reader, held in sums.items()}
-            return AccountState(sums, habits, runs, decode_charged(body["charged"]), tallies)
         tallies = {reader: decode_sums(held) for reader, held in body["tallies"].items()}
         charged, lines = decode_charged(body["charged"]), decode_lines(body["lines"])
-        return AccountState(sums, habits, runs, charged, tallies, lines)
+        days = tuple(Day(*day) for day in body["days"])
+        return AccountState(sums, habits, runs, charged, tallies, lines, days)
 
 
 def _unreleased(charges: Iterable[Charge]) -> list[dict[str, str]]:
-    """Return what was denied or not asked and why, attributes by name and not by zone."""
+    """Return what was denied or not queried, and why; attributes by name and not by zone."""
     found = {
         (f"{charge.release}/{charge.audience}", _attribute(charge), charge.reason)
         for charge in charges

@@ -1,8 +1,13 @@
-"""Whether the books are whole: the audit chain of every site, what its state and mark remember, and what was published.
+"""Verification of the audit chain of every site against its witnesses and against what was published.
 
-Everything here reads entries and records that have been published. Who can write where they lie can also take
-some away; an audit chain alone does not show that its end is missing, so its length and head are compared with what
-else remembers them (``Witness``).
+This module reads entries and records that have been published. An attacker who can write to their storage can also
+remove some. An audit chain alone does not show that its end is missing, so its length and head are compared with all
+other places that remember them (``Witness``).
+
+A ledger may continue the chains of another one (``Beginning``). On Kafka the ledger and audit log of a cluster stay in
+place when a key is lost or stolen: the chains continue under the id and the audit key of the new ledger. The new
+ledger signs the state in which it found the chains with its audit key. So entries before its first one need no
+signature of that key, and none of them can be removed or exchanged.
 """
 
 from __future__ import annotations
@@ -11,60 +16,61 @@ import hmac
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import orjson
+
 from stream.accounting.ledger import GENESIS, chain_hash
 from stream.errors import AuditError
-from stream.policy.document import NANO
+from stream.policy.fields import NANO, parse_amount
 
 Entry = Mapping[str, Any]
 
 
-class Link(NamedTuple):
-    """Where a site's audit chain stands: how many entries it has, and the hash of the last."""
+class ChainLink(NamedTuple):
+    """The head of a site's audit chain: its number of entries, and the hash of the last one."""
 
     sequence: int = 0
     head: str = GENESIS
 
 
 class Witness(NamedTuple):
-    """What something besides the audit chain remembers of it."""
+    """What a source other than the audit chain remembers of it."""
 
     name: str
-    """Such as "the state"."""
-    link: Link
+    """For example "the state"."""
+    link: ChainLink
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What every site's audit chain must fit."""
+    """The expectations that every site's audit chain must meet."""
 
     witnesses: Mapping[str, Sequence[Witness]]
-    """By site; a site that is here must have entries unless its witnesses know of none."""
+    """By site; a site that is listed must have entries unless its witnesses know of none."""
     audit_key: bytes | None = None
-    """Signs the entries; without it signatures are not checked."""
+    """Key that signs the entries; without it signatures are not checked."""
     signed_from: Mapping[str, int] = field(default_factory=dict)
-    """By site the first entry that this key has signed, where a ledger goes on with what another one spent."""
+    """Site -> the first entry that this key has signed, where a ledger continues another one."""
 
-    def chains(self, entries: Iterable[Entry]) -> dict[str, Link]:
-        """Follow all sites' entries, each site's in order; return where the audit chains stand.
+    def chains(self, entries: Iterable[Entry]) -> dict[str, ChainLink]:
+        """Verify all sites' entries, each site's in order; return the heads of the audit chains.
 
         Raises:
             AuditError: names the first entry that is wrong or missing.
         """
-        links: dict[str, Link] = {}
+        links: dict[str, ChainLink] = {}
         lengths = {site: _by_length(witnesses) for site, witnesses in self.witnesses.items()}
         for entry in entries:
             site = str(entry.get("site"))
-            link = links[site] = self._follow(site, links.get(site, Link()), entry)
+            link = links[site] = self._follow(site, links.get(site, ChainLink()), entry)
             for name, head in lengths.get(site, {}).get(link.sequence, ()):
                 if head != link.head:
                     msg = f"audit: site {site}: entry {link.sequence - 1} must be the one that {name} knows"
                     raise AuditError(msg)
         for site, witnesses in self.witnesses.items():
-            link = links.get(site, Link())
+            link = links.get(site, ChainLink())
             for name, known in witnesses:
                 if known.sequence > link.sequence:
                     where = f"audit: site {site}: entry {link.sequence}"
@@ -72,7 +78,7 @@ class Audit:
                     raise AuditError(msg)
         return links
 
-    def _follow(self, site: str, link: Link, entry: Entry) -> Link:
+    def _follow(self, site: str, link: ChainLink, entry: Entry) -> ChainLink:
         where = f"audit: site {site}: entry {link.sequence}"
         if entry.get("sequence") != link.sequence or entry.get("previous") != link.head:
             msg = f"{where} must be there and follow the one before it"
@@ -80,17 +86,21 @@ class Audit:
         if chain_hash(dict(entry)) != entry.get("hash"):
             msg = f"{where} must have the hash of what it says"
             raise AuditError(msg)
+        try:
+            parse_amount(entry.get("epsilon"))
+        except ValueError as problem:
+            raise AuditError(f"{where}: epsilon {problem}") from None
         head = str(entry["hash"])
         if self.audit_key is not None and link.sequence >= self.signed_from.get(site, 0):
             mac = hmac.new(self.audit_key, head.encode(), sha256).hexdigest()
             if not hmac.compare_digest(mac, str(entry.get("mac"))):
                 msg = f"{where} must be signed with the audit key"
                 raise AuditError(msg)
-        return Link(link.sequence + 1, head)
+        return ChainLink(link.sequence + 1, head)
 
 
 def _by_length(witnesses: Iterable[Witness]) -> dict[int, list[tuple[str, str]]]:
-    """Return who knows of which head, by the number of entries that the audit chain then has."""
+    """Return which witness knows which head, by the number of entries of the chain at that head."""
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for name, link in witnesses:
         found[link.sequence].append((name, link.head))
@@ -101,20 +111,20 @@ def compare_records(
     entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, all_kept: bool,
     unreleased: frozenset[str] = frozenset(),
 ) -> int:  # fmt: skip
-    """Compare charges with what was published, answers to queries aside; return how many records were compared.
+    """Compare charges with what was published, except answers to queries; return how many records were compared.
 
-    What revises a record costs nothing, and must revise one that was charged.
+    A revision of a record costs nothing, and must revise a record that was charged.
 
     Args:
         entries: all sites' entries in order.
         records: private records of all audiences.
-        all_kept: whether every record is still there; else those that a topic no longer or not yet holds may
+        all_kept: whether every record still exists; otherwise records that a topic no longer or not yet contains may
             be missing.
-        unreleased: ids of charges whose records were never published, by what the ledger behind them says.
+        unreleased: ids of charges whose records were never published, according to the ledger after them.
 
     Raises:
-        AuditError: names the first entry whose record is missing or says something else, or the first record
-            that was never charged.
+        AuditError: names the first entry whose record is missing or differs, or the first record that was never
+            charged.
     """
     counted = [record for record in records if "/" not in record["mechanism"]]
     published = {str(record["release_id"]): record for record in counted if "revises" not in record}
@@ -147,14 +157,17 @@ def compare_records(
 
 def _refuse_difference(where: str, entry: Entry, record: Mapping[str, Any]) -> None:
     report = entry["epsilon"], entry["nano"], entry["outcome"]
-    spend = Fraction(record["spend"])
+    try:
+        spend = parse_amount(record["spend"])
+    except ValueError as problem:
+        raise AuditError(f"{where}: spend of its record {record['release_id']} {problem}") from None
     if report != (record["epsilon"], int(spend * NANO), record["reason"] or "released"):
         msg = f"{where} must charge what its record {record['release_id']} says: epsilon, spend and outcome"
         raise AuditError(msg)
 
 
 class _Span(NamedTuple):
-    """Ends of the first and the last window of which a topic holds a site's record; RFC 3339 texts sort as times."""
+    """Ends of the first and the last window for which a topic contains a site's record; RFC 3339 sorts as time."""
 
     first: str
     last: str
@@ -175,3 +188,86 @@ def _kept(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], _S
     for record in records:
         ends[_topic(record)].append(record["window_end"])
     return {topic: _Span(min(each), max(each)) for topic, each in ends.items()}
+
+
+# Ledgers that continue the chains of another ledger.
+
+
+class Start(NamedTuple):
+    """The head of a site's chain at the start of a ledger."""
+
+    link: ChainLink
+    unreleased: int
+    """Sequence of the first earlier entry whose record, like all after it, was charged and never published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The heads of the sites of a partition at the start of a ledger."""
+
+    ledger: str
+    partition: int
+    sites: Mapping[str, Start]
+    mac: str = ""
+    """Under the ledger's audit key; hexadecimal."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the stored fields besides its name, ready for JSON."""
+        sites = {site: [*start.link, start.unreleased] for site, start in sorted(self.sites.items())}
+        return {"sites": sites, "mac": self.mac}
+
+    @classmethod
+    def of_document(cls, ledger: str, partition: int, body: Mapping[str, Any]) -> Beginning:
+        """Return the beginning stored under a name; KeyError, TypeError or ValueError where it is malformed."""
+        sites = {
+            str(site): Start(ChainLink(int(sequence), str(head)), int(unreleased))
+            for site, (sequence, head, unreleased) in body["sites"].items()
+        }
+        return cls(ledger, partition, sites, str(body["mac"]))
+
+    def signature(self, audit_key: bytes) -> str:
+        """Return the signature of this beginning under an audit key."""
+        told = [self.ledger, self.partition, self.document()["sites"]]
+        text = b"tacet ledger begins v1 " + orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+        return hmac.new(audit_key, text, sha256).hexdigest()
+
+    def signed(self, audit_key: bytes) -> Beginning:
+        """Return a copy with its signature."""
+        return Beginning(self.ledger, self.partition, self.sites, self.signature(audit_key))
+
+    def refuse_forged(self, audit_key: bytes) -> None:
+        """Raise AuditError unless the audit key has signed this beginning."""
+        if not hmac.compare_digest(self.signature(audit_key), self.mac):
+            where = f"audit: partition {self.partition}: the beginning of ledger {self.ledger}"
+            raise AuditError(f"{where} must be signed with the audit key")
+
+
+def begun_at(beginnings: Iterable[Beginning], ledger: str, audit_key: bytes) -> dict[str, int]:
+    """Return for each site the sequence of the first entry that a ledger has to sign; AuditError for a forged one."""
+    own = [beginning for beginning in beginnings if beginning.ledger == ledger]
+    for beginning in own:
+        beginning.refuse_forged(audit_key)
+    return {site: start.link.sequence for beginning in own for site, start in beginning.sites.items()}
+
+
+def known_by(beginnings: Iterable[Beginning]) -> Iterable[tuple[str, Witness]]:
+    """Yield (site, witness) for each site's chain in each beginning."""
+    for beginning in beginnings:
+        for site, start in beginning.sites.items():
+            yield site, Witness(f"ledger {beginning.ledger}", start.link)
+
+
+def unreleased(beginnings: Iterable[Beginning], entries: Iterable[Entry]) -> frozenset[str]:
+    """Return the release ids of entries that were charged, but whose records were never published."""
+    spans = [
+        (site, start.unreleased, start.link.sequence)
+        for beginning in beginnings
+        for site, start in beginning.sites.items()
+        if start.unreleased < start.link.sequence
+    ]
+    return frozenset(
+        str(entry["release_id"])
+        for entry in entries
+        for site, first, end in spans
+        if entry["site"] == site and first <= entry["sequence"] < end
+    )

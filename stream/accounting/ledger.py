@@ -1,9 +1,9 @@
-"""The ledger: every spend of a site, in order, in a hash chain, in integers.
+"""The ledger: all charges of a site, in order, in a hash chain, in integers.
 
-A charge is made before its record is published, in units of 1e-9 of an epsilon, under the record's id and
-attempt; the same id is never charged twice. Budgets run on UTC days of the window's start. What a budget
-cannot pay is denied, and the denial is an entry too. Whether something is denied depends on earlier
-entries and the policy alone, never on counts.
+A charge is written before its record is published, in units of 1e-9 of an epsilon, under the record's id and
+attempt; the same id is never charged twice. Budgets run on UTC days of the window's start. A window that a budget
+cannot pay is denied, and the denial is an entry too. A denial depends on earlier entries and the policy alone, never
+on counts.
 """
 
 from __future__ import annotations
@@ -17,33 +17,32 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.charged import renamed
-from stream.accounting.spells import Spell, add_window, since, windows_within
+from stream.accounting.charges import ChargeRun, add_window, renamed, since, windows_within
 from stream.errors import FinalityError
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
 
 REMEMBERED_DAYS = 366
-"""No daily budget lasts longer."""
+"""Longest period of a daily budget."""
 GENESIS = "0" * 64
-"""What the first entry names as its predecessor's hash."""
+"""The predecessor's hash in the first entry."""
 
 
 @dataclass(slots=True)
 class LedgerState:
-    """Where a site's hash chain stands and what each account (``account_of``) has spent."""
+    """The head of a site's hash chain, and what each account (``account_of``) has spent."""
 
     sequence: int = 0
     head: str = GENESIS
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
     """Account -> UTC day of the window's start -> nano-epsilon, as far back as daily budgets look."""
-    recent: dict[str, list[Spell]] = field(default_factory=dict)
+    recent: dict[str, list[ChargeRun[int]]] = field(default_factory=dict)
     """Account -> the latest windows, as far back as sliding budgets of any policy may look."""
     zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Account of a count release -> its zones, under every id that they have had since."""
 
     def remember(self, account: str, key_day: int, end: Micros, nano: int, zones: Iterable[str] = ()) -> None:
-        """Add what an account has spent, which is that of some zones where it is a count release's."""
+        """Add the spending of an account; ``zones`` are those of a count release."""
         if zones:
             self.zones.setdefault(account, tuple(sorted(zones)))
         days = self.spent.setdefault(account, {})
@@ -51,38 +50,38 @@ class LedgerState:
         add_window(self.recent.setdefault(account, []), end, nano)
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
-        """Know the zones of each account under every name that they have now (``zones_now``)."""
+        """Extend the zones of each account by every name that they have now (``zones_now``)."""
         self.zones = {account: renamed(zones, now) for account, zones in self.zones.items()}
 
     def forget(self, account: str, key_day: int, end: Micros) -> None:
-        """Let go of what an account spent on days before ``key_day`` and windows that end at ``end`` or earlier."""
+        """Drop what an account spent on days before ``key_day`` and on windows that end at ``end`` or earlier."""
         if account in self.spent:
             self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= key_day}
             self.recent[account] = since(self.recent[account], end)
 
 
 class Posting(NamedTuple):
-    """What is entered for one record."""
+    """The ledger entry of one record, before it is appended."""
 
     release: str
     audience: str
     release_id: str
     attempt: int
     window_end: Micros
-    """The window's end, or the local day's."""
+    """End of the window or of the local day."""
     keep: Micros
     """Windows that ended longer ago leave the sliding sums."""
     key_day: int
-    """Whose budget pays."""
+    """The day whose budget pays."""
     epsilon: str
-    """Decimal string, as the record has it."""
+    """Decimal string, as in the record."""
     nano: int
-    """What the record costs, in 1e-9 of an epsilon."""
+    """Cost of the record, in 1e-9 of an epsilon."""
     denial: str | None
     """Why nothing is charged; None for a charge."""
     commitment: str
     zones: Collection[str] = ()
-    """Those of a count release."""
+    """Zones of a count release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Ledger:
 
 
 def account_of(release: str, audience: str, zones: Iterable[str]) -> str:
-    """Return the account of a release's audience: another for other zones, so that each sum is of known zones."""
+    """Return the account of a release's audience; it depends on the zones, so that each sum is for known zones."""
     name, listed = f"{release}/{audience}", "/".join(sorted(zones))
     return f"{name}/{hashlib.sha256(listed.encode()).hexdigest()[:16]}" if listed else name
 
@@ -133,9 +132,9 @@ def spent_on(state: LedgerState, accounts: Iterable[str], key_days: range) -> in
 
 
 def spent_around(state: LedgerState, accounts: Iterable[str], end: Micros, span: Micros) -> int:
-    """Return the most that accounts have spent on windows that end within any ``span`` around ``end``.
+    """Return the largest sum that accounts have spent on windows that end within any ``span`` around ``end``.
 
-    Both ends of a span belong to it. Live windows have none after them; windows of the past may.
+    Both ends of a span belong to it. Live windows have none after them; late windows may.
     """
     rows = sorted(
         row for account in accounts for row in windows_within(state.recent.get(account, []), end - span, end + span)
@@ -161,11 +160,11 @@ REPEATED = (
     "the options and observations that made it make it again, otherwise only a new ledger can go on; "
     "'tacet key retire' begins one"
 )
-"""What can be done where a state goes on to other entries than were published."""
+"""Advice for a state whose next entries differ from the published ones."""
 
 
 def refuse_other(published: bytes, again: bytes, site: str, advice: str = REPEATED) -> None:
-    """Raise FinalityError unless a released window comes out again with the same entry."""
+    """Raise FinalityError unless a released window yields the same entry again."""
     if published != again:
         sequence = orjson.loads(published)["sequence"]
         msg = f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released; {advice}"
@@ -187,6 +186,6 @@ def encode_ledger(state: LedgerState) -> dict[str, Any]:
 def decode_ledger(data: dict[str, Any]) -> LedgerState:
     """Return the ledger state of its JSON form."""
     spent = {account: dict(map(tuple, days)) for account, days in data["spent"].items()}
-    recent = {account: [Spell(*row) for row in rows] for account, rows in data["recent"].items()}
+    recent = {account: [ChargeRun(*row) for row in rows] for account, rows in data["recent"].items()}
     zones = {account: tuple(names) for account, names in data.get("zones", {}).items()}
     return LedgerState(data["sequence"], data["head"], spent, recent, zones)

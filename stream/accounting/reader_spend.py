@@ -1,4 +1,4 @@
-"""What one reader, or readers together, have paid for counts so far: sums window by window, and runs of w windows."""
+"""Spending of one reader, or of readers together, on counts: sums window by window, and runs of w windows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from stream.accounting.charged import coalition_cost
-from stream.accounting.device_day import Cells, cost_of_days
-from stream.accounting.units import DeviceCosts
+from stream.accounting.charges import LatestCharges, coalition_cost
+from stream.accounting.units import Cells, Day, DeviceCosts
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.records import CountCharge, Micros
 
 Readers = Mapping[str, frozenset[str]]
-"""Name of a reader or coalition -> the audiences it reads as."""
+"""Name of a reader or coalition -> the audiences whose records it reads."""
 
 
 def readers_of(audiences: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -24,37 +23,42 @@ def readers_of(audiences: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 @dataclass(slots=True)
-class Sums:
-    """What one reader's view has cost so far, per presence tuple, of releases that pay window by window."""
+class SpendTotals:
+    """The cost of one reader's view so far, per presence tuple, of releases that pay window by window."""
 
-    days: dict[int, Fraction] = field(default_factory=dict)
-    """UTC day -> what one device's day has cost, of the days that counted at the latest window."""
     total: Fraction = Fraction(0)
     largest: Fraction = Fraction(0)
-    recent: tuple[tuple[Micros, Fraction], ...] = ()
-    """(end, cost) of the last w windows."""
+    latest: LatestCharges[Fraction] = field(default_factory=LatestCharges)
+    """What each window has cost, but those that cost nothing."""
 
     def at(self, end: Micros) -> Fraction:
         """Return what a window has cost, if it is the latest."""
-        return self.recent[-1][1] if self.recent and self.recent[-1][0] == end else Fraction(0)
+        return self.latest.at(end) or Fraction(0)
 
-    def and_window(self, end: Micros, cost: Fraction, days: Mapping[int, Cells], span: Micros) -> Sums:
+    def and_window(self, end: Micros, cost: Fraction, reach: Micros, oldest: Micros) -> SpendTotals:
         """Return the sums with what a window has cost further.
 
         Args:
             end: of the window.
             cost: epsilon per presence tuple.
-            days: UTC days whose observations can change its counts.
-            span: of w windows.
+            reach: how long one observation counts, in whole ticks.
+            oldest: windows that end then or before are of no use any more.
         """
-        window = self.at(end) + cost
-        recent = [row for row in self.recent if end - span < row[0] < end]
-        today = cost_of_days(self.days, days, cost)
-        return Sums(today, self.total + cost, max(self.largest, window), (*recent, (end, window)))
+        window, latest = self.at(end) + cost, self.latest.after(oldest)
+        latest = latest.and_window(end, window, reach) if window else latest
+        return SpendTotals(self.total + cost, max(self.largest, window), latest)
+
+    def since(self, start: Micros) -> Fraction:
+        """Return what the windows that end after ``start`` have cost."""
+        return _sum(number * cost for cost, number in self.latest.each(start))
+
+    def on_day(self, day: Day) -> Fraction:
+        """Return what one device's day has cost so far."""
+        return _sum((cells.less + cells.more) * cost for cost, cells in self.latest.of_day(day))
 
 
 class RunOf(NamedTuple):
-    """Whose run it is: another epsilon, w or attempt has noise of its own."""
+    """Identifies a run: another epsilon, w or attempt has its own noise."""
 
     release: str
     audience: str
@@ -69,7 +73,7 @@ class RunOf(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RunOf:
-        """Return what ``str`` has made a text of."""
+        """Parse the text that ``str`` returns."""
         release, audience, epsilon, w, attempt = text.split("/")
         return cls(release, audience, Fraction(epsilon), int(w), int(attempt))
 
@@ -79,78 +83,85 @@ class RunOf(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WindowRun:
     """The windows of a release whose epsilon pays for any w of them: n cost at most ceil(n / w) epsilons."""
 
     epsilon: Fraction
     w: int
     total: int = 0
-    days: Mapping[int, Cells] = field(default_factory=dict)
-    """UTC day -> counts of one device's day, of the days that counted at the latest window."""
+    begun: int = 0
+    """How many times the mechanism may have begun anew."""
+    latest: LatestCharges[int] = field(default_factory=LatestCharges)
+    """Of each window how many times the mechanism may have begun anew before it."""
 
-    def and_one(self, cells: Mapping[int, Cells]) -> Run:
-        """Return the run with one more window, which belongs to these days."""
-        held = {day: self.days.get(day, Cells(0)) for day in cells}
-        days = {day: Cells(held[day].less + each.less, held[day].more + each.more) for day, each in cells.items()}
-        return replace(self, total=self.total + 1, days=days)
+    def and_one(self, end: Micros, reach: Micros, oldest: Micros) -> WindowRun:
+        """Return the run with one more window; arguments as of ``SpendTotals.and_window``."""
+        latest = self.latest.after(oldest).and_window(end, self.begun, reach)
+        return replace(self, total=self.total + 1, latest=latest)
 
     def cost(self, windows: int) -> Fraction:
         """Return the most that so many windows can cost."""
         return -(-windows // self.w) * self.epsilon
 
-    def broken_off(self) -> Run:
+    def broken_off(self) -> WindowRun:
         """Return the run after which the mechanism may begin anew: the next window pays for itself."""
-        days = {day: cells.rounded(self.w) for day, cells in self.days.items()}
-        return replace(self, total=-(-self.total // self.w) * self.w, days=days)
+        return replace(self, total=-(-self.total // self.w) * self.w, begun=self.begun + 1)
 
-    def epsilons_of(self, day: int) -> int:
+    def epsilons_of(self, day: Day) -> int:
         """Return how many epsilons one device's day can have cost so far, at most."""
-        return self.days[day].epsilons(self.w) if day in self.days else 0
+        cells: dict[int, Cells] = {}
+        for begun, each in self.latest.of_day(day):
+            held = cells.get(begun, Cells(0))
+            cells[begun] = Cells(held.less + each.less, held.more + each.more)
+        return sum(each.epsilons(self.w) for each in cells.values())
 
-    def cost_of(self, day: int) -> Fraction:
+    def cost_of(self, day: Day) -> Fraction:
         """Return the most that one device's day can have cost so far."""
         return self.epsilons_of(day) * self.epsilon
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What a reader has paid when a window ends, window by window and in runs together."""
+class ReaderSpend:
+    """The payments of a reader at the end of a window, by window and in runs."""
 
-    sums: Sums
+    sums: SpendTotals
     end: Micros
-    runs: tuple[Run, ...]
+    runs: tuple[WindowRun, ...]
     """Every run that the reader sees."""
-    in_force: tuple[Run, ...]
-    """Those of them that were paid for this window."""
+    in_force: tuple[WindowRun, ...]
+    """The runs among them that paid for this window."""
 
     @property
     def tick(self) -> Fraction:
-        """What one presence tuple at this window has cost."""
+        """Cost of one presence tuple at this window."""
         return self.sums.at(self.end) + _sum(run.epsilon for run in self.in_force)
 
     @property
     def total(self) -> Fraction:
-        """What one device's presence has cost since the ledger began."""
+        """Cost of one device's presence since the ledger began."""
         return self.sums.total + _sum(run.cost(run.total) for run in self.runs)
 
     @property
     def largest(self) -> Fraction:
-        """The most that one presence tuple has cost at any window."""
+        """The largest cost of one presence tuple at any window."""
         return self.sums.largest + _sum(run.epsilon for run in self.runs)
 
-    def device(self, ticks_per_observation: int, w: int, days: Iterable[int]) -> DeviceCosts:
-        """Return what one device has cost: of its days the dearest of those that count at this window."""
+    def device(self, ticks_per_observation: int, w: int, since: Micros, days: Iterable[Day]) -> DeviceCosts:
+        """Return what one device has cost: of its days the dearest of those that count at this window.
+
+        The last w windows end after ``since``.
+        """
         observed = ticks_per_observation * self.sums.at(self.end)
         return DeviceCosts(
             tick=self.tick,
             observation=observed + _sum(run.cost(ticks_per_observation) for run in self.in_force),
-            sliding=_sum(cost for _, cost in self.sums.recent) + _sum(run.cost(min(run.total, w)) for run in self.runs),
+            sliding=self.sums.since(since) + _sum(run.cost(min(run.total, w)) for run in self.runs),
             day=max(self.on_day(day) for day in days),
         )
 
-    def on_day(self, day: int) -> Fraction:
+    def on_day(self, day: Day) -> Fraction:
         """Return what one device's day has cost so far."""
-        return self.sums.days.get(day, Fraction(0)) + _sum(run.cost_of(day) for run in self.runs)
+        return self.sums.on_day(day) + _sum(run.cost_of(day) for run in self.runs)
 
 
 def _sum(costs: Iterable[Fraction]) -> Fraction:
@@ -158,7 +169,7 @@ def _sum(costs: Iterable[Fraction]) -> Fraction:
 
 
 def window_cost(charges: Iterable[CountCharge], audiences: frozenset[str]) -> Fraction:
-    """Return the epsilon per presence tuple that charges cost readers together, where each window pays for itself."""
+    """Return the joint epsilon per presence tuple for readers, for charges where each window pays for itself."""
     releases: dict[tuple[str, str, int], list[Fraction]] = {}
     for charge in charges:
         if charge.w == 1 and charge.terms is None and charge.audience in audiences:

@@ -1,13 +1,14 @@
-"""Signed heads: what somebody who only reads the books has signed of every audit chain, day after day.
+"""Signed heads: periodic signatures of every audit chain by a principal that only reads the ledger and audit log.
 
-The audit key signs entries, but whoever has it can write others. A head is signed with a key that no part of the engine
-has (Ed25519, RFC 8032), names the entry at which every site's audit chain stood, and includes the head signed before it
-by its hash. Whoever has the public key can then show of any copy of the books, without the signer and without the
-cluster, that nothing up to the last head was taken away, added or altered.
+The audit key signs entries, but a holder of that key can write different entries. A head is signed with a key that no
+part of the engine has (Ed25519, RFC 8032). It names the latest entry of every site's audit chain, and includes the hash
+of the previous head. With the public key anyone can verify that in a copy of the audit log nothing up to the last head
+was removed, added or altered, without the signer and without the cluster.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -17,35 +18,38 @@ import orjson
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from stream.accounting.audit import Link, Witness
+from stream.accounting.audit import ChainLink, Witness
 from stream.accounting.ledger import GENESIS
 from stream.errors import AuditError
 
 DOMAIN = b"tacet audit head 1\n"
-"""Begins what is signed, so that no signature of this key over anything else can be taken for one."""
+"""Prefix of the signed bytes, so that no other signature of this key can be mistaken for one of a head."""
+
+_SIGNATURE = re.compile("[0-9a-f]{128}")
+_NO_HEAD = "audit: every signed head must be one that 'tacet audit sign' wrote, byte for byte"
 
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """Where every site's audit chain stood, and who says so."""
+    """The heads of all sites' audit chains, with a signature."""
 
     number: int
     """Counts from 0, without gaps."""
     time: str
-    """When it was signed, by the signer's clock: RFC 3339 in UTC and whole seconds, so that texts sort as times."""
+    """Time of signing, by the signer's clock: RFC 3339 in UTC and whole seconds, so that texts sort as times."""
     previous: str
-    """Digest of the head before it; GENESIS of the first."""
-    sites: Mapping[str, Link]
+    """Digest of the previous head; GENESIS for the first."""
+    sites: Mapping[str, ChainLink]
     signature: str = ""
     """Hexadecimal."""
 
     @property
     def name(self) -> str:
-        """What an error calls it."""
+        """The name in errors."""
         return f"signed head {self.number} of {self.time}"
 
     def statement(self) -> dict[str, Any]:
-        """Return what is signed, as an object."""
+        """Return the signed statement as an object."""
         return {
             "number": self.number, "time": self.time, "previous": self.previous,
             "sites": {site: link._asdict() for site, link in self.sites.items()},
@@ -56,32 +60,36 @@ class SignedHead:
         return DOMAIN + orjson.dumps(self.statement(), option=orjson.OPT_SORT_KEYS)
 
     def digest(self) -> str:
-        """Return what the next head says of this one."""
+        """Return the digest that the next head contains."""
         return sha256(self.signed()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the head as one line of a file, without its end."""
+        """Return the head as one line of a file, without the line end."""
         return orjson.dumps({"head": self.statement(), "signature": self.signature}, option=orjson.OPT_SORT_KEYS)
 
 
-def parse_head(record: Mapping[str, Any]) -> SignedHead:
-    """Return the head that a line of a file holds; AuditError where it holds none, or more than one says."""
+def parse_head(line: bytes) -> SignedHead:
+    """Parse a line; AuditError unless it is, byte for byte, the result of ``to_bytes``."""
     try:
+        record = orjson.loads(line)
         told, signature = record["head"], str(record["signature"])
-        sites = {str(site): Link(int(link["sequence"]), str(link["head"])) for site, link in told["sites"].items()}
+        sites = {str(site): ChainLink(int(link["sequence"]), str(link["head"])) for site, link in told["sites"].items()}
         head = SignedHead(int(told["number"]), str(told["time"]), str(told["previous"]), sites, signature)
+        written = head.to_bytes()
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise AuditError("audit: every signed head must be one that 'tacet audit sign' wrote") from None
-    if {"head": head.statement(), "signature": signature} != record:
-        raise AuditError(f"audit: {head.name} must say nothing besides what is signed")
+        raise AuditError(_NO_HEAD) from None
+    if written != line or not _SIGNATURE.fullmatch(signature):
+        raise AuditError(_NO_HEAD)
     return head
 
 
-def sign_head(before: SignedHead | None, sites: Mapping[str, Link], time: str, key: Ed25519PrivateKey) -> SignedHead:
-    """Sign where the audit chains stand; the books must have been compared with the head before.
+def sign_head(
+    before: SignedHead | None, sites: Mapping[str, ChainLink], time: str, key: Ed25519PrivateKey
+) -> SignedHead:
+    """Sign the heads of the audit chains; the caller must have compared the audit log with the previous head.
 
     Raises:
-        AuditError: the head before is of a later time, or of a key that is not this one.
+        AuditError: the previous head has a later time, or was signed with another key.
     """
     number, previous = 0, GENESIS
     if before is not None:
@@ -94,7 +102,7 @@ def sign_head(before: SignedHead | None, sites: Mapping[str, Link], time: str, k
 
 
 def check_heads(heads: Sequence[SignedHead], key: Ed25519PublicKey) -> None:
-    """Check that the heads are signed, that none is left out, and that none goes back behind the one before.
+    """Check that the heads are signed, that none is missing, and that no chain is shorter than in the head before.
 
     Raises:
         AuditError: names the first that is wrong.
@@ -120,7 +128,7 @@ def _refuse_step_back(before: SignedHead, head: SignedHead) -> None:
     if head.time < before.time:
         raise AuditError(f"audit: {head.name} must not be earlier than the one before it")
     for site, link in before.sites.items():
-        if head.sites.get(site, Link()).sequence < link.sequence:
+        if head.sites.get(site, ChainLink()).sequence < link.sequence:
             raise AuditError(f"audit: {head.name} must have {link.sequence} entries of site {site}, as the one before")
 
 
@@ -128,7 +136,7 @@ def longest(copies: Iterable[Sequence[SignedHead]]) -> Sequence[SignedHead]:
     """Return the longest of several copies of the same heads.
 
     Raises:
-        AuditError: two copies have different heads of one number: there are two histories.
+        AuditError: two copies have different heads of the same number, so there are two histories.
     """
     found: Sequence[SignedHead] = ()
     for copy in copies:
@@ -140,7 +148,7 @@ def longest(copies: Iterable[Sequence[SignedHead]]) -> Sequence[SignedHead]:
 
 
 def witnesses(heads: Iterable[SignedHead]) -> Iterator[tuple[str, Witness]]:
-    """Yield of each head what it knows of each site's audit chain, as site and witness."""
+    """Yield (site, witness) for each site's audit chain in each head."""
     for head in heads:
         for site, link in head.sites.items():
             yield site, Witness(head.name, link)

@@ -1,9 +1,34 @@
-"""Privacy units: what one tick, one observation, any w windows and one day cost, of a device and of a person."""
+"""Privacy units: the cost of one tick, one observation, any w windows and one day, of a device and of a person.
+
+**One device's day**: which counts it can change, and how many.
+
+    symbol   here       meaning
+    D        day        beginning of a UTC day
+    T        tick       tick length, which divides a day
+    V                   validity of an observation
+    n        reach      ceil(V / T): ticks at which one observation counts
+
+Take away all that is observed of one device in [D, D + 24 h). Then counts differ
+
+* by one device less at each tick of the day, of which there are 24 h / T, and at the n ticks from D + 24 h on, where
+  the day's last observation may still count;
+* by one device more at each of the n ticks from D on: the last observation of the evening before, which the day's
+  first one ended, now counts for all of V.
+
+So one device's day is 24 h / T + 2 n counts, and a device that was there the evening before, at D, throughout the
+day and just before its end attains that. The bound does not change where pseudonyms turn over at D: the observation
+that ends the old name is taken away with the rest of its day.
+
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
+
+from stream.policy.privacy_days import PrivacyDays
+from stream.records import DAY, Micros
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +45,7 @@ class DeviceCosts:
     """In the counts of one UTC day."""
 
     def units(self, devices_per_person: int) -> dict[str, Fraction]:
-        """Return unit -> epsilon. What is moved or replaced is removed here and added there, and so costs twice.
+        """Return unit -> epsilon. A moved or replaced unit is removed here and added there: it costs twice.
 
         An observation ends the one before it, so that adding one changes counts at two places.
         """
@@ -36,3 +61,81 @@ class DeviceCosts:
             "device_day_moved": 2 * self.day,
             "person_day": devices_per_person * self.day,
         }
+
+
+# One device's day.
+
+
+class Cells(NamedTuple):
+    """Counts of one device's day in consecutive windows: how many may be lower, and how many higher."""
+
+    less: int
+    more: int = 0
+
+    def cost(self, epsilon: Fraction, windows_paid: int) -> Fraction:
+        """Return the largest cost where one epsilon pays for any ``windows_paid`` consecutive windows.
+
+        Neighbours in the sense of w-event privacy differ in one device at each window: lower counts make one
+        such step, higher counts another.
+        """
+        return self.epsilons(windows_paid) * epsilon
+
+    def epsilons(self, windows_paid: int) -> int:
+        """Return the largest number of epsilons; see ``cost``."""
+        return -(-self.less // windows_paid) - -self.more // windows_paid
+
+
+def whole_day(tick_length: Micros, reach: int, windows: int | None = None) -> Cells:
+    """Return the counts that one device's day can change, if ``windows`` windows of a UTC day are released (None: all).
+
+    The windows of a UTC day are those that begin in it. The window that ends at D comes in addition, and with it
+    ``reach`` - 1 windows after the day.
+    """
+    return Cells((DAY // tick_length if windows is None else windows) + reach, reach)
+
+
+class Day(NamedTuple):
+    """One device's day, (start, end]: all that is observed of the device after the one instant and up to the other.
+
+    A day is known by its instants, never by a date: a site may define its days anew, and a date then names another day.
+    """
+
+    start: Micros
+    end: Micros
+
+    def reaches(self, window_end: Micros, reach: Micros) -> bool:
+        """Whether what is observed in the day can change the counts of a window.
+
+        Args:
+            window_end: the tick.
+            reach: how long one observation counts, in whole ticks.
+        """
+        return self.start < window_end <= self.end + reach
+
+    def overlaps(self, other: Day) -> bool:
+        """Whether the days share an instant."""
+        return self.start < other.end and other.start < self.end
+
+    def holds(self, other: Day) -> bool:
+        """Whether all of the other day lies within this one."""
+        return self.start <= other.start and other.end <= self.end
+
+
+def days_at(window_end: Micros, days: PrivacyDays | None, reach: Micros) -> tuple[Day, ...]:
+    """Return the days of one definition whose observations can change the counts of a window; one or two.
+
+    Args:
+        window_end: the tick.
+        days: of the site; without them its days are those of UTC, which begin with their first instant.
+        reach: how long one observation counts, in whole ticks.
+    """
+    if days is None:
+        start = window_end // DAY * DAY - 1
+        day, before = Day(start, start + DAY), Day(start - DAY, start)
+        return (before, day) if before.reaches(window_end, reach) else (day,)
+    at = days.at(window_end)
+    day = Day(at.start, at.end)
+    if window_end - day.start > reach:
+        return (day,)
+    at = days.at(day.start)
+    return (Day(at.start, at.end), day)

@@ -1,1 +1,1 @@
-"""Threshold decisions with guarantees, and what they leave unsaid of where somebody is."""
+"""Threshold decisions with guarantees, and what remains unknown of a person's location after them."""

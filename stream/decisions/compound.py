@@ -1,17 +1,17 @@
-"""Questions of several tables: all of them above, any of them above, or any tree of these.
+"""Compound decisions over several tables: all of them above, any of them above, or any tree of these.
 
-A predicate that should be found is missed by "all" when any part misses it, so parts share β; by "any" only when the
-part that holds misses it, so each has β whole. (The thesis shares β there too.) The parts ask about the same people, so
-their ε add up, unless they are declared to be about different ones: then the dearest counts.
+A predicate that should be found is missed by "all" when any part misses it, so parts share β. It is missed by "any"
+only when the part that holds misses it, so each part has the whole β. (The thesis shares β there too.) The parts count
+the same people, so their ε add up, unless they are declared to be about different people: then the largest ε counts.
 
 | split | "all" of parts whose ε add | of parts about different people |
 |---|---|---|
-| optimal | β in proportion to W, the sum of 1/u over the tables below | as much to each as makes all equally dear |
+| optimal | β in proportion to W, the sum of 1/u over the tables below | shares for which all parts have the same ε |
 | naive | β/n each (Algorithm 6), and so for "any" (Algorithm 7) | the same |
 | thesis | in proportion to W (6.21), and so for "any" | the same |
 
-u is how far a table's shift lets the noise go beside what one person changes: ε is about ln(1/β)/u, and -Σ W ln β is
-least where β goes with W.
+u is the distance that a table's shift allows the noise, relative to the change by one person: ε is about ln(1/β)/u, and
+-Σ W ln β is smallest where β is proportional to W.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ from typing import Literal
 
 import numpy as np
 
-from stream.decisions.deciding import Table, decide, price_of, prices_of, question_digest
-from stream.decisions.levels import GRID
-from stream.decisions.plan import Terms
-from stream.decisions.progressive import Bools, Run
+from stream.decisions.plan import GRID, DecisionTerms
+from stream.decisions.progressive import Bools, Run, Table, decide, price_of, prices_of, question_digest
 from stream.errors import UsageError
-from stream.mechanisms.irrational import exp_minus, floor_scaled
-from stream.mechanisms.labels import label
+from stream.mechanisms.exact import exp_minus, floor_scaled
+from stream.mechanisms.noise_labels import label
 
 Split = Literal["optimal", "naive", "thesis"]
 Betas = Mapping[str, Fraction]
-"""Each table's place -> its bound on misses."""
+"""Each table's position -> its bound on misses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +42,25 @@ class Leaf:
     """One table."""
 
     place: str
-    """Where in the tree; no two have the same."""
+    """Position in the tree, unique."""
     alphas: tuple[Fraction, ...]
-    """In the whole numbers that are compared."""
+    """In the integers that are compared."""
     sensitivity: int = 1
-    """What one contribution changes of these at most; how many one person has, the terms say."""
+    """The largest change by one contribution; ``terms`` contains the number of contributions per person."""
 
-    def terms(self, terms: Terms, beta: Fraction) -> Terms:
+    def terms(self, terms: DecisionTerms, beta: Fraction) -> DecisionTerms:
         """Return the terms of this table alone."""
         return replace(terms, beta=beta, sensitivity=terms.sensitivity * self.sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """All or any of its parts. UsageError where there is none, or different people are declared of whole trees."""
+    """All or any of its parts. UsageError without parts, or where whole trees are declared disjoint."""
 
     kind: Literal["and", "or"]
     parts: tuple[Tree, ...]
     disjoint: bool = False
-    """Whether nobody is counted in two parts."""
+    """Whether no person is counted in two parts."""
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -74,12 +72,12 @@ class Join:
 Tree = Leaf | Join
 
 
-def betas_of(tree: Tree, terms: Terms, split: Split = "optimal") -> dict[str, Fraction]:
-    """Return each table's β, so that the whole misses with probability ``terms.beta`` at most."""
+def betas_of(tree: Tree, terms: DecisionTerms, split: Split = "optimal") -> dict[str, Fraction]:
+    """Return each table's β, so that the whole decision misses with probability ``terms.beta`` at most."""
     return dict(_betas(tree, terms, terms.beta, split))
 
 
-def _betas(tree: Tree, terms: Terms, beta: Fraction, split: Split) -> Iterator[tuple[str, Fraction]]:
+def _betas(tree: Tree, terms: DecisionTerms, beta: Fraction, split: Split) -> Iterator[tuple[str, Fraction]]:
     if isinstance(tree, Leaf):
         yield tree.place, beta
         return
@@ -87,7 +85,7 @@ def _betas(tree: Tree, terms: Terms, beta: Fraction, split: Split) -> Iterator[t
         yield from _betas(part, terms, share, split)
 
 
-def _shares(join: Join, terms: Terms, beta: Fraction, split: Split) -> list[Fraction]:
+def _shares(join: Join, terms: DecisionTerms, beta: Fraction, split: Split) -> list[Fraction]:
     if split == "naive":
         return [beta / len(join.parts)] * len(join.parts)
     if join.kind == "or" and split == "optimal":
@@ -107,14 +105,14 @@ def leaves(tree: Tree) -> Iterator[Leaf]:
             yield from leaves(part)
 
 
-def reach(leaf: Leaf, terms: Terms) -> Fraction:
-    """Return u of a table: by what its ε goes down."""
+def reach(leaf: Leaf, terms: DecisionTerms) -> Fraction:
+    """Return u of a table, to which its ε is inversely proportional."""
     least = min(leaf.alphas)
     return (Fraction(int(least) + 1) if terms.form == "safe" else least) / leaf.sensitivity
 
 
-def _equally_dear(leaves: list[Leaf], terms: Terms, beta: Fraction) -> list[Fraction]:
-    """Return each part's β at the least common ε with which they add up to β at most."""
+def _equally_dear(leaves: list[Leaf], terms: DecisionTerms, beta: Fraction) -> list[Fraction]:
+    """Return each part's β at the smallest common ε for which they add up to β at most."""
     enough = GRID
     while sum(_missed(leaves, terms, enough)) > beta:
         enough *= 2
@@ -128,8 +126,8 @@ def _equally_dear(leaves: list[Leaf], terms: Terms, beta: Fraction) -> list[Frac
     return _missed(leaves, terms, enough)
 
 
-def _missed(leaves: list[Leaf], terms: Terms, epsilon: int) -> list[Fraction]:
-    """Return what each part needs of β at an ε in units of the grid, rounded up."""
+def _missed(leaves: list[Leaf], terms: DecisionTerms, epsilon: int) -> list[Fraction]:
+    """Return the β that each part needs at an ε in units of the grid, rounded up."""
     at = Fraction(epsilon, GRID)
 
     def missed(leaf: Leaf) -> Decimal:
@@ -139,39 +137,41 @@ def _missed(leaves: list[Leaf], terms: Terms, epsilon: int) -> list[Fraction]:
     return [Fraction(floor_scaled(partial(missed, leaf), 80) + 1, 1 << 80) for leaf in leaves]
 
 
-def price_of_tree(tree: Tree, terms: Terms, betas: Betas) -> Fraction:
-    """Return what the whole costs."""
+def price_of_tree(tree: Tree, terms: DecisionTerms, betas: Betas) -> Fraction:
+    """Return the price of the whole decision."""
     if isinstance(tree, Leaf):
         return price_of(tree.alphas, tree.terms(terms, betas[tree.place]))
     prices = [price_of_tree(part, terms, betas) for part in tree.parts]
     return max(prices) if tree.disjoint else sum(prices, Fraction(0))
 
 
-def planned(tree: Tree, terms: Terms, betas: Betas, predicates: int) -> list[Fraction]:
-    """Return what the whole is planned to cost each of so many predicates: of several tables, all of it each."""
+def planned(tree: Tree, terms: DecisionTerms, betas: Betas, predicates: int) -> list[Fraction]:
+    """Return the planned price of each predicate; with several tables, each pays for the whole decision."""
     if isinstance(tree, Leaf):
         return prices_of(tree.alphas, tree.terms(terms, betas[tree.place]))
     return [price_of_tree(tree, terms, betas)] * predicates
 
 
-def tree_digest(tree: Tree, tables: Mapping[str, Table], terms: Terms, betas: Betas) -> bytes:
-    """Return the digest of a whole question, its counts included; restricted."""
+def tree_digest(tree: Tree, tables: Mapping[str, Table], terms: DecisionTerms, betas: Betas) -> bytes:
+    """Return the digest of a whole decision, its counts included; restricted."""
     if isinstance(tree, Leaf):
         return question_digest(tables[tree.place], tree.terms(terms, betas[tree.place]), tree.place)
     parts = [tree_digest(part, tables, terms, betas) for part in tree.parts]
     return sha256(label(tree.kind, int(tree.disjoint), *parts)).digest()
 
 
-def decide_tree(tree: Tree, tables: Mapping[str, Table], terms: Terms, betas: Betas, key: bytes, attempt: int) -> Run:
-    """Decide a whole tree once; who calls has charged ``price_of_tree``.
+def decide_tree(
+    tree: Tree, tables: Mapping[str, Table], terms: DecisionTerms, betas: Betas, key: bytes, attempt: int
+) -> Run:
+    """Decide a whole tree once; the caller has charged ``price_of_tree``.
 
     Args:
-        tree: what to decide.
-        tables: place -> table; all of the same predicates in the same order.
-        terms: how, but for β.
-        betas: each table's.
-        key: secret that draws the noise.
-        attempt: 1, 2, … of the same question.
+        tree: the tables and their combination.
+        tables: position -> table; all with the same predicates in the same order.
+        terms: of the decision, except β.
+        betas: each table's β.
+        key: secret for drawing the noise.
+        attempt: 1, 2, … of the same decision.
     """
     if isinstance(tree, Leaf):
         return decide(tables[tree.place], tree.terms(terms, betas[tree.place]), key, attempt, tree.place)

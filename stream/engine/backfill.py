@@ -1,52 +1,110 @@
-"""Backfill: recorded observations of the past, without releasing anything twice.
+"""Backfill: release the windows and days of a recording that were never released, and nothing twice.
 
-A window or day that was released comes out as it was stored, for nothing: its keys may be gone, and nothing
-is drawn again. Where its key still exists, its input must be the one that was committed to; other input
-under the same ids is refused. A window or day that was never released is charged and released as live, with
-groups and filters of its own: its budgets look at all that was ever charged, before and after it. Only
-``sample`` and ``ba`` release nothing late, since what they may publish depends on all windows around. What
-lies ahead of the site's last window is left to the live run.
+* A window or day that was released before is returned as it was stored, at no cost: its keys may have been destroyed,
+  and no noise is drawn again. If its key still exists, its input must be the one of its commitment; other input under
+  the same ids is refused.
+* A window or day that was never released is charged and released as it would have been live, with groups and filters
+  of its own. Its budgets count all charges, before and after it. ``sample`` and ``ba`` release nothing late, because
+  their publications depend on all windows around.
+* Windows ahead of the site's last one are left to the live run.
 
-The ledger decides what was never released, and not the names of releases: a window for which a zone has been
-charged, under whatever name, is charged again only as an attempt above 1 of releases that are named. A zone's
-day that was asked is not asked again at all. Nothing is drawn before all has been compared and priced.
+The ledger, not the names of releases, decides what was never released. A window for which a zone has been charged,
+under any name, is charged again only as an attempt above 1 of named releases. A zone's day that was queried for
+attributes is never queried again. Nothing is drawn before everything has been compared and priced.
 
-What is released late changes the account from its window on; the records of all later windows come out
-anew, and the last one of a window is right.
+Late releases change the account from their window on. The account records of all later windows are published again; the
+last record of a window is the valid one.
+
+If a site bounds counts per privacy day, its counters have to begin where those of the live run began: at the start of
+the day, or, on the day on which the site began, with its first window. So a recording is read from there on, although
+windows before the first requested one are not returned.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from stream.errors import FinalityError, KeyFileError, UsageError
+from stream.engine.outputs import OutputRecord, in_order
+from stream.engine.partition import PartitionEngine, SiteEngine
+from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
-from stream.pipeline import Options
-from stream.policy.document import NANO, AttributeRelease, Policy
-from stream.policy.sites import zones_now
-from stream.records import DAY, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay
+from stream.pipeline import Options, table
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy
+from stream.policy.fields import NANO
+from stream.policy.sites import Site, zones_now
+from stream.records import DAY, DayClosed, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay
 from stream.release.account_stage import by_version, rebuild_account
-from stream.release.budgets import nano
-from stream.release.late import LateReleases
+from stream.release.backfill import BackfillStage
+from stream.release.ledger_writer import nano
 from stream.release.state import ReleaseState
-from stream.runners.emitted import Emitted, in_order
-from stream.runners.partition import Partition
-from stream.runners.past_sensing import Item, PastSensing
-from stream.runners.sites import Site
 from stream.schemas import parse_record, parse_time, rfc3339
+from stream.sensing.attributes import DayAttributes, DayState
+from stream.sensing.occupancy import OccupancyOperator
+from stream.sensing.state import SensingState
+
+Item = OccupancyWindow | DayClosed
+
+
+@dataclass(slots=True)
+class PastSensing:
+    """The stages of a site before its releases, and their states."""
+
+    sense: OccupancyOperator
+    attributes: DayAttributes
+    first: Micros | None
+    """The first requested window; None: any."""
+    state: SensingState
+    day: DayState
+
+    @classmethod
+    def of(cls, policy: Policy, site: str, keys: Keys, options: Options, begun: Micros | None) -> PastSensing:
+        """Return the stages of a site for the windows requested in ``options``; ``begun`` as in ``sensed_from``."""
+        since = sensed_from(policy.site[site], options.first_window, begun)
+        stages = table(policy, site, keys, replace(options, first_window=since), keep_presence=False)
+        sense, attributes = stages.sense, stages.attributes
+        return cls(sense, attributes, options.first_window, sense.initial(), attributes.initial())
+
+    def take(self, message: ObservationBatch | Heartbeat) -> list[Item]:
+        """Return the windows and days that a message closes; DataError if the site exceeds ``max_devices``."""
+        self.state, outputs = self.sense.step(self.state, message)
+        if self.state.shut:
+            msg = f"site {message.site}: the recording has more devices than its max_devices; nothing is released"
+            raise DataError(msg)
+        items: list[Item] = []
+        for window in outputs:
+            if isinstance(window, OccupancyWindow) and (self.first is None or window.window_end >= self.first):
+                self.day, days = self.attributes.step(self.day, window)
+                items += [*days, window]
+        return items
+
+
+def sensed_from(site: Site, first: Micros | None, begun: Micros | None) -> Micros | None:
+    """Return the first window to process so that the counters at window ``first`` are correct.
+
+    Args:
+        site: says whether counts are bounded per privacy day.
+        first: the first requested window, microseconds; None: from the beginning of the recording.
+        begun: the first window of the live counters at all; None: they always had whole days.
+    """
+    if first is None or site.privacy_days is None:
+        return first
+    window = -(-first // site.tick) * site.tick
+    start = site.privacy_days.at(window).start
+    return begun if begun is not None and start < begun <= window else start + site.tick
 
 
 class Book(Protocol):
-    """What has been released so far."""
+    """Reads what has been released so far."""
 
     def record(self, release_id: str) -> bytes | None:
-        """Return a released record."""
+        """Return a released record, None if there is none."""
 
     def entries(self, site: str) -> list[dict[str, Any]]:
         """Return a site's ledger entries in order."""
@@ -54,36 +112,36 @@ class Book(Protocol):
 
 @dataclass(slots=True)
 class Backfilled:
-    """What a backfill found and made."""
+    """The result of a backfill."""
 
     again: int = 0
     """Windows and days that were released before."""
     unchecked: int = 0
-    """Of those, the ones whose key is gone, so that their input could not be compared."""
+    """Those of them whose input was not compared: the key is gone, another policy made them, or all was denied."""
     released: int = 0
     ahead: int = 0
-    """Windows and days that the live run has not come to."""
+    """Windows and days that the live run has not reached."""
     stored: list[bytes] = field(default_factory=list)
     """Records released before, in order."""
-    emitted: list[Emitted] = field(default_factory=list)
-    """What was released now, in publishing order."""
+    emitted: list[OutputRecord] = field(default_factory=list)
+    """Records released now, in publishing order."""
 
 
-class Price(NamedTuple):
-    """What one audience will be charged at most for a release."""
+class BackfillCost(NamedTuple):
+    """The most that one audience will be charged for a release."""
 
     site: str
     release: str
     audience: str
     records: int
     total: Fraction
-    """Sum of their epsilons; of a count release what one device pays that is there all the time."""
+    """Sum of the epsilons; for a count release the cost for one device that is always present."""
     day: Fraction
-    """The largest part of it that falls on windows of one UTC day."""
+    """The largest part of it that falls on the windows of one UTC day."""
 
 
-def priced(site: str, releases: LateReleases, books: ReleaseState, items: Iterable[Item]) -> list[Price]:
-    """Return what releasing these items costs at most, by release and audience."""
+def priced(site: str, releases: BackfillStage, books: ReleaseState, items: Iterable[Item]) -> list[BackfillCost]:
+    """Return the most that releasing these items costs, by release and audience."""
     records: Counter[tuple[str, str]] = Counter()
     days: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for item in items:
@@ -91,7 +149,7 @@ def priced(site: str, releases: LateReleases, books: ReleaseState, items: Iterab
             records[release, audience] += 1
             days[release, audience][(item.window_end - 1) // DAY] += nano(epsilon)
     return [
-        Price(site, *name, records[name], Fraction(each.total(), NANO), Fraction(max(each.values()), NANO))
+        BackfillCost(site, *name, records[name], Fraction(each.total(), NANO), Fraction(max(each.values()), NANO))
         for name, each in sorted(days.items())
     ]
 
@@ -111,13 +169,13 @@ def _other_observations(release: str, day: PrivacyDay | None) -> FinalityError:
 
 
 class Backfill:
-    """Drives the sensing stages over a recording and settles each window against the book."""
+    """Drives the sensing stages over a recording and compares each window with what was released."""
 
     def __init__(
-        self, policy: Policy, keys: Keys, partition: Partition, book: Book, options: Options,
+        self, policy: Policy, keys: Keys, partition: PartitionEngine, book: Book, options: Options,
         earlier: Sequence[Policy] = (), names: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """Release late under ``policy``; the policies before it are needed to account for what they released.
+        """Release late under ``policy``; ``earlier`` policies are needed to account for what they released.
 
         At attempts above 1 ``names`` are the count releases that are charged again.
         """
@@ -129,42 +187,42 @@ class Backfill:
         self._entries: dict[str, list[dict[str, Any]]] = {}
         self._items: dict[str, list[Item]] = {site: [] for site in policy.site}
         self._fresh: dict[str, set[int]] = {}
-        """Site -> places of its items that were never released."""
-        self._prices: list[Price] | None = None
+        """Site -> indices of its items that were never released."""
+        self._prices: list[BackfillCost] | None = None
         self._commitments: dict[str, str] = {}
         self._sensing: dict[str, PastSensing] = {}
-        self._releases: dict[str, LateReleases] = {}
+        self._releases: dict[str, BackfillStage] = {}
         self._aside: dict[str, ReleaseState] = {}
         self._of_days = {r.name for known in self._policies for r in known.release if isinstance(r, AttributeRelease)}
         for site in policy.site:
             self._sensing[site] = PastSensing.of(policy, site, keys, options, self._begun(site))
-            self._releases[site] = LateReleases(policy, site, keys, options.attempt, names)
+            self._releases[site] = BackfillStage(policy, site, keys, options.attempt, names)
             self._aside[site] = ReleaseState()
 
     @property
     def since(self) -> Micros | None:
-        """The first window from which on a recording has to be read; None: from its own beginning."""
+        """The first window from which a recording has to be read; None: from its beginning."""
         return min(
             (each.sense.first_window for each in self._sensing.values() if each.sense.first_window), default=None
         )
 
     def _begun(self, site: str) -> Micros | None:
-        """Return the window with which a site's counters began; None where there is no run to be compared with."""
+        """Return the window with which a site's counters began; None if there is no live run to compare with."""
         entries = self._book.entries(site) if self._attempt == 1 else []
         return parse_time(entries[0]["window_end"]) if entries else None
 
     def take(self, message: ObservationBatch | Heartbeat) -> None:
-        """Take the next message of the recording; DataError where it has more devices than a site may hold."""
+        """Process the next message of the recording; DataError if a site exceeds ``max_devices``."""
         site = message.site
         self._items[site] += self._sensing[site].take(message)
 
-    def price(self) -> list[Price]:
-        """Compare what was released before; return what the rest will cost at most, before anything is drawn.
+    def price(self) -> list[BackfillCost]:
+        """Compare what was released before; return the most that the rest will cost, before any noise is drawn.
 
         Raises:
             FinalityError: something released was made from other observations.
-            UsageError: the site has released something under a policy that was not given, or a window that was
-                charged before would be charged again.
+            UsageError: the site has released something under a policy that is not known here, or a window would be
+                charged a second time.
         """
         if self._prices is None:
             self._prices = []
@@ -173,7 +231,7 @@ class Backfill:
                     self._prices += self._priced(site, items)
         return self._prices
 
-    def _priced(self, site: str, items: list[Item]) -> list[Price]:
+    def _priced(self, site: str, items: list[Item]) -> list[BackfillCost]:
         through = self._engine(site).released_through()
         if through is None:
             raise _nothing_released(site)
@@ -190,21 +248,31 @@ class Backfill:
     def _books(self, site: str) -> ReleaseState:
         return self._engine(site).books()
 
-    def _engine(self, site: str) -> Site:
-        held = self._partition.sites.held(site)
-        if held is None:
+    def _engine(self, site: str) -> SiteEngine:
+        engine = self._partition.sites.held(site)
+        if engine is None:
             raise _nothing_released(site)
-        return held
+        return engine
 
     def _open(self, site: str) -> None:
         entries = self._book.entries(site)
         known = by_version(self._policies, entries)
         self._entries[site] = entries
-        self._commitments |= {entry["release_id"]: entry["commitment"] for entry in entries}
+        self._commitments |= {
+            entry["release_id"]: entry["commitment"] for entry in entries if self._is_comparable(entry)
+        }
         self._releases[site].open_books(self._books(site), entries, known)
 
+    def _is_comparable(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry's commitment may be compared with a recording.
+
+        Another policy may have read other zones of the same observations, and for a denied window nothing was drawn.
+        Then people would decide whether the inputs are equal, and so whether the rest of the recording is released.
+        """
+        return (entry["policy_version"], entry["outcome"]) == (self._policies[0].version, "released")
+
     def _never_released(self, site: str, item: Item) -> bool:
-        """Settle an item that was released before; return whether this one was not, and is released now."""
+        """Return whether an item was never released; if it was, check it and collect its records."""
         ids = self._releases[site].ids(item)
         stored = {name: record for name in ids if (record := self._book.record(name)) is not None}
         if stored:
@@ -232,15 +300,17 @@ class Backfill:
         except KeyFileError:
             self.made.unchecked += 1
             return
-        for name in commitments.keys() & set(stored):
-            if self._commitments.get(name) != commitments[name]:
+        comparable = sorted(commitments.keys() & set(stored) & self._commitments.keys())
+        self.made.unchecked += not comparable
+        for name in comparable:
+            if self._commitments[name] != commitments[name]:
                 raise _other_observations(name, item.privacy_day if isinstance(item, OccupancyWindow) else None)
 
     def close(self) -> None:
-        """Release what never was, when the recording has been taken in, and account anew for sites with something new.
+        """Release what was never released, after the last message, and rebuild the accounts of the sites concerned.
 
         Raises:
-            KeyFileError: a window was never released and its day's key is gone; nothing comes of the recording.
+            KeyFileError: a window was never released and its day's key is gone; nothing of the recording is released.
         """
         self.price()
         for site, items in self._items.items():
@@ -268,7 +338,7 @@ class Backfill:
                     body["release_id"]: body["value"] for body in fresh if "attribute" in body and body["released"]
                 }
                 account, records = rebuild_account(self._policies, site, [*entries, *late], shown)
-                for before in self._policies:  # the last of the entries may be of another policy than the one to go on
+                for before in self._policies:  # the last entry may be of another policy than the current one
                     if site in before.site:
                         account.rename(zones_now(before.site[site].radios, self._policies[0].site[site].zones))
                 first = min(parse_time(entry["window_end"]) for entry in late)
@@ -277,7 +347,7 @@ class Backfill:
                 self.made.emitted += in_order(changed)
 
     def _shown(self, entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Return the values of attributes that were shown before."""
-        asked = {entry["release_id"] for entry in entries if entry["nano"] and entry["release"] in self._of_days}
-        records = [parse_record(value) for name in sorted(asked) if (value := self._book.record(name)) is not None]
+        """Return the attribute values that were published before, by release id."""
+        queried = {entry["release_id"] for entry in entries if entry["nano"] and entry["release"] in self._of_days}
+        records = [parse_record(value) for name in sorted(queried) if (value := self._book.record(name)) is not None]
         return {record["release_id"]: record["value"] for record in records if record["released"]}

@@ -1,16 +1,17 @@
-"""What a whole cluster agrees on, as records of one compacted topic, and who may change it.
+"""The state on which a whole cluster agrees, as records of one compacted topic, and the rules for changing it.
 
     cluster                   {id, partitions}          written once, before anything else
-    engine                    {key, mechanisms,         by the first worker: whose ledger, which released bytes;
+    engine                    {key, mechanisms,         written by the first worker: key and mechanism version;
                                versions, announced,     all versions so far, and one that is about to begin;
                                retired}                 ledgers of this cluster whose keys were retired
-    ledger/LEDGER/PARTITION   {sites, mac}              where a ledger goes on that follows a retired one
-    policy/VERSION            {order, document}         every accepted policy; the highest order is the present one
+    ledger/LEDGER/PARTITION   {sites, mac}              where a ledger begins that follows a retired one
+    policy/VERSION            {order, document}         every accepted policy; the highest order is the current one
     source/SITE/SOURCE        {ingest, session}         which ingest sends for a source
-    ingest/ID                 {}                        that it lives: the time is the record's own
+    ingest/ID                 {}                        heartbeat of an ingest; its time is the record's time
 
-Records are changed only by who has read all before and fences every other writer meanwhile; an ingest's sign of
-life is its own alone. The rules here are pure: they say what to write, or why not.
+A process changes these records only after it has read all earlier ones and while it fences every other writer. The
+heartbeat of an ingest is written by that ingest alone. The functions here are pure: they return the records to write,
+or raise the reason for a refusal.
 """
 
 from __future__ import annotations
@@ -21,42 +22,42 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.beginnings import Beginning
+from stream.accounting.audit import Beginning
 from stream.errors import DataError, UsageError
 from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 
 BEAT: Micros = 5 * SECOND
-"""An ingest gives a sign of life this often."""
+"""Interval of an ingest's heartbeats."""
 SILENT: Micros = 15 * SECOND
-"""After so long without one, its sources are free."""
+"""After so long without a heartbeat, an ingest's sources are free."""
 
 Records = Mapping[str, bytes | None]
-"""What is to be written, by key; None takes a record away."""
+"""The records to write, by key; None deletes a record."""
 Pair = tuple[str, str]
 """(site, source)."""
 KINDS = ("cluster", "engine", "ledger", "policy", "source", "ingest")
-"""The kinds of records; any other is none of ours."""
+"""The kinds of records; other records are ignored."""
 OTHER_KEY = "key: must be the one this cluster was begun with; another key would break its promises"
 
 
 class Claim(NamedTuple):
-    """Who sends for a source."""
+    """The ingest that sends for a source."""
 
     ingest: str
     session: Micros
 
 
 class Accepted(NamedTuple):
-    """A policy that the cluster has worked under."""
+    """A policy that the cluster has accepted."""
 
     order: int
     document: bytes
 
 
 @dataclass(slots=True)
-class Control:
-    """All records, as they stand."""
+class ClusterState:
+    """The current state of all records."""
 
     id: str | None = None
     partitions: int | None = None
@@ -65,20 +66,20 @@ class Control:
     """Fingerprint of the key file."""
     mechanisms: str | None = None
     versions: tuple[str, ...] = ()
-    """All mechanism versions under which it has worked, the present one last."""
+    """All mechanism versions under which the cluster has worked, the current one last."""
     announced: str | None = None
-    """The mechanism version that is about to begin: meanwhile no partition is taken to work under another."""
+    """The mechanism version that is about to begin; meanwhile no partition is opened under another one."""
     retired: tuple[str, ...] = ()
     """Ids of the ledgers whose keys were retired."""
     beginnings: dict[tuple[str, int], Beginning] = field(default_factory=dict)
-    """By ledger and partition: where one that follows another begins."""
+    """(ledger, partition) -> where the ledger begins, if it follows another one."""
     policies: dict[str, Accepted] = field(default_factory=dict)
     claims: dict[Pair, Claim] = field(default_factory=dict)
     beats: dict[str, Micros] = field(default_factory=dict)
-    """When each ingest last gave a sign of life, by the broker's clock."""
+    """Ingest -> time of its last heartbeat, by the broker's clock."""
 
     def apply(self, key: str, value: bytes | None, stamp: Micros) -> None:
-        """Take one record in the order of the log; DataError when it lacks what its kind has."""
+        """Apply one record, in the order of the log; DataError if it lacks a field of its kind."""
         kind, _, name = key.partition("/")
         if kind not in KINDS:
             return
@@ -111,17 +112,17 @@ class Control:
                 _put(self.beats, name, None if body is None else stamp)
 
     def current(self) -> str | None:
-        """Return the version of the present policy; None before the first."""
+        """Return the version of the current policy; None before the first."""
         return max(self.policies, key=lambda version: self.policies[version].order, default=None)
 
     def silent_sources(self, now: Micros) -> dict[str, int]:
-        """Return by site of how many sources the ingest gives no sign of life, by the broker's clock."""
+        """Return for each site how many sources have an ingest without heartbeats; ``now`` is the broker's clock."""
         alive = {ingest for ingest, beat in self.beats.items() if beat > now - SILENT}
         silent = [site for (site, _), claim in self.claims.items() if claim.ingest not in alive]
         return {site: silent.count(site) for site in dict.fromkeys(silent)}
 
     def accepted(self) -> list[Policy]:
-        """Return all accepted policies in the order in which they were."""
+        """Return all accepted policies, in the order of acceptance."""
         ordered = sorted(self.policies.values(), key=lambda accepted: accepted.order)
         return [Policy.from_document(accepted.document) for accepted in ordered]
 
@@ -143,15 +144,15 @@ def _put(records: dict[Any, Any], name: Any, record: Any) -> None:
 
 
 def record(**fields: Any) -> bytes:
-    """Return what a record holds."""
+    """Return the value of a record with these fields."""
     return orjson.dumps({"v": 1} | fields)
 
 
 # --- rules --------------------------------------------------------------------------------------------------
 
 
-def found(control: Control, partitions: int, new_id: str) -> Records:
-    """Give the cluster its identity, once; UsageError when it has another number of partitions."""
+def found(control: ClusterState, partitions: int, new_id: str) -> Records:
+    """Create the cluster's identity, once; UsageError if it has another number of partitions."""
     if control.partitions is None:
         return {"cluster": record(id=new_id, partitions=partitions)}
     if control.partitions != partitions:
@@ -160,8 +161,8 @@ def found(control: Control, partitions: int, new_id: str) -> Records:
     return {}
 
 
-def refuse_other_counts(control: Control, counts: Mapping[str, int]) -> None:
-    """Raise UsageError when a topic does not have the cluster's number of partitions."""
+def refuse_other_counts(control: ClusterState, counts: Mapping[str, int]) -> None:
+    """Raise UsageError if a topic does not have the cluster's number of partitions."""
     for topic, count in sorted(counts.items()):
         if control.partitions is not None and count != control.partitions:
             msg = (
@@ -172,12 +173,12 @@ def refuse_other_counts(control: Control, counts: Mapping[str, int]) -> None:
 
 
 def admit(
-    control: Control, policy: Policy, key: str, mechanisms: str, *, accept: bool, again: int | None = None
+    control: ClusterState, policy: Policy, key: str, mechanisms: str, *, accept: bool, again: int | None = None
 ) -> Records:
-    """Let a worker begin: the first one's key and policy are the cluster's.
+    """Admit a worker; the key and policy of the first one become the cluster's.
 
-    Consent to a policy is given once. One that another has replaced begins again only where ``again`` is the order
-    of the present one, which no later start can use once more: so two policies never displace each other for ever.
+    A policy is accepted once. A policy that another has replaced begins again only if ``again`` is the order of the
+    current policy, which no later start can use again. So two policies cannot replace each other endlessly.
 
     Raises:
         UsageError: another key or mechanism version, or another policy that was not accepted, or was replaced.
@@ -209,13 +210,13 @@ def admit(
     return records
 
 
-def engine_record(control: Control, key: str | None, versions: Sequence[str], **more: Any) -> bytes:
-    """Return what is to stand of key and mechanism versions; retired ledgers are never forgotten."""
+def engine_record(control: ClusterState, key: str | None, versions: Sequence[str], **more: Any) -> bytes:
+    """Return the ``engine`` record for these versions; it always keeps the retired ledgers."""
     retired = {"retired": control.retired} if control.retired else {}
     return record(key=key, mechanisms=versions[-1], versions=versions, **(retired | more))
 
 
-def _refuse_unannounced(control: Control, mechanisms: str, *, accept: bool) -> None:
+def _refuse_unannounced(control: ClusterState, mechanisms: str, *, accept: bool) -> None:
     if not accept:
         msg = (
             f"mechanism version: must be {control.mechanisms}, under which this cluster works, got {mechanisms}; "
@@ -230,26 +231,26 @@ def _refuse_unannounced(control: Control, mechanisms: str, *, accept: bool) -> N
         raise UsageError(msg)
 
 
-def announce(control: Control, key: str, mechanisms: str) -> Records:
-    """Say that a mechanism version is about to begin: whoever takes a partition under another one now gives it back.
+def announce(control: ClusterState, key: str, mechanisms: str) -> Records:
+    """Announce that a mechanism version is about to begin; workers of another version then give partitions back.
 
-    Until then windows may be begun under the version before, which alone can finish them. The announcement ends with
-    ``admit`` of either version, or with ``withdraw``.
+    Windows that were begun before, under the former version, can be finished only by that version. The announcement
+    ends with ``admit`` of either version, or with ``withdraw``.
     """
     if control.key != key or control.mechanisms in (None, mechanisms):
         return {}
     return {"engine": engine_record(control, key, control.versions, announced=mechanisms)}
 
 
-def withdraw(control: Control, mechanisms: str) -> Records:
-    """Take an announcement back."""
+def withdraw(control: ClusterState, mechanisms: str) -> Records:
+    """Withdraw an announcement."""
     if control.announced != mechanisms:
         return {}
     return {"engine": engine_record(control, control.key, control.versions)}
 
 
-def refuse_superseded(control: Control, policy: Policy, mechanisms: str) -> None:
-    """Raise UsageError when another policy or mechanism version was accepted, or announced, since a worker began."""
+def refuse_superseded(control: ClusterState, policy: Policy, mechanisms: str) -> None:
+    """Raise UsageError if another policy or mechanism version was accepted or announced since a worker began."""
     present = control.announced or control.mechanisms
     if present not in (None, mechanisms):
         msg = f"mechanism version: must be {present}, which has been accepted meanwhile, got {mechanisms}"
@@ -261,15 +262,15 @@ def refuse_superseded(control: Control, policy: Policy, mechanisms: str) -> None
 
 
 def claim(
-    control: Control, ingest: str, pairs: Iterable[Pair], session: Micros, *, now: Micros, take_over: bool,
+    control: ClusterState, ingest: str, pairs: Iterable[Pair], session: Micros, *, now: Micros, take_over: bool,
     fixed: bool = False,
 ) -> tuple[Micros, Records]:  # fmt: skip
-    """Let an ingest send for sources; return its session, later than any before it, and the claims.
+    """Claim sources for an ingest; return its session, which is later than any before, and the records of the claims.
 
-    ``now`` is the broker's clock. A ``fixed`` session is a recording's, and may come again.
+    ``now`` is the broker's clock. A ``fixed`` session is that of a recording and may be repeated.
 
     Raises:
-        UsageError: another ingest sends for one of them and may not be displaced; a fixed session is too old.
+        UsageError: another ingest sends for one of the sources and may not be replaced; a fixed session is too old.
     """
     pairs = list(pairs)
     for site, source in pairs:
@@ -289,11 +290,11 @@ def claim(
     return session, {f"source/{site}/{source}": record(ingest=ingest, session=session) for site, source in pairs}
 
 
-def displaced(control: Control, ingest: str, pairs: Iterable[Pair]) -> Pair | None:
-    """Return a source that another ingest has taken since it was claimed; None while all are this one's."""
+def displaced(control: ClusterState, ingest: str, pairs: Iterable[Pair]) -> Pair | None:
+    """Return a source that another ingest has claimed since; None while all of them belong to this ingest."""
     return next((pair for pair in pairs if pair in control.claims and control.claims[pair].ingest != ingest), None)
 
 
 def sign_of_life(ingest: str, *, alive: bool = True) -> Records:
-    """Return what an ingest writes every ``BEAT``, or at its end."""
+    """Return the record that an ingest writes every ``BEAT``, or at its end."""
     return {f"ingest/{ingest}": record() if alive else None}

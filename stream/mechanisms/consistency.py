@@ -1,8 +1,8 @@
-"""Counts of a tree that add up: least squares over noisy counts of zones, floors and the building.
+"""Consistent counts of a tree: least squares over noisy counts of zones, floors and the building.
 
-Every node v of a tree (or forest) has a measurement y_v of the sum over its leaves, with known variance; the
-generalised least squares estimate is the best linear unbiased one that adds up, and as post-processing it
-costs nothing. Two passes give it (the constrained inference of Hay, Rastogi, Miklau, Suciu, VLDB 2010,
+Every node v of a tree (or forest) has a measurement y_v of the sum over its leaves, with known variance. The
+generalised least squares estimate is the best linear unbiased estimate that adds up; as post-processing it
+costs nothing. Two passes compute it (the constrained inference of Hay, Rastogi, Miklau, Suciu, VLDB 2010,
 with a variance for each node):
 
     symbol   here        meaning
@@ -14,7 +14,7 @@ with a variance for each node):
     variance   v_c = s_c - s_c²/Σs (1 - v_v/Σs)
 
 A node that has neither a measurement nor a measured descendant is absent: it has z = s = 0 and estimate 0.
-All is + − × ÷ of doubles in a fixed order, so the bytes do not depend on the machine.
+All operations are + − × ÷ of doubles in a fixed order, so the bytes do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Tree:
     names: tuple[tuple[str, ...], ...]
     """Names of each level's nodes."""
     parents: tuple[tuple[int, ...], ...]
-    """For each level but the highest, the place of each node's parent within the level above."""
+    """For each level but the highest, the position of each node's parent within the level above."""
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.parents) + 1:
@@ -59,12 +59,12 @@ class Tree:
 
     @cached_property
     def nodes(self) -> int:
-        """How many there are on all levels."""
+        """The number of nodes on all levels."""
         return sum(len(names) for names in self.names)
 
     @cached_property
     def levels(self) -> tuple[slice, ...]:
-        """Where each level lies in a vector over all nodes."""
+        """The slice of each level in a vector over all nodes."""
         ends = np.cumsum([0] + [len(names) for names in self.names]).tolist()
         return tuple(slice(first, end) for first, end in pairwise(ends))
 
@@ -75,7 +75,7 @@ class Tree:
 
     @cached_property
     def children(self) -> tuple[tuple[Ints, ...], ...]:
-        """For each level but the lowest, the children of each node, as places within the level below."""
+        """For each level but the lowest, the children of each node, as positions within the level below."""
         return tuple(
             tuple(np.flatnonzero(above == place) for place in range(len(names)))
             for above, names in zip(self.above, self.names[1:], strict=True)
@@ -112,7 +112,7 @@ def site_tree(zones: Sequence[str], floors: Sequence[str], levels: Sequence[str]
 
 
 def leaf_of_zone(floors: Sequence[str], levels: Sequence[str]) -> Ints:
-    """Return, for each zone, the place of the leaf of :func:`site_tree` that it is or belongs to."""
+    """Return, for each zone, the position of its leaf in :func:`site_tree`."""
     if levels[0] == "zone":
         return np.arange(len(floors))
     places = _places(floors) if levels[0] == "floor" else dict.fromkeys(floors, 0)
@@ -120,12 +120,12 @@ def leaf_of_zone(floors: Sequence[str], levels: Sequence[str]) -> Ints:
 
 
 def _places(floors: Sequence[str]) -> dict[str, int]:
-    """Return the floors by name, each with its place."""
+    """Return floor name -> position."""
     return {floor: place for place, floor in enumerate(sorted(set(floors)))}
 
 
 class Gathered(NamedTuple):
-    """What the upward pass knows of every node; shape [nodes]."""
+    """Result of the upward pass for every node; shape [nodes]."""
 
     z: Floats
     s: Floats
@@ -136,7 +136,7 @@ class Consistent(NamedTuple):
 
     value: Floats
     variance: Floats
-    """Right if the precisions were."""
+    """Correct if the precisions were."""
 
 
 def gather(tree: Tree, measured: Floats, precision: Floats) -> Gathered:

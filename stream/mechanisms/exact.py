@@ -1,12 +1,19 @@
-"""Elementary functions whose last bit is the same on every machine.
+"""Elementary functions with the same last bit on every machine, and exact integer parts of irrational numbers.
 
 IEEE 754 fixes the results of + − × ÷ and of scaling by powers of two, but not those of exp and ln, which
-differ between mathematical libraries. These are built of the former in a fixed order. They are accurate to
-about 2**-50, which is plenty for weights; what matters is that two machines agree.
+differ between mathematical libraries. The functions here consist of the former in a fixed order. They are accurate to
+about 2**-50, which is enough for weights; what matters is that two machines agree.
+
+The probabilities of exponential noise with a rational epsilon are transcendental (Lindemann-Weierstrass),
+so a decimal expansion that is long enough always shows on which side of a binary fraction they lie. ``floor_scaled``
+computes as many digits as the comparison needs; no decision depends on a rounding error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
+from fractions import Fraction
 from math import isqrt
 from typing import Any, TypeVar
 
@@ -17,14 +24,14 @@ Floats = NDArray[np.float64]
 Real = TypeVar("Real", np.float32, np.float64)
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
-"""The first digits of ln 2: times an integer below 2**20 it is still exact."""
+"""The first digits of ln 2: the product with an integer below 2**20 is exact."""
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _SQRT_HALF = 0.70710678118654752
 _LEAST_EXPONENT = -700.0
 
 
 def exp(x: Floats) -> Floats:
-    """Return e**x for x <= 700; 0 below -700, where a float would lose its digits one by one.
+    """Return e**x for x <= 700; 0 below -700, where a float would gradually lose its digits.
 
     x = n ln 2 + r with |r| <= ½ ln 2; e**r by fifteen terms of its series.
     """
@@ -93,3 +100,45 @@ def quantiles(weights: NDArray[Any], *levels: float) -> list[NDArray[np.int64]]:
     share = running / running[-1]
     last = len(weights) - 1
     return [np.minimum((share < level - _TOLERANCE).sum(axis=0), last) for level in levels]
+
+
+# Exact integer parts of irrational numbers.
+
+Irrational = Callable[[], Decimal]
+"""Evaluates one irrational number under the current decimal context.
+
+The error must stay below ``10**GUARD`` units of the last digit of 1 (the numbers here are made of a few
+correctly rounded operations, of a size below 10**15).
+"""
+
+GUARD = 20
+_LEAST_DIGITS = 120
+
+
+def evaluate(value: Irrational, digits: int) -> Decimal:
+    """Return ``value`` evaluated with ``digits`` significant digits, independent of the caller's decimal context."""
+    with localcontext(Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+        return value()
+
+
+def floor_scaled(value: Irrational, bits: int = 0) -> int:
+    """Return ⌊2**bits · value⌋ exactly; the number of digits doubles until the result is certain."""
+    digits = _LEAST_DIGITS + bits
+    while True:
+        with localcontext(Context(prec=2 * digits, rounding=ROUND_HALF_EVEN, Emin=MIN_EMIN, Emax=MAX_EMAX)):
+            scaled = evaluate(value, digits) * (1 << bits)
+            floor = scaled.to_integral_value(rounding=ROUND_FLOOR)
+            doubt = Decimal(10) ** (GUARD - digits) * (1 << bits)
+            if doubt < scaled - floor < 1 - doubt:
+                return int(floor)
+        digits *= 2
+
+
+def decimal(value: Fraction) -> Decimal:
+    """Return ``value`` rounded to the current decimal context."""
+    return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def exp_minus(value: Fraction) -> Decimal:
+    """Return e**-value, rounded to the current decimal context."""
+    return (-decimal(value)).exp()

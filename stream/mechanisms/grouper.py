@@ -1,4 +1,6 @@
-"""PeGaSus' deviation-based grouper, in integers (Chen, Machanavajjhala, Hay, Miklau, CCS 2017, Algorithm 2).
+"""PeGaSus' deviation-based grouper and smoothers, in exact arithmetic.
+
+The grouper, in integers (Chen, Machanavajjhala, Hay, Miklau, CCS 2017, Algorithm 2):
 
     symbol     here             meaning
     ε_p, ε_g   perturber_epsilon, grouper_epsilon    0.8 ε and 0.2 ε (their section 6.1)
@@ -9,17 +11,27 @@
     ρ          threshold_noise  DLap(2 · 2049 / ε_g), drawn when a group opens
     ν          test_noise       DLap(4 · 2049 / ε_g), drawn at each comparison
 
-A count changes dev by less than 2 and so D by at most 2049; the comparison D + ν < 1024 θ + ρ, signed and
+A count changes dev by less than 2 and so D by at most 2049. The comparison D + ν < 1024 θ + ρ, signed and
 strict, is then one run of the sparse vector technique that ends at its first failure. A failed comparison
-closes the old group *and* the tick that failed: no count enters two runs, and a presence tuple costs ε_g
-here and ε_p at the perturber, ε in all. What follows (smoothing) reads noisy values only.
+closes the old group *and* the tick that failed: no count is part of two runs, and a presence tuple costs ε_g
+here and ε_p at the perturber, ε in total. Smoothing reads noisy values only.
 
-The state holds true counts of open groups: it is as restricted as the input.
+The state contains true counts of open groups: it is as restricted as the input.
+
+The smoothers compute one value for a tick from the noisy values of its group (post-processing, free):
+
+    average       mean of the group
+    median        median of the group, the mean of the middle two where their number is even
+    james-stein   (c̃_t - mean) / |G| + mean
+
+They read the perturber's values, never smoothed ones. Values stay exact fractions until :func:`publishable`
+rounds them, so no tie is ever decided by a rounding error.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,14 +41,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
+from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.policy.mechanisms import CHAIN_AND_GROUPER
 
 GRID = 1024
 """Deviations are compared on a grid of 1/1024."""
 SENSITIVITY = 2 * GRID + 1
-"""By how much one count, changed by one, can change D."""
+"""The largest change of D by one count that changes by one."""
 
 
 def perturber_epsilon(epsilon: Fraction) -> Fraction:
@@ -50,7 +62,7 @@ def grouper_epsilon(epsilon: Fraction) -> Fraction:
 
 
 class GroupItem(NamedTuple):
-    """What a tick brings, one entry a zone."""
+    """The grouper's input for a tick, one entry per zone."""
 
     counts: Ints
     """True counts."""
@@ -63,12 +75,12 @@ class GroupItem(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The last group of every zone's partition, in noisy values."""
+    """The last group of every zone's partition, as noisy values."""
 
     size: Ints
     """Shape [zones], at least 1."""
     noisy: Ints
-    """Shape [zones, longest]; zone z holds ``size[z]`` values in time order, the rest is 0."""
+    """Shape [zones, longest]; zone z has ``size[z]`` values in time order, the rest is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,7 @@ class Grouper:
     def draw(
         self, key: bytes, context: Context, state: GrouperState, counts: Ints
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (ρ, ν) of one tick for all zones; the label holds a digest of counts and open groups."""
+        """Return (ρ, ν) of one tick for all zones; the label contains a digest of counts and open groups."""
         digest = counts_digest(counts) + open_counts_digest(state)
         rho_label = context.label("grouper-threshold", self.epsilon, digest=digest)
         nu_label = context.label("grouper-test", self.epsilon, digest=digest)
@@ -126,7 +138,7 @@ class Grouper:
         return scale / 2, scale / 4
 
     def step(self, state: GrouperState, item: GroupItem) -> tuple[GrouperState, list[Groups]]:
-        """Extend, close or open each zone's group; return the group that now holds the tick."""
+        """Extend, close or open each zone's group; return the group that now contains the tick."""
         opening = state.size == 0
         grown = _append(state, item)
         passed = deviation(grown.counts, grown.size) + item.test_noise < state.threshold
@@ -138,8 +150,8 @@ class Grouper:
     def close_all(self, state: GrouperState) -> GrouperState:
         """Return the state in which no group is open: at the end of a key day, or where a window is denied.
 
-        The counts so far took part in one run of the test, which just ends; a denied window's count
-        never gets here, so it takes part in none.
+        The counts so far took part in one run of the test, which just ends. A denied window's count
+        never gets here, so it is part of no run.
         """
         return _keep_open(state, np.zeros(self.zones, dtype=np.bool_))
 
@@ -219,3 +231,52 @@ def _padded(size: Ints, values: Ints) -> Ints:
     rows = np.zeros((len(size), int(size.max(initial=0))), dtype=np.int64)
     rows[_members(size, rows.shape[1])] = values
     return rows
+
+
+# Smoothers.
+
+
+class Ratio(NamedTuple):
+    """Exact values ``numerator / denominator``, denominators positive; shape [zones]."""
+
+    numerator: Ints
+    denominator: Ints
+
+
+def whole(values: Ints) -> Ratio:
+    """Return integers as exact values."""
+    return Ratio(values, np.ones_like(values))
+
+
+Smoother = Callable[[Groups], Ratio]
+
+
+def average(groups: Groups) -> Ratio:
+    """Return the mean of each group."""
+    return Ratio(groups.noisy.sum(axis=1), groups.size)
+
+
+def median(groups: Groups) -> Ratio:
+    """Return the median of each group."""
+    padding = np.arange(groups.noisy.shape[1]) >= groups.size[:, None]
+    ordered = np.sort(np.where(padding, np.iinfo(np.int64).max, groups.noisy), axis=1)
+    low = np.take_along_axis(ordered, (groups.size[:, None] - 1) // 2, axis=1)
+    high = np.take_along_axis(ordered, groups.size[:, None] // 2, axis=1)
+    return Ratio((low + high)[:, 0], np.full_like(groups.size, 2))
+
+
+def james_stein(groups: Groups) -> Ratio:
+    """Return the last value of each group, shrunk towards the group's mean."""
+    n, total = groups.size, groups.noisy.sum(axis=1)
+    last = np.take_along_axis(groups.noisy, n[:, None] - 1, axis=1)[:, 0]
+    return Ratio(n * last - total + n * total, n * n)
+
+
+SMOOTHERS: dict[str, Smoother] = {"average": average, "median": median, "james-stein": james_stein}
+
+
+def publishable(value: Ratio) -> Ints:
+    """Return the integers to publish: rounded, half to even, and only then clamped at 0."""
+    quotient, rest = np.divmod(value.numerator, value.denominator)
+    up = (2 * rest > value.denominator) | ((2 * rest == value.denominator) & (quotient % 2 == 1))
+    return np.asarray(np.maximum(quotient + up, 0))

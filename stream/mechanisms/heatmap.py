@@ -1,14 +1,28 @@
-"""The heat map as a stream: each window's released values in ten colours, by released values of earlier days.
+"""The heat map: each window's released values in ten colours, relative to released values of earlier days.
 
-What is usual of a place at a time is the mean and the deviation of what the same audience was given of it in the same
-half hour of the week's same kind of day (weekday, weekend), up to the half hour before. Nothing else is read, no count
-and no other epsilon, so a heat map costs nothing, its state is as public as its input, and who keeps the records can
-colour them anew.
+The usual count of a place at a time is the mean, with a deviation, of the values that the same audience received for
+the same half hour of the same kind of day (weekday, weekend), up to the previous half hour. The heat map reads nothing
+else, no count and no other epsilon, so it costs nothing. Its state is as public as its input; a reader who stores the
+records can compute the colours again.
 
-    n[s], Σ[s], Σ²[s]  windows of a half hour so far; sums of their values and of the squares, exact
+    n[s], Σ[s], Σ²[s]  number of windows of a half hour so far; exact sums of their values and of the squares
 
-Halved when a half hour has ``MOST`` windows, so that what is long ago counts less and less: Σ is rounded towards 0,
-n and Σ² up, by which n Σ² stays at least (Σ)² and no deviation becomes imaginary.
+These are halved when a half hour reaches ``MOST`` windows, so that old values count less and less: Σ is rounded towards
+0, n and Σ² up, so that n Σ² stays at least (Σ)² and no deviation becomes imaginary.
+
+Colours of a count:
+
+    symbol   here         meaning
+    y        values       a count, true or released
+    μ        mean         the usual count of the place at that time
+    σ        deviation    how far counts of earlier days lie from it
+    c_1…c_10 1 … 10       colours, from far below usual to far above
+
+    1 below μ - 2σ, 10 above μ + 2σ; between them, both ends included, eight parts of σ/2 each, which hold their
+    lower end: 2 + min(7, ⌊(y - μ + 2σ) / (σ/2)⌋). Where σ is 0: 5 at μ, else 1 or 10.
+
+(Ghayyur, thesis, 4.2.1, whose words leave the edges open.) Each step is one of IEEE 754's, which every machine rounds
+alike, so that released colours depend on none.
 """
 
 from __future__ import annotations
@@ -18,18 +32,75 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.colours import Ints, Usual, colours, usual_of
-from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.base import WeekSlot
 from stream.records import MINUTE, Micros
 
+# Colours.
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+COLOURS = 10
+"""Number of colours; the first is 1."""
+USUAL = 5
+"""Colour of the usual count where the deviation is 0."""
+_INNER = range(-3, 4)
+"""Lower ends of the third to ninth colour, in half deviations from the mean."""
+
+
+class Usual(NamedTuple):
+    """The usual counts, one entry per place."""
+
+    mean: Floats
+    """In devices."""
+    deviation: Floats
+    """In devices, at least 0: the root of the mean square around the mean."""
+
+
+def usual_of(n: int, total: Ints, squares: Ints) -> Usual:
+    """Compute the usual counts from exact sums.
+
+    Args:
+        n: number of counts of each place, at least 1.
+        total: their sum.
+        squares: the sum of their squares; n times it fits 63 bits.
+
+    Raises:
+        UsageError: there is no count.
+    """
+    if n < 1:
+        raise UsageError(f"usual counts must be made of at least 1, got {n}")
+    return Usual(total / n, np.sqrt((n * squares - total * total).astype(np.float64)) / n)
+
+
+def colours(values: ArrayLike, usual: Usual) -> Ints:
+    """Return the colour of each count, in 1 … 10.
+
+    Args:
+        values: counts, in devices; of a shape that broadcasts with that of ``usual``.
+        usual: the usual counts of that place and time.
+
+    Raises:
+        UsageError: a number is not finite, or a deviation is below 0.
+    """
+    counts, mean, deviation = (np.asarray(each, np.float64) for each in (values, usual.mean, usual.deviation))
+    if not (all(np.isfinite(each).all() for each in (counts, mean, deviation)) and (deviation >= 0).all()):
+        raise UsageError("colours: counts and what is usual must be finite, and deviations at least 0")
+    with np.errstate(over="ignore"):  # an infinite distance gets the colour of its side
+        away, half = counts - mean, deviation / 2
+        between = 2 + sum((away >= edge * half).astype(np.int64) for edge in _INNER)
+        found = np.select([away < -4 * half, away > 4 * half], [1, COLOURS], between)
+    return np.where((deviation == 0) & (away == 0), USUAL, found).astype(np.int64)
+
+
 HALF_HOURS = 2 * 48
-"""Of a weekday, then of a day of the weekend."""
+"""48 of a weekday, then 48 of a day of the weekend."""
 MOST = 672
-"""Windows of a half hour above which their sums are halved: 112 days of five minutes."""
+"""Number of windows of a half hour above which their sums are halved: 112 days of five minutes."""
 LARGEST = 500_000
-"""A value beyond it, on either side, counts as so large in what is usual: no place holds more, and sums fit 63 bits."""
+"""Values are limited to this magnitude in the sums: no place has more devices, and sums fit 63 bits."""
 _HEAD = struct.Struct("<4sIIiI")
 _MAGIC = b"HEA1"
 _NONE = -1
@@ -37,7 +108,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Released values of earlier half hours, summed, and those of the one at hand; public."""
+    """Released values of earlier half hours, summed, and those of the current one; public."""
 
     counted: Ints
     """Shape [half hours]: n."""
@@ -46,7 +117,7 @@ class Past:
     squares: Ints
     """Likewise Σ²."""
     half_hour: int
-    """The one at hand; -1 before the first."""
+    """The current half hour; -1 before the first."""
     now: Ints
     """Its values so far, shape [windows, places]."""
 
@@ -57,24 +128,24 @@ class Shown(NamedTuple):
     colours: Ints
     """Shape [places], in 1 … 10."""
     usual: Usual
-    """By which they are coloured."""
+    """The usual counts behind the colours."""
 
 
 class Passed(NamedTuple):
-    """A window that has passed."""
+    """A released or denied window."""
 
-    slot: Slot
+    slot: WeekSlot
     values: Ints | None
     """As released, shape [places]; None: denied."""
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Colours of each window of some places, from the window on of whose half hour enough earlier ones are known."""
+    """Colours of each window of some places, as soon as enough earlier windows of its half hour are known."""
 
     places: int
     least: int
-    """Windows of a half hour that must be known, in 2 … ``MOST`` / 2."""
+    """Number of windows of a half hour that must be known, in 2 … ``MOST`` / 2."""
 
     def __post_init__(self) -> None:
         if self.places < 1 or not 2 <= self.least <= MOST // 2:
@@ -83,7 +154,7 @@ class HeatMap:
             )
 
     def most_bytes(self, tick: Micros) -> int:
-        """Return how long the byte form of a past is at most, with windows of this length."""
+        """Return the largest length of an encoded state, with windows of this length."""
         at_hand = max(1, 30 * MINUTE // tick)
         return _HEAD.size + 8 * (HALF_HOURS + self.places * (2 * HALF_HOURS + at_hand))
 
@@ -93,7 +164,7 @@ class HeatMap:
         return Past(np.zeros(HALF_HOURS, np.int64), sums[0], sums[1], _NONE, np.zeros((0, self.places), np.int64))
 
     def step(self, state: Past, item: Passed) -> tuple[Past, list[Shown | None]]:
-        """Take a window; give its colours, None where it was denied or too few are known of its half hour."""
+        """Process a window; return its colours, None where it was denied or too few of its half hour are known."""
         half_hour = item.slot.half_hour + 48 * item.slot.weekend
         if half_hour != state.half_hour:
             state = _followed(state, half_hour)
@@ -108,7 +179,7 @@ class HeatMap:
         return after, [Shown(colours(item.values, usual), usual)]
 
     def encode(self, state: Past) -> bytes:
-        """Return the stable byte form: windows by half hour, values at hand, then sums of half hours that have any."""
+        """Return the stable byte form: windows by half hour, current values, then sums of half hours that have any."""
         head = _HEAD.pack(_MAGIC, self.places, self.least, state.half_hour, len(state.now))
         known = state.counted > 0
         parts = (state.counted, state.now, state.total[known], state.squares[known])
@@ -133,7 +204,7 @@ class HeatMap:
 
 
 def _followed(state: Past, half_hour: int) -> Past:
-    """Return the past when another half hour begins: that at hand is over, and its windows are known now."""
+    """Return the state when another half hour begins: the windows of the current one are added to the sums."""
     empty = state.now[:0]
     if len(state.now) == 0:
         return Past(state.counted, state.total, state.squares, half_hour, empty)

@@ -1,4 +1,4 @@
-"""Zones, floors and building with noise of their own, made to add up; and PeGaSus' pruning in its safe form.
+"""Zones, floors and building with noise on every level, made consistent; PeGaSus' pruning in a safe form; level sums.
 
     symbol   here             meaning
     h        tree.height      number of levels
@@ -8,46 +8,122 @@
     β        pruning.below    public threshold
     f_l      shares[l]        level l's share of R, leaves first; the shares sum to 1 exactly
 
-A tuple is counted by one node of each level, a path from a leaf to its root. So each level may spend f_l R:
-``laplace`` on the noise, ``pegasus`` four fifths on the noise and one on a grouper (Chen, Machanavajjhala,
-Hay, Miklau, CCS 2017, Algorithm 3, there with equal shares). The values are then smoothed and made to add up
+A tuple is counted by one node of each level, on a path from a leaf to its root. So each level may spend f_l R:
+``laplace`` on the noise, ``pegasus`` four fifths on the noise and one fifth on a grouper (Chen, Machanavajjhala,
+Hay, Miklau, CCS 2017, Algorithm 3, there with equal shares). The values are then smoothed and made consistent
 by generalised least squares (:mod:`stream.mechanisms.consistency`), which is free.
 
-Pruning (their Algorithm 4): a node below β makes its descendants be skipped, and gets their budget. As
+Pruning (their Algorithm 4): where a node is below β, its descendants are skipped and it gets their budget. As
 printed, every comparison costs up to ε_pr/2, which is ε_pr for two of them and more in taller trees. Here
 c + DLap((h-1)/ε_pr) is compared with β itself, at every level but the leaves: each test is a post-processing of
 one noisy count, a path has at most h - 1 of them, and they cost at most ε_pr. Given the outcomes, which are
-public, a path costs exactly R: its cut node at level l has Σ_{k<=l} f_k R, what is above has f_k R each, what
-is below has nothing. A pruned node publishes 0 and its group closes, its count enters no test; a group
+public, a path costs exactly R: its cut node at level l has Σ_{k<=l} f_k R, each node above has its own f_k R, and the
+nodes below have nothing. A pruned node publishes 0 and its group closes; its count enters no test. A group
 also closes where its node's noise changes its scale. Sums hold down to the cut nodes.
 
-Audiences share one noise chain per level (``epsilons``), so a coalition pays for noise what its finest
-member pays; each has groupers of its own. With pruning there may be one audience only.
+Audiences share one noise chain per level (``epsilons``), so a coalition pays for noise as much as its member with the
+least noise; each has its own groupers. With pruning there may be one audience only.
+
+Level sums. Without shares, floors and building are sums of zones' released values, so they cost nothing more.
+
+    symbol   meaning
+    E_i      sum over floor i of the values before rounding and clamping, since clamped zones add up to a bias
+    B        the building: Σ E_i, rounded half to even, and at least 0
+    F_i      max(0, E_i)
+    q_i      F_i B / Σ F: the floors, scaled to the building
+
+Published are B and the q_i, each rounded down or up so that they make B exactly: the largest remainders up, of
+equal ones that of the first floor. So floors and building never contradict each other; all of it is exact
+arithmetic. With ``laplace``, which is published as it is, nothing is clamped, and floors and building are the plain
+sums. Zones stay as they are: they are rounded and clamped one by one, and their sum is not the building.
+
+The noise of a sum is that of the zones' independent noises. What scaling has moved a floor comes on top of its
+half-width, so that this errs to the safe side: with t the truth, published - t is at most as far from 0 as
+F_i - t, which clamping has only made smaller, and what F_i was moved by.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.chain import chain
+from stream.mechanisms.base import CountMechanism, TickInput, Values
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
-from stream.mechanisms.contract import TickInput, Values
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
-from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.level_budget import CUT, MEASURED, PRUNED, LevelBudget, Pruning
-from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, std
-from stream.mechanisms.parameter import NoiseParameter, laplace_noise
-from stream.mechanisms.smoothers import SMOOTHERS, whole
+from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem, whole
+from stream.mechanisms.noise import Ints, chain, check_epsilon, discrete_laplace, std
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.policy.mechanisms import Mechanism, mechanism_named, names_where
 from stream.schemas import HalfWidthKind
+
+# The budget of a tree's nodes (proof: module docstring).
+
+PRUNED, MEASURED, CUT = 0, 1, 2
+"""The kind of a node in a window: skipped; measured with its level's share; measured with its subtree's shares too."""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """When a node's descendants are skipped."""
+
+    share: Fraction
+    """ε_pr as a fraction of ε, in (0, 1)."""
+    below: int
+    """β: a node whose noisy count is lower is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBudget:
+    """One audience's ε, divided among levels, noise, grouper and tests."""
+
+    epsilon: Fraction
+    shares: tuple[Fraction, ...]
+    grouper: Fraction
+    """Part of a level's budget that the grouper spends instead of the noise; 0 without groups."""
+    pruning: Pruning | None = None
+
+    @property
+    def measured(self) -> Fraction:
+        """R."""
+        return self._measured(self.epsilon)
+
+    def _measured(self, epsilon: Fraction) -> Fraction:
+        return epsilon * (1 - self.pruning.share) if self.pruning else epsilon
+
+    @property
+    def noise(self) -> Fraction:
+        """Budget of the noise on one path."""
+        return self.measured - self.grouper * self.measured
+
+    @property
+    def test(self) -> Fraction:
+        """Budget of one pruning test: ε_pr / (h-1), or 0 without pruning."""
+        if self.pruning is None:
+            return Fraction(0)
+        return self.epsilon * self.pruning.share / (len(self.shares) - 1)
+
+    def noise_at(self, level: int, kind: int = MEASURED, epsilon: Fraction | None = None) -> Fraction:
+        """Return the ε of the noise on a node of a level (0 for leaves) that is MEASURED or CUT.
+
+        Args:
+            level: counted from the leaves.
+            kind: a cut node has its descendants' shares too.
+            epsilon: another audience's; None for that of this budget.
+        """
+        r = self._measured(epsilon or self.epsilon)
+        units = sum(self.shares[: level + 1], Fraction(0)) if kind == CUT else self.shares[level]
+        return units * r - self.grouper * (self.shares[level] * r)
+
 
 WIDEST = 2.12
 """95 % half-width in standard deviations: ln 20 / √2 for one Laplace noise, less for any sum of several."""
@@ -55,16 +131,16 @@ WIDEST = 2.12
 
 @dataclass(frozen=True, slots=True)
 class HierarchyState:
-    """PeGaSus' open groups of each level (restricted), and what each node was in the latest window."""
+    """PeGaSus' open groups of each level (restricted), and the kind of each node in the latest window."""
 
     groups: tuple[GrouperState, ...] = ()
-    """Leaves first; empty where nothing is grouped."""
+    """Leaves first; empty without groups."""
     kinds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Counts of all nodes of a tree at one epsilon: a count mechanism that takes the leaves' counts.
+    """Counts of all nodes of a tree at one epsilon: a count mechanism whose input is the leaves' counts.
 
     ``TickInput.counts`` are the leaves' true counts; ``TickInput.noise`` is not read. Values and half-widths have the
     shape [nodes], in the order of ``tree``.
@@ -77,7 +153,7 @@ class Hierarchy:
     smoother: str = "median"
     pruning: Pruning | None = None
     epsilons: tuple[Fraction, ...] = ()
-    """Those of all audiences of the release; only ``epsilon`` where it is empty."""
+    """Those of all audiences of the release; if empty, only ``epsilon``."""
     half_width_kind: HalfWidthKind = "noise"
 
     def __post_init__(self) -> None:
@@ -110,19 +186,19 @@ class Hierarchy:
 
     @cached_property
     def budget(self) -> LevelBudget:
-        """What noise, groupers and tests spend, level by level."""
+        """The budget of noise, groupers and tests, by level."""
         return LevelBudget(self.epsilon, self.shares, self._declared.composition.own, self.pruning)
 
     @property
     def noise(self) -> NoiseParameter:
-        """Of one path in all: at R, or with a grouper the chain's part of it."""
+        """Total noise of one path: at R, or with a grouper the chain's part of it."""
         return laplace_noise(self.budget.noise)
 
     # --- one window -----------------------------------------------------------------------------------
 
     @cached_property
     def groupers(self) -> tuple[Grouper, ...]:
-        """One a level, at its share; none where nothing is grouped."""
+        """One per level, at its share; empty without groups."""
         if not self._declared.grouped:
             return ()
         r = self.budget.measured
@@ -135,7 +211,7 @@ class Hierarchy:
         return HierarchyState(tuple(g.initial() for g in self.groupers), (PRUNED,) * self.tree.nodes)
 
     def step(self, state: HierarchyState, item: TickInput) -> tuple[HierarchyState, list[Values]]:
-        """Prune, perturb, group and smooth each level, and make the levels add up."""
+        """Prune, perturb, group and smooth each level, and make the levels consistent."""
         counts = self.tree.sums(item.counts)
         kinds = self.prune(item, counts)
         noisy = counts + self.drawn(item, counts, kinds)
@@ -147,7 +223,7 @@ class Hierarchy:
         return after, [Values(numbers, widths, whole(numbers), noisy=told)]
 
     def prune(self, item: TickInput, counts: Ints) -> Ints:
-        """Return what each node is in this window; all are MEASURED without pruning."""
+        """Return the kind of each node in this window; all are MEASURED without pruning."""
         kinds = np.full(self.tree.nodes, MEASURED)
         if self.pruning is None:
             return kinds
@@ -162,7 +238,7 @@ class Hierarchy:
         return kinds
 
     def drawn(self, item: TickInput, counts: Ints, kinds: Ints) -> Ints:
-        """Return the noise of all nodes, from each level's own chain; that of pruned ones is not used."""
+        """Return the noise of all nodes, from each level's own chain; that of pruned nodes is unused."""
         parts = []
         for level, here in enumerate(self.tree.levels):
             drawn = self._level_noise(item, level, counts[here], MEASURED)
@@ -178,13 +254,13 @@ class Hierarchy:
         return drawn[self.budget.noise_at(level, kind)]
 
     def _context(self, context: Context, level: int) -> Context:
-        """Return the context of a level: its registry begins with words that no zone id can be."""
+        """Return the context of a level: its registry begins with words that are no valid zone id."""
         return replace(context, zones=(f"level {level} of {self.tree.height}", *self.tree.names[level]))
 
     def _smoothed(
         self, state: HierarchyState, item: TickInput, values: tuple[Ints, Ints], kinds: Ints
     ) -> tuple[HierarchyState, Floats, Floats]:
-        """Return (state, smoothed values, sizes of their groups); the noisy values where nothing is grouped."""
+        """Return (state, smoothed values, sizes of their groups); the noisy values without groups."""
         counts, noisy = values
         if not self.groupers:
             return state, noisy.astype(np.float64), np.ones(self.tree.nodes)
@@ -213,7 +289,7 @@ class Hierarchy:
     def _half_widths(self, kinds: Ints, numbers: Ints) -> Ints:
         """Return 95 % half-widths of the noise (and of rounding), as if nothing were smoothed.
 
-        A pruned node lies between 0 and what its parent may be: its half-width is that upper end.
+        A pruned node lies between 0 and its parent's largest value: its half-width is that upper end.
         """
         precision = np.where(kinds == PRUNED, 0, 1 / self._variance(kinds))
         variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
@@ -264,8 +340,74 @@ _LENGTH = struct.Struct("<I")
 
 
 def _kept(state: GrouperState, kept: NDArray[np.bool_]) -> GrouperState:
-    """Return the state with all other groups closed, none of their counts left in it."""
+    """Return the state with all other groups closed, and none of their counts left in it."""
     size = np.where(kept, state.size, 0)
     longest, column = int(size.max(initial=0)), kept[:, None]
     counts, noisy = state.counts[:, :longest] * column, state.noisy[:, :longest] * column
     return GrouperState(size, state.threshold * kept, counts, noisy)
+
+
+# Level sums.
+
+
+class LevelSums(NamedTuple):
+    """Sums of one window, and their 95 % half-widths."""
+
+    building: int
+    building_width: int
+    floors: tuple[int, ...]
+    floor_widths: tuple[int, ...]
+
+
+def level_sums(
+    mechanism: CountMechanism, values: Values, floors: Sequence[Sequence[int]], *, clamped: bool
+) -> LevelSums:
+    """Return the sums over each floor's zones, given by their positions, and over all of them.
+
+    Args:
+        mechanism: the mechanism of the values.
+        values: of one window.
+        floors: the positions of each floor's zones.
+        clamped: whether the mechanism's values, and so the sums, are never negative.
+    """
+    sums = [exact_sum(values, members) for members in floors]
+    members = [place for floor in floors for place in floor]
+    widths = [level_half_width(mechanism, values, floor) for floor in floors]
+    building, width = round(sum(sums, Fraction(0))), level_half_width(mechanism, values, members)
+    if not clamped:
+        return LevelSums(building, width, tuple(round(each) for each in sums), tuple(widths))
+    held = [max(Fraction(0), each) for each in sums]
+    shared = shared_out(max(0, building), held)
+    moved = [math.floor(abs(made - before)) for made, before in zip(shared, held, strict=True)]
+    floor_widths = tuple(own + more for own, more in zip(widths, moved, strict=True))
+    return LevelSums(max(0, building), width, shared, floor_widths)
+
+
+def exact_sum(values: Values, members: Sequence[int]) -> Fraction:
+    """Return the sum over some zones before rounding and clamping."""
+    top, bottom = (part[list(members)].tolist() for part in values.exact)
+    common = math.lcm(*bottom)
+    return Fraction(sum(t * (common // b) for t, b in zip(top, bottom, strict=True)), common)
+
+
+def shared_out(total: int, parts: Sequence[Fraction]) -> tuple[int, ...]:
+    """Return integers in the ratio of ``parts`` with the sum ``total``: the largest remainders are rounded up.
+
+    Args:
+        total: at least 0; 0 where all parts are.
+        parts: at least 0.
+    """
+    whole = sum(parts, Fraction(0))
+    scaled = [part * total / whole if whole else part for part in parts]
+    shared = [math.floor(each) for each in scaled]
+    by_remainder = sorted(range(len(parts)), key=lambda place: (shared[place] - scaled[place], place))
+    for place in by_remainder[: total - sum(shared)]:
+        shared[place] += 1
+    return tuple(shared)
+
+
+def level_half_width(mechanism: CountMechanism, values: Values, members: Sequence[int]) -> int:
+    """Return the 95 % half-width of a plain sum: of the summed noise, or the sum of posterior half-widths."""
+    if mechanism.half_width_kind == "posterior":
+        return int(sum(int(values.half_width[i]) for i in members))
+    return (values.noise or mechanism.noise).sum_half_width_95(len(members))

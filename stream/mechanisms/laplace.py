@@ -1,4 +1,4 @@
-"""Counts with noise and nothing else, not clamped: a value may be negative, and its mean is right."""
+"""Counts with noise and nothing else, not clamped: a value may be negative, and its mean is unbiased."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.errors import DataError
-from stream.mechanisms.contract import Parameters, TickInput, Values
-from stream.mechanisms.parameter import NoiseParameter
-from stream.mechanisms.smoothers import whole
+from stream.mechanisms.base import Parameters, TickInput, Values
+from stream.mechanisms.grouper import whole
+from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
 
 

@@ -1,15 +1,17 @@
-"""Zones, floors and building with noise of their own of any law, plain or filtered node by node, made to add up.
+"""Zones, floors and building with noise of any kind on every level, plain or filtered per node, made consistent.
 
 A device is counted by one node of each level, so a release of all levels costs what its levels cost together: with
 Laplace noise the sum of their ε, with Gaussian noise the sum of their 1/σ² (shares of either are shares of the price).
-Each level has one noise chain for all audiences, under a registry of its own, in which the level is named.
+Each level has one noise chain for all audiences, with its own registry that contains the level's name.
 
-Plain: the noisy values are made to add up by generalised least squares with weights 1/σ², half-widths follow from the
-variances, and nothing is clamped. Filtered: every node has a filter of its own, whose medians are made to add up
-with weights 1/half_width², and are never negative. Errors of filters are no independent noise: a change that
-one has not followed yet, those above and below it have not either, and so nothing proves that adding up makes
-them smaller. A filtered node therefore keeps the half-width of its own filter, or what it was moved by where that
-is more; how often the truth lies within it is measured. All of it is post-processing of the noisy values.
+Plain: generalised least squares with weights 1/σ² make the noisy values consistent. Half-widths follow from the
+variances, and nothing is clamped.
+
+Filtered: every node has its own filter, whose medians are made consistent with weights 1/half_width², and are never
+negative. Errors of filters are not independent noise: a change that one filter has not followed yet, those above and
+below it have not followed either, so nothing proves that consistency makes errors smaller. A filtered node therefore
+keeps the half-width of its own filter, or the distance by which it was moved where that is larger; how often the truth
+lies within it is measured. All of it is post-processing of the noisy values.
 """
 
 from __future__ import annotations
@@ -22,29 +24,29 @@ from functools import cached_property
 import numpy as np
 
 from stream.errors import DataError, UsageError
+from stream.mechanisms.base import RevisedDay, TickInput, Values
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
-from stream.mechanisms.contract import TickInput, Values
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter import FilterItem, FilterState
-from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.nightly import History, NightlyFilter, NightlyState
+from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
+from stream.mechanisms.filter.revision import smooth
+from stream.mechanisms.filter.step import FilterItem, FilterState
+from stream.mechanisms.grouper import whole
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import NoiseParameter, noise_chain
-from stream.mechanisms.revision import smooth
-from stream.mechanisms.smoothers import whole
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import NoiseParameter, noise_chain
 from stream.schemas import HalfWidthKind
 
 NORMAL = 1.96
 """95 % half-width of a sum of Gaussian noises in standard deviations."""
 LAPLACE = 2.12
-"""The same of any sum of Laplace noises: ln 20 / √2 for one, less for more."""
+"""The same for any sum of Laplace noises: ln 20 / √2 for one, less for more."""
 _SURE = 0.5
-"""Half-width that a filter's 0, which is a rounded one, counts as."""
+"""Half-width that replaces a filter's 0, which is a rounded value."""
 
 
 @dataclass(frozen=True)
 class MeasuredTree:
-    """Counts of all nodes of a tree, as a count mechanism that takes the leaves' counts.
+    """Counts of all nodes of a tree, as a count mechanism whose input is the leaves' counts.
 
     ``TickInput.counts`` are the leaves' true counts; ``TickInput.noise`` is not read. Values and half-widths have the
     shape [nodes], in the order of ``tree``.
@@ -52,11 +54,11 @@ class MeasuredTree:
 
     tree: Tree
     laws: tuple[NoiseParameter, ...]
-    """Of each level, leaves first."""
+    """The noise of each level, leaves first."""
     chains: tuple[tuple[NoiseParameter, ...], ...]
-    """Of each level: the laws of all audiences of the release."""
+    """For each level, the noises of all audiences of the release."""
     nightly: tuple[NightlyFilter, ...] = ()
-    """A filter of each level; none where the noisy values are published as they are."""
+    """The filter of each level; empty where noisy values are published unfiltered."""
 
     def __post_init__(self) -> None:
         levels = {len(self.laws), len(self.chains), len(self.nightly) or self.tree.height}
@@ -68,12 +70,12 @@ class MeasuredTree:
 
     @property
     def noise(self) -> NoiseParameter:
-        """The law of the leaves' noise."""
+        """The noise of the leaves."""
         return self.laws[0]
 
     @property
     def half_width_kind(self) -> HalfWidthKind:
-        """Of the posterior where there are filters."""
+        """``posterior`` where there are filters, otherwise ``noise``."""
         return "posterior" if self.nightly else "noise"
 
     def initial(self) -> tuple[NightlyState, ...]:
@@ -81,12 +83,12 @@ class MeasuredTree:
         return tuple(each.initial() for each in self.nightly)
 
     def step(self, state: tuple[NightlyState, ...], item: TickInput) -> tuple[tuple[NightlyState, ...], list[Values]]:
-        """Perturb and filter each level, and make the levels add up."""
+        """Perturb and filter each level, and make the levels consistent."""
         noisy = self._noisy(item)
         if not self.nightly:
             return (), [self._plain(noisy)]
         after, medians, widths = [], np.zeros(self.tree.nodes, np.int64), np.zeros(self.tree.nodes, np.int64)
-        histories: list[list[History]] = []
+        histories: list[list[RevisedDay]] = []
         for filtered, held, here in zip(self.nightly, state, self.tree.levels, strict=True):
             level, [told] = filtered.step(held, FilterItem(noisy[here], item.slot))
             after.append(level)
@@ -96,11 +98,11 @@ class MeasuredTree:
             self.values_of(medians, widths)._replace(noisy=noisy, histories=self._of_nodes(histories))
         ]
 
-    def _of_nodes(self, histories: Sequence[Sequence[History]]) -> list[History]:
-        """Return what is told of each level's filter as told of the tree's nodes, part by part."""
+    def _of_nodes(self, histories: Sequence[Sequence[RevisedDay]]) -> list[RevisedDay]:
+        """Return the levels' revised parts as parts of the tree's nodes."""
         nodes = np.arange(self.tree.nodes)
         return [
-            History(
+            RevisedDay(
                 parts[0].day,
                 np.concatenate([nodes[here][part.zones] for here, part in zip(self.tree.levels, parts, strict=True)]),
                 np.concatenate([part.median for part in parts], axis=1),
@@ -111,14 +113,14 @@ class MeasuredTree:
         ]
 
     def prepare(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
-        """Return the states with more done, in one of them, of what the next window would wait for."""
+        """Return the states in which one filter has done one more piece of the next window's work."""
         for level, (each, held) in enumerate(zip(self.nightly, state, strict=True)):
             if (prepared := each.prepare(held)) is not held:
                 return (*state[:level], prepared, *state[level + 1 :])
         return state
 
-    def rest(self, state: tuple[NightlyState, ...]) -> list[History]:
-        """Return what of days is not told yet."""
+    def rest(self, state: tuple[NightlyState, ...]) -> list[RevisedDay]:
+        """Return the revised parts of days that are not yet returned."""
         return self._of_nodes([each.rest(held) for each, held in zip(self.nightly, state, strict=True)])
 
     def states(self, state: tuple[NightlyState, ...]) -> tuple[FilterState, ...]:
@@ -128,7 +130,7 @@ class MeasuredTree:
     def smooth(
         self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
     ) -> tuple[tuple[FilterState, ...], list[Values]]:
-        """Revise the first windows by all of them, each level for itself, and make the levels add up."""
+        """Revise the first windows from all of them, each level by itself, and make the levels consistent."""
         after, medians = [], np.zeros((final, self.tree.nodes), np.int64)
         widths = np.zeros_like(medians)
         for nightly, held, here in zip(self.nightly, states, self.tree.levels, strict=True):
@@ -148,7 +150,7 @@ class MeasuredTree:
         return counts
 
     def values_of(self, median: Ints, half_width: Ints) -> Values:
-        """Return the filters' medians, made to add up."""
+        """Return the filters' medians, made consistent."""
         precision = 1 / np.maximum(half_width, _SURE) ** 2
         numbers = whole_numbers(self.tree, gather(self.tree, median.astype(np.float64), precision), negative=False)
         return Values(numbers, np.maximum(half_width, np.abs(numbers - median)), whole(numbers))
@@ -166,13 +168,13 @@ class MeasuredTree:
 
     @cached_property
     def _widths(self) -> Ints:
-        """95 % half-widths of the noise that is left, and of rounding."""
+        """95 % half-widths of the remaining noise, and of rounding."""
         variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), self._precision)).variance
         tails = NORMAL if self.noise.kind == "gaussian" else LAPLACE
         return np.ceil(tails * np.sqrt(variance + 0.25)).astype(np.int64)
 
     def pause(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
-        """Return the state as it is: it never read a true count."""
+        """Return the state unchanged: it contains no true count."""
         return state
 
     def encode(self, state: tuple[NightlyState, ...]) -> bytes:
@@ -196,7 +198,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def level_context(context: Context, tree: Tree, level: int) -> Context:
-    """Return the context of a level: its registry begins with words that no zone id can be."""
+    """Return the context of a level: its registry begins with words that are no valid zone id."""
     return replace(context, zones=(f"level {level} of {tree.height}", *tree.names[level]))
 
 

@@ -1,4 +1,4 @@
-"""Exact keyed noise: discrete Laplace and Bernoulli draws that a replay repeats to the bit.
+"""Exact keyed noise: discrete Laplace and Bernoulli draws that a replay repeats to the bit, and the noise chain.
 
     symbol   here          meaning
     ε        epsilon       inverse scale, an exact Fraction (ε/Δ for sensitivity Δ)
@@ -6,31 +6,116 @@
     Z        the result    Pr[Z = z] = (1-a)/(1+a) · a**|z|
     p_k      _tail         Pr[|Z| >= k] = 2 a**k / (1+a), k >= 1
     T_k      thresholds    ⌊2**63 · p_k⌋
-    U        sign bit off  a uniform real in [0, 1), of which a word shows the first 63 binary digits
+    U        sign bit off  a uniform real in [0, 1); a word contains its first 63 binary digits
 
 Exact inversion: |Z| is the number of k with U < p_k. A word decides that, unless its digits equal those
-of some p_k (which includes the infinite tail, where the digits are all 0): then more digits of U are drawn
-until they differ. If the words are uniform the result has exactly the law of Z: no truncation, no floating
-point error. The words come from SHAKE-256 under a secret key, so the guarantee is computational
-differential privacy: as good as the key is secret and SHAKE-256 a pseudo-random function.
+of some p_k (which includes the infinite tail, where the digits are all 0). Then more digits of U are drawn
+until they differ. So the distribution is exact: nothing is truncated and nothing is rounded. If the words are uniform
+the result has exactly the distribution of Z. The words come from SHAKE-256 under a secret key, so the guarantee is
+computational differential privacy: it relies on the key's secrecy and on SHAKE-256 as a pseudo-random function.
+
+**One noise chain** serves all audiences of a release: a coalition learns what its member with the least noise knows.
+
+The finest audience gets discrete Laplace noise; each coarser one gets the value of the next finer one plus
+an independent B, which makes it a post-processing of that value. With a_i = e**-ε_i and ε_1 < ε_2 the
+law of noise 1 is that of noise 2 plus
+
+    B = 0 with probability p_0 = ((1-a_1)/(1-a_2))² · a_2/a_1, else B ~ DLap(ε_1),
+
+because (1-a_2 z)(1-a_2/z) = (a_2/a_1)(1-a_1 z)(1-a_1/z) + (1-a_2/a_1)(1-a_1 a_2) in the probability
+generating functions. The continuous form is the gradual release of Koufogiannis, Han and Pappas
+(arXiv 1504.00429).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache, partial
-from typing import NamedTuple
+from hashlib import shake_256
+from itertools import count, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
-from stream.mechanisms.inversion import Digits, Ints, Words, by_table, frozen, refinement, signed, words
-from stream.mechanisms.irrational import Irrational, decimal, evaluate, exp_minus, floor_scaled
-from stream.mechanisms.labels import label
+from stream.mechanisms.exact import Irrational, decimal, evaluate, exp_minus, floor_scaled
+from stream.mechanisms.noise_labels import Context, label
+
+# Exact inversion.
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Digits = Callable[[int], Iterator[int]]
+"""Index of a draw -> the further 64-bit words of its uniform number."""
+Magnitudes = tuple[Ints, NDArray[np.bool_]]
+"""Magnitudes by the first 63 digits, and where these digits are not enough."""
+
+_LOW_63 = np.uint64((1 << 63) - 1)
+
+
+def words(key: bytes, label: bytes, n: int) -> Words:
+    """Return ``n`` pseudo-random 64-bit words, from one keyed SHAKE-256 call over the label.
+
+    Key and label are length-prefixed. A longer call begins with the words of a shorter one.
+    """
+    return np.frombuffer(_sponge(b"tacet.words.1", key, label).digest(8 * n), dtype=">u8").astype(np.uint64)
+
+
+def _sponge(domain: bytes, key: bytes, label: bytes) -> Any:
+    parts = (domain, key, label)
+    return shake_256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+
+
+def refinement(key: bytes, label_: bytes) -> Digits:
+    """Return the stream of further digits of each draw of a label, independent of its words."""
+
+    def digits(index: int) -> Iterator[int]:
+        for place in count():
+            block = _sponge(b"tacet.digits.1", key, label(label_, index, place)).digest(8)
+            yield int.from_bytes(block, "big")
+
+    return digits
+
+
+def signed(
+    drawn: Words, first: Callable[[Ints], Magnitudes], decide: Callable[[int, Iterator[int]], int], digits: Digits
+) -> Ints:
+    """Map uniform words to draws: the top bit is the sign, the other 63 are the first digits of U.
+
+    Args:
+        drawn: the words.
+        first: computes the magnitudes from 63 digits.
+        decide: computes the magnitude of a U that begins with these 63 digits, from as many further words as needed.
+        digits: ``digits(i)`` yields the further words of draw ``i``; called only where the first do not decide.
+    """
+    uniform = (drawn & _LOW_63).astype(np.int64)
+    magnitude, undecided = first(uniform)
+    for index in np.flatnonzero(undecided):
+        magnitude[index] = decide(int(uniform[index]), digits(int(index)))
+    return np.where(drawn >> np.uint64(63), -magnitude, magnitude)
+
+
+def by_table(uniform: Ints, table: Ints) -> Magnitudes:
+    """Return #{k: u < T_k}, and where u equals some T_k, so that more digits are needed.
+
+    Args:
+        uniform: u, the first 63 digits of each U.
+        table: T_1 >= T_2 >= … with T_k = ⌊2**63 p_k⌋; the last is the first that is 0.
+    """
+    ascending = table[::-1]
+    above = np.searchsorted(ascending, uniform, side="right")
+    return len(table) - above, ascending[above - 1] == uniform
+
+
+def frozen(table: NDArray[Any]) -> NDArray[Any]:
+    """Return the table, made read-only."""
+    table.setflags(write=False)
+    return table
+
 
 __all__ = [
     "Ints",
@@ -48,20 +133,20 @@ __all__ = [
 SMALLEST_EPSILON = Fraction(1, 10**9)
 _LARGEST_TABLE = 1 << 16
 _FIXED = 512
-"""Binary digits behind the point in fixed-point tables, of which far fewer than 64 are ever lost."""
+"""Binary digits after the point in fixed-point tables; far fewer than 64 are ever lost."""
 
 
 # Discrete Laplace
 
 
 def discrete_laplace(key: bytes, label: bytes, epsilon: Fraction, n: int) -> Ints:
-    """Return ``n`` exact draws of the discrete Laplace law, a function of key, label and epsilon alone.
+    """Return ``n`` exact draws of discrete Laplace noise, a function of key, label and epsilon alone.
 
     Args:
         key: the day's secret.
-        label: unique to this draw, see :mod:`stream.mechanisms.labels`; holds epsilon.
+        label: unique to this draw, see :mod:`stream.mechanisms.noise_labels`; contains epsilon.
         epsilon: ε divided by the sensitivity, at least ``SMALLEST_EPSILON``.
-        n: how many, one a zone in the order of the registry.
+        n: number of draws, one per zone in the order of the registry.
 
     Raises:
         UsageError: epsilon is no Fraction or too small.
@@ -70,7 +155,7 @@ def discrete_laplace(key: bytes, label: bytes, epsilon: Fraction, n: int) -> Int
 
 
 def invert(drawn: Words, epsilon: Fraction, digits: Digits) -> Ints:
-    """Map uniform words to discrete Laplace draws; see :func:`stream.mechanisms.inversion.signed`."""
+    """Map uniform words to discrete Laplace draws; see :func:`stream.mechanisms.noise.signed`."""
     exact = check_epsilon(epsilon)
     return signed(drawn, partial(_magnitudes, epsilon=exact), partial(_decide, epsilon=exact), digits)
 
@@ -102,7 +187,7 @@ def thresholds(epsilon: Fraction) -> Ints:
 
 
 def _top_63(scaled: int, epsilon: Fraction, k: int) -> int:
-    """Return T_k from the fixed-point p_k, or where rounding could matter from as many digits as it takes."""
+    """Return T_k from the fixed-point p_k, or from as many digits as needed where rounding could matter."""
     rest = scaled & ((1 << (_FIXED - 63)) - 1)
     doubt = 1 << 200
     if doubt < rest < (1 << (_FIXED - 63)) - doubt:
@@ -111,7 +196,7 @@ def _top_63(scaled: int, epsilon: Fraction, k: int) -> int:
 
 
 def _fixed(value: Irrational) -> int:
-    """Return ``value`` in fixed point, from 200 decimal digits (it holds 154)."""
+    """Return ``value`` in fixed point, from 200 decimal digits (the fixed-point form has 154)."""
     return int(evaluate(lambda: value() * (1 << _FIXED), 200))
 
 
@@ -138,7 +223,7 @@ class _Ladder(NamedTuple):
 
 
 _FEW = 1 << 42
-"""Below this, 63 digits of U are too few for a relative error of 2**-42: more digits are drawn."""
+"""Below this, 63 digits of U are too few for a relative error of 2**-42, and more digits are drawn."""
 _NEAR = 2.0**-40
 
 
@@ -157,10 +242,10 @@ def _floats(scaled: Iterator[int], n: int) -> NDArray[np.float64]:
 
 
 def _by_ladder(uniform: Ints, ladder: _Ladder) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return |Z| = qM + r with p_{qM} a**r > U >= p_{qM} a**(r+1), and where floats cannot be sure of it.
+    """Return |Z| = qM + r with p_{qM} a**r > U >= p_{qM} a**(r+1), and where floats are not accurate enough.
 
     All errors here (digits not yet drawn, rounded tables, two rounded operations) are below 2**-41 of the
-    quantity compared; whoever is nearer than 2**-40 to a threshold is decided by exact digits instead.
+    compared quantity; draws nearer than 2**-40 to a threshold are decided by exact digits instead.
     """
     u = uniform / 2.0**63
     q = np.clip(len(ladder.coarse) - 1 - np.searchsorted(ladder.coarse[::-1], u, side="right"), 0, None)
@@ -173,7 +258,7 @@ def _by_ladder(uniform: Ints, ladder: _Ladder) -> tuple[Ints, NDArray[np.bool_]]
 
 
 def _decide(first: int, further: Iterator[int], epsilon: Fraction) -> int:
-    """Return |Z| for a U that begins with ``first``, drawing digits until no threshold is left between."""
+    """Return |Z| for a U that begins with ``first``, drawing digits until they decide every comparison."""
     seen, bits = first, 63
     while True:
         least = _thresholds_above(seen + 1, bits, epsilon)
@@ -192,7 +277,7 @@ def _thresholds_above(numerator: int, bits: int, epsilon: Fraction) -> int:
     return floor_scaled(k)
 
 
-# What is known about the law
+# Properties of the distribution
 
 
 def pmf(epsilon: Fraction, z: Ints) -> NDArray[np.float64]:
@@ -216,8 +301,8 @@ def std(epsilon: Fraction) -> float:
 def sum_half_width_95(epsilon: Fraction, n: int) -> int:
     """Return the smallest k with Pr[|sum of n discrete Laplace noises| > k] <= 0.05.
 
-    The transform of the sum is the n-th power of one noise's; it is inverted on a grid so wide that what
-    wraps around is far below the tolerance.
+    The characteristic function of the sum is the n-th power of one noise's; it is inverted on a grid so wide that the
+    aliasing error is far below the tolerance.
     """
     a = math.exp(-epsilon)
     spread = math.sqrt(2 * a * n) / (1 - a)
@@ -242,7 +327,7 @@ def bernoulli(key: bytes, label: bytes, probability: Irrational, n: int) -> NDAr
 
 
 def below(drawn: Words, probability: Irrational, digits: Digits) -> NDArray[np.bool_]:
-    """Return where U < probability; ``digits(i)`` is asked only where the first 64 digits are equal."""
+    """Return where U < probability; ``digits(i)`` is called only where the first 64 digits are equal."""
     threshold = _top_64(probability)
     result = np.asarray(drawn < threshold)
     for index in np.flatnonzero(drawn == threshold):
@@ -252,7 +337,7 @@ def below(drawn: Words, probability: Irrational, digits: Digits) -> NDArray[np.b
 
 @lru_cache(maxsize=256)
 def _top_64(probability: Irrational) -> np.uint64:
-    """Return the first 64 binary digits of ``probability``, kept for those that are asked for again."""
+    """Return the first 64 binary digits of ``probability``; cached."""
     return np.uint64(floor_scaled(probability, 64))
 
 
@@ -263,3 +348,46 @@ def _is_below(first: int, probability: Irrational, further: Iterator[int]) -> bo
         exact = floor_scaled(probability, bits)
         if seen != exact:
             return seen < exact
+
+
+# The noise chain.
+
+
+def chain(key: bytes, context: Context, digest: bytes, epsilons: Sequence[Fraction], n: int) -> dict[Fraction, Ints]:
+    """Return the noise of every epsilon, equal ones sharing one value; the joint release costs the largest.
+
+    The steps run strictly in descending order of epsilon. If each coarser value were drawn directly from the
+    finest, a coalition of two coarse audiences would pay more than the larger of their epsilons.
+
+    Args:
+        key: the day's secret.
+        context: the window's release; the audience is not part of it.
+        digest: digest of the counts that the noise is for.
+        epsilons: at least one, in any order.
+        n: number of zones.
+
+    Raises:
+        UsageError: no epsilon, or one outside the range of the sampler.
+    """
+    descending = sorted(set(epsilons), reverse=True)
+    if not descending:
+        raise UsageError("epsilons must not be empty")
+    finest = descending[0]
+    noise = {finest: discrete_laplace(key, context.label("chain", finest, digest=digest), finest, n)}
+    for finer, coarser in pairwise(descending):
+        keep_label = context.label("chain-keep", finer, coarser, digest=digest)
+        add_label = context.label("chain-add", finer, coarser, digest=digest)
+        kept = bernoulli(key, keep_label, keep(finer, coarser), n)
+        noise[coarser] = noise[finer] + np.where(kept, 0, discrete_laplace(key, add_label, coarser, n))
+    return noise
+
+
+@lru_cache(maxsize=256)
+def keep(finer: Fraction, coarser: Fraction) -> Irrational:
+    """Return p_0, the probability that the coarser value equals the finer one."""
+
+    def p_0() -> Decimal:
+        a_1, a_2 = exp_minus(coarser), exp_minus(finer)
+        return ((1 - a_1) / (1 - a_2)) ** 2 * (a_2 / a_1)
+
+    return p_0

@@ -1,9 +1,8 @@
-"""Labels: the names under which keyed noise is drawn.
+"""Labels: unique names of the draws of keyed noise.
 
-Two draws under one label and one key are the same draw. A label therefore holds everything that may tell
-two draws apart: who releases what and when, for which purpose, at which exact epsilon, and a digest of
-what the mechanism reads. A digest of a small count is as good as the count: it goes into the key stream
-and nowhere else.
+Two draws with the same label and key are the same draw. A label therefore contains everything that distinguishes
+draws: site, release and time, purpose, exact epsilon, and a digest of the mechanism's input. A digest of a small count
+reveals the count: it enters the key stream and is used nowhere else.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Field = str | bytes | int | Fraction
 def label(*fields: Field) -> bytes:
     """Return an injective byte form of ``fields``.
 
-    Each field is a type tag, the length of its payload in eight bytes, and the payload, so that neither
+    Each field is a type tag, the length of its payload in eight bytes, and the payload. So neither
     a moved boundary (``"ab", "c"`` and ``"a", "bc"``) nor a changed type (``1``, ``"1"``, ``1/1``) can
     give two lists of fields the same label.
 
@@ -55,26 +54,26 @@ def _payload(place: int, field: Field) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a count release of one window is; all labels of its noise begin with it."""
+    """Identifies a count release of one window; all labels of its noise begin with it."""
 
     site: str
     release: str
     window: Micros
     """End of the window."""
     attempt: int
-    """1 for the first release of a window; an operator-requested re-release counts on and gets fresh noise."""
+    """1 for the first release of a window; each operator-requested re-release has the next number and fresh noise."""
     zones: tuple[str, ...]
     """The zone registry: the order in which zones read the words of a label."""
     suffix: str = ""
-    """What follows the purpose of every draw: nothing, or ``/`` and what a release paid by the day has besides."""
+    """Follows the purpose of every draw: empty, or ``/`` and the day's identity for a release paid by the day."""
 
     def label(self, stage: str, *epsilons: Fraction, digest: bytes) -> bytes:
         """Return the label of one draw.
 
         Args:
-            stage: the purpose, such as ``"grouper-threshold"``; no two uses share one.
+            stage: the purpose, such as ``"grouper-threshold"``; each purpose is used once.
             epsilons: the exact parameters of the draw (both ends for a step of a noise chain), such as ε or σ².
-            digest: digest of exactly what the mechanism reads.
+            digest: digest of exactly the mechanism's input.
         """
         named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))
         return label("count", *named, stage + self.suffix, len(epsilons), *epsilons, digest)
@@ -82,12 +81,12 @@ class Context:
 
 @lru_cache(maxsize=256)
 def _registry_digest(zones: tuple[str, ...]) -> bytes:
-    """Return the digest of a zone registry; every label of every window asks for it."""
+    """Return the digest of a zone registry; cached, since every label of every window contains it."""
     return sha256(label(*zones)).digest()
 
 
 def counts_digest(*vectors: NDArray[Any]) -> bytes:
-    """Return the SHA-256 of integer vectors, each with its length; restricted, never stored or shown."""
+    """Return the SHA-256 of integer vectors, each with its length; restricted, never stored or published."""
     hashed = sha256()
     for vector in vectors:
         data = np.ascontiguousarray(vector, dtype="<i8").tobytes()

@@ -1,7 +1,7 @@
 """PeGaSus: 0.8 ε on the noise, 0.2 ε on the grouper, then a smoother; rounded and never negative.
 
-Chen, Machanavajjhala, Hay, Miklau, CCS 2017. What they prove is of noisy counts and groups together, each for its part
-of ε; what is smoothed is made of both. So the noisy counts may be published beside it.
+Chen, Machanavajjhala, Hay, Miklau, CCS 2017. Their proof covers noisy counts and groups together, each with its part
+of ε; smoothed values are computed from both. So the noisy counts may be published beside them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from stream.mechanisms.contract import Parameters, TickInput, Values
-from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem, perturber_epsilon
-from stream.mechanisms.parameter import NoiseParameter, laplace_noise
-from stream.mechanisms.smoothers import SMOOTHERS, publishable
+from stream.mechanisms.base import Parameters, TickInput, Values
+from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem, perturber_epsilon, publishable
+from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.schemas import HalfWidthKind
 
 
 @dataclass(frozen=True)
 class Pegasus:
-    """PeGaSus: noise, an own grouper for this epsilon, a smoother."""
+    """PeGaSus: noise, a grouper for this epsilon, a smoother."""
 
     zones: int
     epsilon: Fraction

@@ -1,22 +1,22 @@
-"""PeGaSus' other queries: sums over the last windows, jumps and drops, low signal (all free).
+"""PeGaSus' other queries: sums over the latest windows, jumps and drops, low signal (all free).
 
     symbol   here        meaning
-    w        windows     how many windows a question looks at, this one included
+    w        windows     number of windows that a query covers, including the current one
     δ        threshold   the size at which a jump counts, or up to which a sum is low
     ĉ_t      an item     the released value of a window, before rounding and clamping
     ŝ_t      a total     the sum over [t-w+1, t]
 
     sliding-window sum   ŝ_t = Σ ĉ_i (WindowSum), or over PeGaSus' groups: Σ_G |G ∩ window| · statistic(c̃_i, i in G)
-                         (GroupWindowSum), in which a group counts as a whole, its part before the window too
+                         (GroupWindowSum), in which a group counts as a whole, including its part before the window
     jump, drop           |ĉ_t - ĉ_{t-w+1}| >= δ, with its sign
     low signal           ŝ_t <= δ
 
 (Chen, Machanavajjhala, Hay, Miklau, CCS 2017: unit queries, sliding windows, event monitoring.) Each stage
-reads nothing but what a release at ε made public, so its answers cost nothing more, and its state is as
-public as its input. A stage gives one answer for each item, None until w windows in a row were released.
+reads only what a release at ε made public, so its answers cost nothing more, and its state is as
+public as its input. A stage returns one answer for each item, None until w consecutive windows were released.
 
-Two ways to drive them: inside the release stage, from the values before rounding (``Values.exact``), or
-from PeGaSus' groups; and from published records alone, whose integers are ``smoothers.whole`` values.
+There are two ways to use them: inside the release stage, on the values before rounding (``Values.exact``) or
+on PeGaSus' groups; and on published records alone, whose integers become ``grouper.whole`` values.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from typing import Any
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.grouper import Groups
+from stream.mechanisms.grouper import SMOOTHERS, Groups, Ratio
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.smoothers import SMOOTHERS, Ratio
 
 STATISTICS = ("average", "median")
-"""What may stand for a group in a window sum."""
+"""Statistics that may represent a group in a window sum."""
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """Released values of the latest windows in a row, oldest first, at most w; public."""
+class QueryHistory:
+    """Released values of the latest consecutive windows, oldest first, at most w; public."""
 
     numerator: Ints
     """Shape [zones, windows so far]."""
@@ -48,7 +47,7 @@ class History:
 
 @dataclass(frozen=True)
 class _Windows:
-    """What the stages share: the history, its length, its bytes."""
+    """Common part of the stages: the history, its length, its bytes."""
 
     zones: int
     windows: int
@@ -59,17 +58,17 @@ class _Windows:
         if self.windows < 1:
             raise UsageError(f"windows must be at least 1, got {self.windows}")
 
-    def initial(self) -> History:
+    def initial(self) -> QueryHistory:
         """Return the history before the first window."""
         none = np.zeros((self.zones, 0), np.int64)
-        return History(none, none)
+        return QueryHistory(none, none)
 
-    def encode(self, state: History) -> bytes:
+    def encode(self, state: QueryHistory) -> bytes:
         """Return the stable byte form: numerators, then denominators, window by window."""
         head = _HEAD.pack(_MAGIC, self.zones, self.windows, state.numerator.shape[1])
         return head + b"".join(part.T.astype("<i8").tobytes() for part in (state.numerator, state.denominator))
 
-    def decode(self, data: bytes) -> History:
+    def decode(self, data: bytes) -> QueryHistory:
         """Return the history of a byte form; DataError where it is not one of this stage."""
         if len(data) < _HEAD.size or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.zones, self.windows):
             raise DataError("query state: header does not fit the configuration")
@@ -79,15 +78,15 @@ class _Windows:
         values = np.frombuffer(data[_HEAD.size :], dtype="<i8").astype(np.int64).reshape(2, held, self.zones)
         if (values[1] < 1).any():
             raise DataError("query state: denominators must be positive")
-        return History(values[0].T, values[1].T)
+        return QueryHistory(values[0].T, values[1].T)
 
-    def _followed(self, state: History, value: Ratio) -> History:
-        """Return the history with one more window, the oldest dropped when there are w."""
+    def _followed(self, state: QueryHistory, value: Ratio) -> QueryHistory:
+        """Return the history with one more window; the oldest is dropped when there are w."""
         first = max(0, state.numerator.shape[1] + 1 - self.windows)
         parts = zip((state.numerator, state.denominator), value, strict=True)
-        return History(*(np.column_stack([old[:, first:], new]) for old, new in parts))
+        return QueryHistory(*(np.column_stack([old[:, first:], new]) for old, new in parts))
 
-    def _full(self, state: History) -> bool:
+    def _full(self, state: QueryHistory) -> bool:
         return bool(state.numerator.shape[1] == self.windows)
 
 
@@ -99,8 +98,8 @@ _MAGIC = b"QRY1"
 class WindowSum(_Windows):
     """The sum of the released values of the last w windows, for every zone."""
 
-    def step(self, state: History, item: Ratio | None) -> tuple[History, list[Ratio | None]]:
-        """Take a window's values (None: it was not released); give the exact sums, shape [zones]."""
+    def step(self, state: QueryHistory, item: Ratio | None) -> tuple[QueryHistory, list[Ratio | None]]:
+        """Process a window's values (None: not released); return the exact sums, shape [zones]."""
         if item is None:
             return self.initial(), [None]
         after = self._followed(state, item)
@@ -109,10 +108,10 @@ class WindowSum(_Windows):
 
 @dataclass(frozen=True)
 class GroupWindowSum(_Windows):
-    """PeGaSus' window sum: every window of a group stands for the whole group's statistic.
+    """PeGaSus' window sum: every window of a group counts with the whole group's statistic.
 
-    Where a group grows, the windows that it already holds change their value with it; so the history is
-    that of the groups, not of the values that were published.
+    When a group grows, its earlier windows change their value with it; so the history consists of
+    groups, not of published values.
     """
 
     statistic: str = "median"
@@ -122,8 +121,8 @@ class GroupWindowSum(_Windows):
         if self.statistic not in STATISTICS:
             raise UsageError(f"statistic must be one of {', '.join(STATISTICS)}, got {self.statistic!r}")
 
-    def step(self, state: History, item: Groups | None) -> tuple[History, list[Ratio | None]]:
-        """Take the last group of every zone (None: not released); give the exact sums, shape [zones]."""
+    def step(self, state: QueryHistory, item: Groups | None) -> tuple[QueryHistory, list[Ratio | None]]:
+        """Process the last group of every zone (None: not released); return the exact sums, shape [zones]."""
         if item is None:
             return self.initial(), [None]
         value = SMOOTHERS[self.statistic](item)
@@ -131,7 +130,7 @@ class GroupWindowSum(_Windows):
         held = after.numerator.shape[1]
         inside = np.arange(held) >= held - item.size[:, None]
         parts = zip((after.numerator, after.denominator), value, strict=True)
-        after = History(*(np.where(inside, new[:, None], old) for old, new in parts))
+        after = QueryHistory(*(np.where(inside, new[:, None], old) for old, new in parts))
         return after, [total(after) if self._full(after) else None]
 
 
@@ -148,14 +147,14 @@ class JumpDrop(_Windows):
                 f"windows must be at least 2 and threshold positive, got {self.windows} and {self.threshold}"
             )
 
-    def step(self, state: History, item: Ratio | None) -> tuple[History, list[Ints | None]]:
-        """Take a window's values (None: not released); give 1 for a jump, -1 for a drop, 0 else."""
+    def step(self, state: QueryHistory, item: Ratio | None) -> tuple[QueryHistory, list[Ints | None]]:
+        """Process a window's values (None: not released); return 1 for a jump, -1 for a drop, 0 otherwise."""
         if item is None:
             return self.initial(), [None]
         after = self._followed(state, item)
         return after, [self._signs(after) if self._full(after) else None]
 
-    def _signs(self, history: History) -> Ints:
+    def _signs(self, history: QueryHistory) -> Ints:
         top, bottom = history.numerator.astype(object), history.denominator.astype(object)
         change = top[:, -1] * bottom[:, 0] - top[:, 0] * bottom[:, -1]
         change = change * self.threshold.denominator
@@ -168,32 +167,32 @@ class LowSignal:
     """Where the sum over the last w windows is δ or less."""
 
     sums: WindowSum | GroupWindowSum
-    """The sum that is compared; the state and the items are those of this stage."""
+    """The compared sum; state and items are those of this stage."""
     threshold: Fraction
 
-    def initial(self) -> History:
+    def initial(self) -> QueryHistory:
         """Return the history before the first window."""
         return self.sums.initial()
 
-    def step(self, state: History, item: Any) -> tuple[History, list[Ints | None]]:
-        """Take what the sum takes; give 1 where the signal is low, else 0."""
+    def step(self, state: QueryHistory, item: Any) -> tuple[QueryHistory, list[Ints | None]]:
+        """Process the sum's input; return 1 where the signal is low, else 0."""
         after, [sums] = self.sums.step(state, item)
         if sums is None:
             return after, [None]
         most = sums.denominator * self.threshold.numerator
         return after, [np.asarray(sums.numerator * self.threshold.denominator <= most).astype(np.int64)]
 
-    def encode(self, state: History) -> bytes:
+    def encode(self, state: QueryHistory) -> bytes:
         """Return the history's bytes."""
         return self.sums.encode(state)
 
-    def decode(self, data: bytes) -> History:
+    def decode(self, data: bytes) -> QueryHistory:
         """Return the history."""
         return self.sums.decode(data)
 
 
-def total(history: History) -> Ratio:
-    """Return the exact sums over all windows held: unbounded integers over each zone's common denominator."""
+def total(history: QueryHistory) -> Ratio:
+    """Return the exact sums over all windows of a history: unbounded integers over each zone's common denominator."""
     bottom = history.denominator.astype(object)
     common = np.lcm.reduce(bottom, axis=1)
     return Ratio((history.numerator.astype(object) * (common[:, None] // bottom)).sum(axis=1), common)

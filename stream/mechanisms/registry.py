@@ -1,4 +1,4 @@
-"""Releases of counts: the mechanism of a name, as a stage of the stream and over a whole table at once."""
+"""The registry of count mechanisms by name, and the release of a whole table at once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any, cast
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.blocks import Passed, Revised, Revision, window_of
-from stream.mechanisms.contract import CountMechanism, Parameters, Revisable, TickInput, Values, noisy_of
-from stream.mechanisms.day_history import DayHistory
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot, noisy_of
+from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, window_of
+from stream.mechanisms.filter.mechanism import Revisable
+from stream.mechanisms.grouper import SMOOTHERS
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import laplace_noise, noise_chain
-from stream.mechanisms.smoothers import SMOOTHERS
-from stream.policy.count_release import Span
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import laplace_noise, noise_chain
+from stream.policy.counts import Span
 from stream.policy.mechanisms import mechanism_named, names_where
 from stream.records import DAY, MINUTE, Micros
 
@@ -36,7 +35,7 @@ def count_mechanism(
     """Return the mechanism of this name with Laplace noise, over as many zones as ``max_counts`` has entries.
 
     Raises:
-        UsageError: unknown mechanism or smoother, or an epsilon that it cannot work with.
+        UsageError: unknown mechanism or smoother, or an epsilon that the mechanism does not support.
     """
     mechanism_named(name)
     return mechanism_of(name, Parameters(laplace_noise(epsilon), tuple(max_counts), smoother, calendar, windows))
@@ -47,7 +46,7 @@ def mechanism_of(name: str, parameters: Parameters) -> CountMechanism:
 
     Raises:
         UsageError: unknown mechanism or smoother, a kind of noise that the mechanism does not declare, or a
-            parameter that it cannot work with.
+            parameter that it does not support.
     """
     declared = mechanism_named(name)
     if parameters.noise.kind not in declared.noises:
@@ -60,21 +59,21 @@ def mechanism_of(name: str, parameters: Parameters) -> CountMechanism:
 
 
 @dataclass(frozen=True)
-class Naming:
-    """Whose counts are released, and which key and which place in the week each window has."""
+class ReleaseContext:
+    """Labels, keys and calendar for the windows of a table."""
 
     site: str
     release: str
     zones: tuple[str, ...]
     day_key: Callable[[int], bytes]
     """Secret of a key day, given as days since 1970-01-01."""
-    slot: Callable[[Micros], Slot]
-    """Place of a window's end in the site's local week."""
+    slot: Callable[[Micros], WeekSlot]
+    """Position of a window's end in the site's local week."""
     window: Micros = 5 * MINUTE
     attempt: int = 1
 
     def input_of(self, mechanism: CountMechanism, end: Micros, counts: Ints) -> TickInput:
-        """Return what one window brings to a mechanism, for a release that has a single audience."""
+        """Return a mechanism's input for one window, for a release with a single audience."""
         context = Context(self.site, self.release, end, self.attempt, self.zones)
         key, law = self.day_key(self.key_day(end)), mechanism.noise
         noise = noise_chain(key, context, counts_digest(counts), [law], len(self.zones))[law]
@@ -87,19 +86,19 @@ class Naming:
 
 def release_counts(
     mechanism: CountMechanism,
-    naming: Naming,
+    naming: ReleaseContext,
     times: Ints,
     counts: Ints,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Ints, Ints]:
-    """Return (values, half widths) of a whole table of counts, the same that the stream form gives.
+    """Return (values, half widths) of a whole table of counts, equal to those of the stream.
 
     Args:
         mechanism: from :func:`count_mechanism`, over ``len(naming.zones)`` zones.
         naming: labels, keys and calendar.
         times: ends of the windows, strictly ascending microseconds, shape [T].
         counts: shape [T, zones], at least 0.
-        progress: called with how many windows are done.
+        progress: called with the number of finished windows.
 
     Raises:
         UsageError: shapes do not fit, times do not ascend, or a count is negative.
@@ -114,15 +113,15 @@ def release_counts(
 
 def revised_counts(
     mechanism: CountMechanism,
-    naming: Naming,
+    naming: ReleaseContext,
     times: Ints,
     counts: Ints,
     span: Span,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Ints, Ints]:
-    """Return (values, half widths) of a table as the stream form gives them once they have been revised.
+    """Return (values, half widths) of a table as the stream returns them after revision.
 
-    The last windows, which a stream would not have come to yet, are revised by what there is.
+    The last windows, which a stream would not have revised yet, are revised from what is known.
 
     Args:
         mechanism: as for :func:`release_counts`.
@@ -130,7 +129,7 @@ def revised_counts(
         times: likewise.
         counts: likewise.
         span: when they are revised: an hour after their hour, or when their day is over.
-        progress: called with how many windows are done.
+        progress: called with the number of finished windows.
 
     Raises:
         UsageError: as for :func:`release_counts`, or the mechanism's values cannot be revised.
@@ -151,8 +150,10 @@ def revised_counts(
     return np.array([v.values for v in revised]), np.array([v.half_width for v in revised])
 
 
-def _windows(mechanism: CountMechanism, naming: Naming, times: Ints, counts: Ints) -> Iterator[tuple[Any, Any, Values]]:
-    """Yield of each window the mechanism's states before and after it, and what may be published of it."""
+def _windows(
+    mechanism: CountMechanism, naming: ReleaseContext, times: Ints, counts: Ints
+) -> Iterator[tuple[Any, Any, Values]]:
+    """Yield for each window the mechanism's states before and after it, and its publishable values."""
     _check(naming, times, counts)
     state, key_day = mechanism.initial(), None
     for end, row in zip((int(time) for time in times), counts, strict=True):
@@ -163,7 +164,7 @@ def _windows(mechanism: CountMechanism, naming: Naming, times: Ints, counts: Int
         yield before, state, made
 
 
-def _check(naming: Naming, times: Ints, counts: Ints) -> None:
+def _check(naming: ReleaseContext, times: Ints, counts: Ints) -> None:
     if counts.shape != (len(times), len(naming.zones)):
         raise UsageError(f"counts must have the shape {(len(times), len(naming.zones))}, got {counts.shape}")
     if counts.dtype != np.int64 or (counts < 0).any():

@@ -1,64 +1,191 @@
-"""AboveThreshold, run after run: which nodes are above (or below) a threshold, window by window, at a price by the run.
+"""AboveThreshold in runs: which nodes are above (or below) a threshold, window by window, at a price per run.
 
     symbol   here               meaning
     f_t      counts             a node's count at a window; the device's day changes it by one at most
     T        thresholds         public
     ε_run    law.epsilon        price of one run
-    ρ        a node's ``rho``   DLap(ε_run/2), drawn when a run is opened, kept for as long as it is
-    ν_t                         DLap(ε_run/2), drawn anew for each window
+    ρ        a node's ``rho``   DLap(ε_run/2), drawn when a run is opened, kept while it is open
+    ν_t                         DLap(ε_run/2), drawn for each window
     K        ticks              windows of a day at which one device counts at most, at one node each
 
-A run asks of each window whether m_t + ν_t >= ρ, with the margin m_t = ±(f_t - T) and public constants. It ends when it
-crosses, and with the privacy day. What crosses is told and nothing else: no count, and no ρ, is ever published.
+A run tests at each window whether m_t + ν_t >= ρ, with the margin m_t = ±(f_t - T) and public constants. It ends when
+it crosses, and with the privacy day. Only crossings are published: no count, and no ρ, ever is.
 
+**The cost of a run** (Dwork, Roth 2014, Algorithms 1 and 2; Lyu, Su, Li 2017). Let f' be the counts with one device's
+day more, so that 0 <= m'_t - m_t <= 1 at all windows where the run tests "above" (and -1 <= m'_t - m_t <= 0 where it
 What a run costs (Dwork, Roth 2014, Algorithms 1 and 2; Lyu, Su, Li 2017). Let f' be the counts with one device's day
-more, so that 0 <= m'_t - m_t <= 1 at all windows where the run asks "above" (and -1 <= m'_t - m_t <= 0 where it asks
-"below", which is the same with f and f' exchanged). Take a transcript of silence before window k and a crossing at k,
-and let G(x) = Pr[ν < x], S = 1 - G; its probability is Σ_ρ Pr[ρ] Π_{t<k} G(ρ - m_t) S(ρ - m_k).
-(1) From m to m': put ρ + 1 for ρ. G(ρ + 1 - m'_t) >= G(ρ - m_t), as m'_t <= m_t + 1. S(ρ + 1 - m'_k) >=
+tests "below", which is the same with f and f' exchanged). Take a transcript of silence before window k and a crossing
+at k, and let G(x) = Pr[ν < x], S = 1 - G; its probability is Σ_ρ Pr[ρ] Π_{t<k} G(ρ - m_t) S(ρ - m_k).
+(1) From m to m': substitute ρ + 1 for ρ. G(ρ + 1 - m'_t) >= G(ρ - m_t), as m'_t <= m_t + 1. S(ρ + 1 - m'_k) >=
 S(ρ + 1 - m_k) >= e^(-ε_run/2) S(ρ - m_k), as m'_k >= m_k. Pr[ρ + 1] >= e^(-ε_run/2) Pr[ρ]. Together e^(-ε_run).
 (2) From m' to m: keep ρ. G(ρ - m_t) >= G(ρ - m'_t), and S(ρ - m_k) >= S(ρ - m'_k + 1) >= e^(-ε_run/2) S(ρ - m'_k).
 Together e^(-ε_run/2).
 A run that never crosses lacks the factor of S: it still costs ε_run/2, so it is charged like any other, on each day on
-which it is open. Nothing is doubled, because all of a device's changes have one sign. That holds for a whole privacy
-day added or removed under the day's cut and its contribution bound, and for nothing less: a part of a day that is moved
-shifts which of the device's ticks count, and is priced as a day removed and another added.
+which it is open. Nothing is doubled, because all of a device's changes have the same sign. That holds for a whole
+privacy day added or removed under the day's cut and its contribution bound, and for nothing smaller: moving a part of a
+day shifts which of the device's ticks count, and is priced as a day removed and another added.
 
-What a day costs. Which run is asked at a window (up while the state is below, down while it is above) follows from
-earlier answers, clock and schedule, and at each window a node asks one run at most. So the probability of a day's
-answers is a product over runs, and two neighbouring days differ in the factors of those runs alone in which the device
+**The cost of a day.** Earlier answers, clock and schedule determine which run is tested at a window (up while the state
+is below, down while it is above), and at each window a node tests at most one run. So the probability of a day's
+answers is a product over runs. Two neighbouring days differ in the factors of only those runs in which the device
 changed a window: at most K of them, since it changes K windows at one node each, and at most as many as were opened. A
 day of n opened runs costs min(K, n) ε_run; n is at most events x vectors x nodes, since each direction crosses
-``events`` times at most and no run is opened after that. (The usual (events + 1) ε_run a vector counts a run that is
-left open behind the last event: here none is, as nothing could be told of it.)
+``events`` times at most and no run is opened after that. (The usual (events + 1) ε_run per vector includes a run that
+stays open after the last event: here there is none, as its answers could not be published.)
 
-Never told: counts, ρ, ν, how near it was. The state holds ρ and is as restricted as a count.
+Never published: counts, ρ, ν, the distance to a threshold. The state contains ρ and is as restricted as a count.
+
+**The distribution of a run** (``RunLaw``), exactly: the probability that it stays silent, crosses, or yields any
+transcript.
+
+    symbol   here        meaning
+    ρ        threshold   DLap(ε/2), drawn once, when the run is opened
+    ν_t      query       DLap(ε/2), drawn for each window
+    m_t      margin      distance of a window's count beyond the tested threshold; public shift included
+    a                    e^(-ε/2)
+
+A run crosses at the first window with m_t + ν_t >= ρ. Given ρ windows are independent, so the probability of any
+transcript is a sum over ρ of products of tails, without simulation or bounds. Arithmetic is + - * / in a fixed order,
+since the shift that follows from it decides released bytes. ρ is truncated where its tail is below ``CUT``; the tail is
+added to probabilities that must not be underestimated.
+
+**Free alarms** (``NoisyAlarm``): thresholds on noisy counts that were released anyway, a function of these, of clock
+and schedule.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
+from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.exact import exp, ordered_sum
 from stream.mechanisms.noise import Ints, discrete_laplace
-from stream.mechanisms.run_law import RunLaw
+from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.records import Micros
+
+# The distribution of a run.
+
+SMALLEST_RUN = Fraction(1, 1000)
+"""Price of a run below which its noise is larger than any building."""
+CUT = 1e-15
+_LARGEST_SHIFT = 1 << 22
+Floats = NDArray[np.float64]
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RunLaw:
+    """The distribution of runs at one price."""
+
+    epsilon: Fraction
+    """Cost of a run for a device whose changes all have the same sign; each noise has half of it."""
+
+    def __post_init__(self) -> None:
+        if self.epsilon < SMALLEST_RUN:
+            raise UsageError(f"epsilon of a run must be at least {float(SMALLEST_RUN):g}, got {float(self.epsilon):g}")
+
+    @property
+    def half(self) -> Fraction:
+        """The epsilon of each noise."""
+        return self.epsilon / 2
+
+    def silence(self, margin: int, windows: int) -> float:
+        """Return the probability that a new run does not cross in ``windows`` windows at one margin.
+
+        Where margins vary, it is a lower bound if none is above this one, and an upper bound if none is below.
+        """
+        values, weights = _thresholds(self.half)
+        within = _below(values - margin, self.half)
+        return _probability(weights * _power(within, windows))
+
+    def crossing(self, margin: int, windows: int) -> float:
+        """Return the probability that a new run crosses within ``windows`` windows at one margin."""
+        return max(0.0, 1.0 - self.silence(margin, windows))
+
+    def transcript(self, margins: Sequence[int], *, crosses: bool) -> float:
+        """Return the probability that a new run is silent at all margins, or crosses at the last one first."""
+        values, weights = _thresholds(self.half)
+        product = weights
+        for place, margin in enumerate(margins):
+            below = _below(values - margin, self.half)
+            product = product * (1.0 - below if crosses and place == len(margins) - 1 else below)
+        return _probability(product)
+
+    def least_shift(self, miss: Fraction, windows: int) -> int:
+        """Return the least shift that misses a count just beyond its threshold with probability ``miss`` at most.
+
+        Args:
+            miss: the probability, between 0 and 1/2, for one run.
+            windows: during which the count is beyond the threshold.
+
+        Raises:
+            UsageError: the shift would be larger than any count.
+        """
+        low, high = -1, 1
+        while self._misses(high, windows) > miss:
+            low, high = high, 2 * high
+            if high > _LARGEST_SHIFT:
+                raise UsageError(f"miss must be one that a run of epsilon {float(self.epsilon):g} can keep, got {miss}")
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._misses(middle, windows) > miss else (low, middle)
+        return high
+
+    def _misses(self, shift: int, windows: int) -> float:
+        return self.silence(shift, windows) * (1 + 1e-9) + CUT
+
+
+def _probability(products: Floats) -> float:
+    return min(1.0, float(ordered_sum(products)))
+
+
+@lru_cache(maxsize=32)
+def _thresholds(epsilon: Fraction) -> tuple[Int64Array, Floats]:
+    """Return the values of ρ and their probabilities."""
+    reach = math.ceil(36 / float(epsilon))
+    values = np.arange(-reach, reach + 1, dtype=np.int64)
+    weights = exp(-float(epsilon) * np.abs(values))
+    return values, weights * ((1 - _a(epsilon)) / (1 + _a(epsilon)))
+
+
+def _below(values: Int64Array, epsilon: Fraction) -> Floats:
+    """Return Pr[ν < k] for each k: a^(1-k) / (1+a) up to 0, and 1 - a^k / (1+a) above it."""
+    tail = exp(-float(epsilon) * np.where(values <= 0, 1 - values, values)) / (1 + _a(epsilon))
+    return np.asarray(np.where(values <= 0, tail, 1 - tail))
+
+
+def _a(epsilon: Fraction) -> float:
+    return float(exp(np.array([-float(epsilon)]))[0])
+
+
+def _power(base: Floats, exponent: int) -> Floats:
+    """Return each number to a whole power, by squaring."""
+    result = np.ones_like(base)
+    while exponent:
+        if exponent & 1:
+            result = result * base
+        base, exponent = base * base, exponent >> 1
+    return result
+
 
 EVENTS, BUDGET, UNBOOKED = "events", "budget", "unbooked"
 """Why a node has no answer: its events of the day are used up, the day's budget opens no further run, or the schedule
-does not ask."""
+does not query it."""
 
 
 @dataclass(slots=True)
 class Node:
-    """Where one node stands in its day (restricted: ``rho``)."""
+    """State of one node on the current day (restricted: ``rho``)."""
 
     above: int = 0
     """1 while an alert lasts."""
@@ -66,7 +193,7 @@ class Node:
     downs: int = 0
     """Crossings so far, counted apart."""
     waits: Micros = 0
-    """Nothing is asked before this instant."""
+    """Nothing is queried before this instant."""
     open: int = 0
     """1 while a run is open."""
     rho: int = 0
@@ -80,32 +207,32 @@ class Runs:
     day: int
     """Number of the privacy day; -1 before the first."""
     opened: int
-    """Runs opened so far on this day, of all nodes."""
+    """Runs opened so far on this day, over all nodes."""
     nodes: list[Node]
 
 
-class Asked(NamedTuple):
-    """One window as the mechanism reads it."""
+class SparseVectorInput(NamedTuple):
+    """The mechanism's input for one window."""
 
     counts: Ints
-    """One a node."""
+    """One per node."""
     end: Micros
     day: int
     booked: tuple[bool, ...]
-    """Whether a node is asked by the schedule."""
+    """Whether the schedule queries a node."""
     key: bytes
     context: Context
 
 
-class Told(NamedTuple):
-    """What is told of one window, and what it costs."""
+class SparseVectorOutput(NamedTuple):
+    """The published answers for one window, and their cost."""
 
     above: tuple[bool | None, ...]
-    """One a node; None where it has no answer."""
+    """One per node; None where it has no answer."""
     denied: dict[int, str]
     """Node without an answer -> why."""
     charged: int
-    """Runs that one device's day is charged for with this window."""
+    """Number of runs that one device's day is charged for with this window."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +244,19 @@ class SparseVector:
     above: bool
     """Whether a count above its threshold is the event, or one below it."""
     shift: int
-    """By how much an alert is asked for early, so that an event is missed rarely."""
+    """Number of devices by which alerts come early, so that an event is rarely missed."""
     events: int
-    """Alerts a day, and their ends, at each node."""
+    """Largest number of alerts per day, and of their ends, at each node."""
     ticks: int
     """K."""
     cooldown: Micros = 0
-    """For so long nothing is asked after a crossing."""
+    """Time after a crossing during which nothing is queried."""
     hysteresis: int | None = None
-    """An alert ends when a count is so far on the other side, by a run of its own; None: with its cool-down."""
+    """An alert ends when a count is this far on the other side, by a run of its own; None: with its cool-down."""
     most_runs: int | None = None
-    """Runs that a day's budget pays; None: all that there can be."""
+    """Number of runs that a day's budget pays; None: all possible runs."""
     terms: str = field(default="", repr=False)
-    """Digest of everything that a day is paid for: a state made on other terms is none of this mechanism's."""
+    """Digest of everything that a day is paid for: a state with other terms does not belong to this mechanism."""
 
     def __post_init__(self) -> None:
         if not self.thresholds or self.events < 1 or self.ticks < 1:
@@ -137,12 +264,12 @@ class SparseVector:
 
     @property
     def vectors(self) -> int:
-        """Directions with runs of their own: up, or up and down."""
+        """Number of directions with their own runs: up, or up and down."""
         return 1 if self.hysteresis is None else 2
 
     @property
     def most(self) -> int:
-        """The most runs that one device's day can be charged for."""
+        """The largest number of runs that one device's day can be charged for."""
         runs = min(self.ticks, self.vectors * self.events * len(self.thresholds))
         return runs if self.most_runs is None else min(runs, self.most_runs)
 
@@ -153,8 +280,8 @@ class SparseVector:
     def _begun(self, day: int) -> Runs:
         return Runs(day, 0, [Node() for _ in self.thresholds])
 
-    def step(self, state: Runs, item: Asked) -> tuple[Runs, list[Told]]:
-        """Ask every node that may be asked; the first window of a day ends all runs of the day before."""
+    def step(self, state: Runs, item: SparseVectorInput) -> tuple[Runs, list[SparseVectorOutput]]:
+        """Query every node that may be queried; the first window of a day ends all runs of the day before."""
         if item.day != state.day:
             state = self._begun(item.day)
         digest = counts_digest(item.counts, np.array([*self._numbers(state)], dtype=np.int64))
@@ -169,10 +296,10 @@ class SparseVector:
             above.append(None if reason else bool(node.above))
             if reason:
                 denied[place] = reason
-        return state, [Told(tuple(above), denied, self._charged(state) - before)]
+        return state, [SparseVectorOutput(tuple(above), denied, self._charged(state) - before)]
 
-    def _ask(self, state: Runs, node: Node, place: int, item: Asked, drawn: tuple[int, int]) -> str | None:
-        """Ask one node, and move it on; return why it has no answer, None where it has one."""
+    def _ask(self, state: Runs, node: Node, place: int, item: SparseVectorInput, drawn: tuple[int, int]) -> str | None:
+        """Query one node and update it; return why it has no answer, None where it has one."""
         if not item.booked[place]:
             if node.above:
                 node.above, node.open = 0, 0
@@ -195,7 +322,7 @@ class SparseVector:
         return None
 
     def margin(self, place: int, count: int, *, above: bool) -> int:
-        """Return by how much a count is beyond what the run that is open asks."""
+        """Return how far a count is beyond what the open run tests."""
         beyond = count - self.thresholds[place] if self.above else self.thresholds[place] - count
         return -beyond - (self.hysteresis or 0) if above else beyond - 1 + self.shift
 
@@ -219,12 +346,12 @@ class SparseVector:
         return _MAGIC + self._owner() + struct.pack(f"<{len(numbers)}q", *numbers)
 
     def fits(self, data: bytes) -> bool:
-        """Whether bytes are a state made on the same terms."""
+        """Whether bytes are a state with the same terms."""
         length = len(_MAGIC) + _OWNER + 8 * (2 + _FIELDS * len(self.thresholds))
         return len(data) == length and data.startswith(_MAGIC + self._owner())
 
     def decode(self, data: bytes) -> Runs:
-        """Return the state of a byte form; DataError where it is not one of these terms."""
+        """Return the state of a byte form; DataError where it has other terms."""
         if not self.fits(data):
             raise DataError("threshold state: must be of the same terms")
         day, opened, *rest = struct.unpack_from(f"<{2 + _FIELDS * len(self.thresholds)}q", data, len(_MAGIC) + _OWNER)
@@ -239,3 +366,85 @@ _MAGIC, _OWNER, _FIELDS = b"THR1", 16, 6
 
 def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     return (numbers[at : at + _FIELDS] for at in range(0, len(numbers), _FIELDS))
+
+
+# Free alarms.
+
+_ALARM_MAGIC = b"ALM1"
+
+
+@dataclass(slots=True)
+class Alarms:
+    """The state of each node; computed from released values alone."""
+
+    above: list[int]
+    """1 while an alert lasts."""
+    waits: list[Micros]
+    """Nothing is queried before this instant."""
+
+
+class Noisy(NamedTuple):
+    """One window: noisy counts of the nodes, its end, and which nodes the schedule queries."""
+
+    counts: Sequence[int]
+    end: Micros
+    booked: tuple[bool, ...]
+
+
+class AlarmOutput(NamedTuple):
+    """The published answers for one window: one per node, None where it has none, and the reasons."""
+
+    above: tuple[bool | None, ...]
+    denied: dict[int, str]
+
+
+@dataclass(frozen=True)
+class NoisyAlarm:
+    """A threshold at each of several nodes."""
+
+    thresholds: tuple[int, ...]
+    above: bool
+    """Whether a count above its threshold is the event, or one below it."""
+    shifts: tuple[int, ...]
+    """For each node, the number of devices by which alerts come early, so that an event is rarely missed."""
+    cooldown: Micros
+    """Time after the begin or end of an alert during which nothing is queried."""
+    hysteresis: int | None
+    """An alert ends when a noisy count is this far on the other side; None: with its cool-down."""
+
+    def initial(self) -> Alarms:
+        """Return the state before the first window."""
+        return Alarms([0] * len(self.thresholds), [0] * len(self.thresholds))
+
+    def step(self, state: Alarms, item: Noisy | None) -> tuple[Alarms, list[AlarmOutput | None]]:
+        """Decide on a window; a denied window (None) has no answer and changes nothing."""
+        if item is None:
+            return state, [None]
+        denied = {place: UNBOOKED for place, booked in enumerate(item.booked) if not booked}
+        for place, count in enumerate(item.counts):
+            if place in denied:
+                state.above[place] = 0
+            elif item.end >= state.waits[place]:
+                self._ask(state, place, count, item.end)
+        return state, [AlarmOutput(tuple(None if p in denied else bool(a) for p, a in enumerate(state.above)), denied)]
+
+    def _ask(self, state: Alarms, place: int, count: int, end: Micros) -> None:
+        beyond = count - self.thresholds[place] if self.above else self.thresholds[place] - count
+        if state.above[place] and self.hysteresis is None:
+            state.above[place] = 0
+        crossed = -beyond >= (self.hysteresis or 0) if state.above[place] else beyond - 1 + self.shifts[place] >= 0
+        if crossed:
+            state.above[place], state.waits[place] = 1 - state.above[place], end + self.cooldown
+
+    def encode(self, state: Alarms) -> bytes:
+        """Return the stable byte form."""
+        n = len(self.thresholds)
+        return _ALARM_MAGIC + struct.pack(f"<{2 * n}q", *state.above, *state.waits)
+
+    def decode(self, data: bytes) -> Alarms:
+        """Return the state of a byte form; DataError where it has another number of nodes."""
+        n = len(self.thresholds)
+        if len(data) != len(_ALARM_MAGIC) + 16 * n or not data.startswith(_ALARM_MAGIC):
+            raise DataError("threshold state: must be of the same nodes")
+        numbers = struct.unpack_from(f"<{2 * n}q", data, len(_ALARM_MAGIC))
+        return Alarms([*numbers[:n]], [*numbers[n:]])

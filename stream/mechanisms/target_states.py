@@ -1,4 +1,4 @@
-"""Several target states: named sets of zones that may overlap, each counted as a stream of its own.
+"""Target states: named sets of zones that may overlap, each counted as a stream of its own.
 
 A state is a set of zones; its count is the number of devices in any of them (Chen, Machanavajjhala, Hay,
 Miklau, CCS 2017, where a user is in at most m states at a time; Ghayyur's thesis, section 3.1.2). A device is
@@ -10,8 +10,8 @@ to, each by one.
     ε        a release's ε      what one presence tuple costs over all states together
     ε/m      share              what each state's own mechanism may spend
 
-A mechanism run at ε/m has noise DLap(m/ε) (PeGaSus: DLap(m/ε_p), a grouper at ε_g/m and θ = 5m/ε_g): all
-parameters follow from that one number. A tuple that is moved instead of removed costs twice as much.
+A mechanism at ε/m has noise DLap(m/ε) (PeGaSus: DLap(m/ε_p), a grouper at ε_g/m and θ = 5m/ε_g): all
+parameters follow from ε/m. A tuple that is moved instead of removed costs twice as much.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class States:
         return tuple(int(count) for count in self.counts(np.array(zones, dtype=np.int64)))
 
     def share(self, epsilon: Fraction) -> Fraction:
-        """Return the ε of each state's mechanism if a presence tuple shall cost ``epsilon`` in all."""
+        """Return the ε of each state's mechanism if a presence tuple must cost ``epsilon`` in total."""
         return epsilon / self.multiplicity
 
     def cost(self, epsilons: Sequence[Fraction]) -> Fraction:
-        """Return what one presence tuple costs if state i is released at ``epsilons[i]``.
+        """Return the cost of one presence tuple if state i is released at ``epsilons[i]``.
 
         It is the largest sum over the states of one zone: with one ε for all, m ε.
 
         Raises:
-            UsageError: not one epsilon a state.
+            UsageError: the number of epsilons differs from that of the states.
         """
         if len(epsilons) != len(self.names):
             raise UsageError(f"epsilons must be {len(self.names)}, one a state, got {len(epsilons)}")

@@ -6,27 +6,28 @@
     w        windows
     u        unit        ε/(2w), the smallest piece of budget in BA
     o_l      published   the latest publication, repeated until the next
-    ε_{i,1}              what the dissimilarity test of window i spends: u where there is a test
-    ε_{i,2}              what the publication of window i spends: k_i u
+    ε_{i,1}              cost of the dissimilarity test of window i: u where there is a test
+    ε_{i,2}              cost of the publication of window i: k_i u
 
 (Kellaris, Papadopoulos, Xiao, Papadias, VLDB 2014.)
 
     uniform   DLap(w/ε) in every window
     sample    DLap(1/ε) in every w-th window, repeated in between
-    ba        budget absorption: publish with the budget that earlier windows did not use, if the counts
-              have moved away from o_l by more than the noise would; then let as many windows pass
+        ba        budget absorption: publish with the budget that earlier windows did not use, if the counts
+                  differ from o_l by more than the noise would; then skip as many windows
 
-Why any w windows of BA cost at most ε. What window i does depends on its counts and on earlier outputs only.
+    Why any w windows of BA cost at most ε. The output of window i depends on its counts and on earlier outputs only.
 (1) The test reads Σ_j |c_i[j] - o_l[j]| + DLap(1/u); a tuple changes the sum by at most 1, so it costs u, and
 w tests cost ε/2. (2) A publication costs ε_{i,2} = k_i u, since a tuple changes the counts by 1 in L1. Let
 p_1 < … < p_n publish within w windows. After p_i the next k_i - 1 windows neither test nor publish, and p_{i+1}
 absorbs only windows after those: p_{i+1} - k_{i+1} + 1 >= p_i + k_i. Hence the windows [p_1, p_1 + k_1 - 1] and
 [p_i - k_i + 1, p_i] for i > 1 are disjoint; for n > 1 all lie within [p_1, p_n]; for n = 1, k_1 <= w. So Σ k_i <= w,
-and publications cost at most w u = ε/2. (3) A window that is denied or never comes spends nothing and moves
-no counter: w windows hold at most w that count, and these follow one another in (1) and (2).
+and publications cost at most w u = ε/2. (3) A window that is denied or never comes spends nothing and changes
+no counter: w windows contain at most w that count, and these are consecutive in (1) and (2).
 
-The state holds published values and counters, so it is as public as the release. One audience only: two
-would publish at different windows, and nothing would be nested. Noise is drawn here, ``TickInput.noise`` is not read.
+The state contains published values and counters, so it is as public as the release. There may be one audience only: two
+would publish at different windows, and would not be nested. The mechanism draws its noise; it does not read
+``TickInput.noise``.
 """
 
 from __future__ import annotations
@@ -38,36 +39,36 @@ from fractions import Fraction
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.contract import Parameters, TickInput, Values
-from stream.mechanisms.labels import counts_digest
+from stream.mechanisms.base import Parameters, TickInput, Values
+from stream.mechanisms.grouper import whole
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
-from stream.mechanisms.parameter import NoiseParameter, laplace_noise
-from stream.mechanisms.smoothers import whole
+from stream.mechanisms.noise_labels import counts_digest
+from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.schemas import HalfWidthKind
 
 UNITS = 2
-"""Units of u that one window brings: one for the test, one for publishing."""
+"""Units of u per window: one for the test, one for publishing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is repeated until the next publication; public."""
+    """The latest publication, repeated until the next; public."""
 
     values: Ints
     """Shape [zones]; zeros before the first."""
     units: int
     """k: its ε in units of u; 0 before the first."""
     waiting: int
-    """sample: windows until the next publication. ba: windows that still have to pass."""
+    """sample: windows until the next publication. ba: windows that are still to be skipped."""
     unused: int
-    """ba: windows whose unit has not been spent."""
+    """ba: windows whose unit is not spent yet."""
     cost: int
-    """What the latest window spent, in units of u."""
+    """Cost of the latest window, in units of u."""
 
 
 @dataclass(frozen=True)
 class _WEvent:
-    """What the three share: parameters, noise, bytes."""
+    """Common part of the three mechanisms: parameters, noise, bytes."""
 
     zones: int
     epsilon: Fraction
@@ -92,11 +93,11 @@ class _WEvent:
         return Publication(np.zeros(self.zones, np.int64), 0, 0, 0, 0)
 
     def pause(self, state: Publication) -> Publication:
-        """Return the state as it is: no counter moves with a window that is not released."""
+        """Return the state unchanged: a window that is not released changes no counter."""
         return state
 
     def spent(self, state: Publication) -> Fraction:
-        """Return exactly what the latest window cost."""
+        """Return the exact cost of the latest window."""
         return state.cost * self.unit
 
     def _noisy(self, item: TickInput, units: int) -> Ints:
@@ -106,7 +107,7 @@ class _WEvent:
         return item.counts + discrete_laplace(item.key, label, epsilon, self.zones)
 
     def _values(self, state: Publication) -> Values:
-        """Return what is published; the half-width is of the noise at the window that drew it."""
+        """Return the published values; the half-width is that of the noise at the window that drew it."""
         noise = laplace_noise(state.units * self.unit)
         width = np.full(self.zones, noise.half_width_95)
         return Values(np.maximum(state.values, 0), width, whole(state.values), noise=noise)
@@ -172,15 +173,15 @@ class Sample(_WEvent):
 
 @dataclass(frozen=True)
 class BudgetAbsorption(_WEvent):
-    """Publish where it is worth it, with what earlier windows left over."""
+    """Publishes where the counts have changed enough, with the budget that earlier windows left."""
 
     @property
     def noise(self) -> NoiseParameter:
-        """At u: what a publication has at least."""
+        """At u: the smallest budget of a publication."""
         return laplace_noise(self.unit)
 
     def step(self, state: Publication, item: TickInput) -> tuple[Publication, list[Values]]:
-        """Pass, or test and repeat, or test and publish."""
+        """Skip, or test and repeat, or test and publish."""
         after = self._passed(state) if state.waiting else self._tested(state, item)
         return after, [self._values(after)]
 
@@ -195,7 +196,7 @@ class BudgetAbsorption(_WEvent):
         return Publication(self._noisy(item, unused), unused, unused - 1, 0, tested + unused)
 
     def _moved(self, state: Publication, item: TickInput, units: int) -> bool:
-        """Whether the mean distance from o_l, with noise, exceeds 1/ε_{i,2}; in sums, so that all is whole."""
+        """Whether the mean distance from o_l, with noise, exceeds 1/ε_{i,2}; computed on integer sums."""
         digest = counts_digest(item.counts, state.values)
         label = item.context.label("w-event-test", self.unit, digest=digest)
         noise = int(discrete_laplace(item.key, label, self.unit, 1)[0])

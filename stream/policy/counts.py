@@ -1,4 +1,4 @@
-"""Releases of counts: per zone and window, and what is asked of them."""
+"""Releases of counts per zone and window, and queries that are answered from them at no further cost."""
 
 from __future__ import annotations
 
@@ -22,34 +22,68 @@ from stream.policy.fields import (
     refuse_repeats,
 )
 from stream.policy.mechanisms import ALIASES, MECHANISMS, SMALLEST_PART, Mechanism, names_where
-from stream.policy.queries import LARGEST_COUNT, LONGEST_W, Query
-from stream.policy.selection import Selection
+from stream.policy.sites import Selection
 from stream.records import DAY, NoiseKind
 
+LARGEST_COUNT = 1_000_000_000
+"""Largest threshold."""
+LONGEST_W = 2016
+"""Most consecutive windows that one epsilon or one sliding budget may pay for: a week of 5 min."""
+MOST_KNOWN = 336
+"""Most windows of a half hour of the week that a heat map may need; it remembers twice as many before they fade."""
+
+
+class Query(Frozen):
+    """A query that is answered from the published values of a count release, at no further cost."""
+
+    name: Name
+    """Name of the query's own private topic."""
+    kind: Literal["window-sum", "jump", "low", "heatmap"]
+    windows: int = Field(ge=1, le=LONGEST_W, strict=True)
+    """Number of windows that it reads, including the current one; for a heat map the number of earlier windows of a
+    half
+    hour of the week that must be known before it has colours."""
+    threshold: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
+    """Least size of a jump or drop, or the largest sum that is low."""
+
+    @model_validator(mode="after")
+    def _threshold_fits(self) -> Query:
+        if (self.threshold is None) != (self.kind in {"window-sum", "heatmap"}):
+            msg = "threshold must be given with jump and low, and only with them"
+            raise ValueError(msg)
+        if self.kind == "jump" and (self.windows < 2 or self.threshold == 0):
+            msg = "jump must look at 2 windows or more, with a threshold of at least 1"
+            raise ValueError(msg)
+        if self.kind == "heatmap" and not 2 <= self.windows <= MOST_KNOWN:
+            msg = f"heatmap must have 2 to {MOST_KNOWN} windows, got {self.windows}"
+            raise ValueError(msg)
+        return self
+
+
 LONGEST_REFRESH = 366 * DAY
-"""The ledger remembers no more."""
+"""The period that the ledger remembers."""
 
 if TYPE_CHECKING:
     MechanismName = str
-else:  # a choice that the registry decides, so that what is new is named there alone
+else:  # the registry defines the names, so that a new one is added only there
     MechanismName = Literal[tuple(MECHANISMS)]
 
 Level = Literal["zone", "floor", "building"]
 LEVELS: tuple[Level, ...] = ("zone", "floor", "building")
-"""Leaves first."""
+"""From the leaves to the root."""
 
 
 Span = Literal["1h", "1d"]
-"""Windows that are revised together."""
+"""Period whose windows are revised together."""
 
 
 def _listed(spans: object) -> object:
-    """Return a list of spans, of which one may be written without brackets."""
+    """Return a list of spans; a single one may be written without brackets."""
     return (spans,) if isinstance(spans, str) else spans
 
 
 def _by_name(mechanism: object) -> object:
-    """Return the name that records bear: ``plain`` says ``laplace`` where the noise is another."""
+    """Return the name in records: ``plain`` is another name of ``laplace``, for use with other noise."""
     return ALIASES.get(mechanism, mechanism) if isinstance(mechanism, str) else mechanism
 
 
@@ -57,9 +91,9 @@ class Pruning(Frozen):
     """When the floors and zones below a node are skipped."""
 
     share: Epsilon
-    """Part of epsilon that the tests may spend, between 0 and 1."""
+    """Share of epsilon that the tests may spend, between 0 and 1."""
     below: int = Field(ge=1, le=LARGEST_COUNT, strict=True)
-    """A node whose noisy count is below this stands for everything under it."""
+    """A node whose noisy count is below this represents everything under it."""
 
 
 class CountRelease(Frozen):
@@ -71,30 +105,30 @@ class CountRelease(Frozen):
     smoother: Literal["average", "median", "james-stein"] = "median"
     calendar: bool = True
     noise: NoiseKind = "laplace"
-    """Law of the noise; gaussian only where ``unit`` is a day, whose price decides how much of it there is."""
+    """Law of the noise; gaussian only if ``unit`` is ``device_day``, whose price determines its scale."""
     unit: Literal["window", "device_day"] = "window"
-    """What epsilon pays for: one presence at one window, or a device's whole privacy day."""
+    """Unit for which epsilon pays: one presence at one window, or a device's whole privacy day."""
     delta: Delta | None = None
-    """With which epsilon holds for a day of gaussian noise; None: ``privacy.delta``."""
+    """Delta of epsilon for a day of gaussian noise; None: ``privacy.delta``."""
     zones: Selection = Selection()
     states: dict[Ident, tuple[Ident, ...]] = Field(default={})
-    """Named sets of zones, counted instead of zones; they may overlap."""
+    """Named sets of zones, which are counted instead of zones; they may overlap."""
     levels: tuple[Level, ...] = ("zone",)
     shares: dict[Level, Epsilon] = Field(default={})
-    """Gives every level noise of its own at this share of epsilon; the shares add up to 1."""
+    """If given, every level has noise of its own at this share of epsilon; the shares add up to 1."""
     prune: Pruning | None = None
     w: Annotated[int, Field(ge=2, le=LONGEST_W, strict=True)] | None = None
-    """Windows that epsilon pays for, with uniform, sample and ba."""
+    """Consecutive windows that epsilon pays for, with uniform, sample and ba."""
     queries: tuple[Query, ...] = ()
     revise: Annotated[tuple[Span, ...], BeforeValidator(_listed)] = ()
-    """When values are published once more, better known: an hour after their hour, when their day is over, or both."""
+    """When values are revised and published again: an hour after their hour, at the end of their day, or both."""
     epsilon: dict[Name, Epsilon] = Field(min_length=1)
     daily_budget: dict[Name, Spend] = Field(default={})
-    """Per audience, for each ``refresh`` of UTC days."""
+    """Budget per audience, for each period ``refresh`` of UTC days."""
     refresh: Duration = DAY
-    """When the daily budget begins anew: whole days."""
+    """Period after which the daily budget is renewed: whole days."""
     w_budget: dict[Name, Spend] = Field(default={})
-    """Per audience, for any ``privacy.w`` consecutive windows."""
+    """Budget per audience, for any ``privacy.w`` consecutive windows."""
 
     @field_validator("levels")
     @classmethod
@@ -125,7 +159,7 @@ class CountRelease(Frozen):
 
     @property
     def declared(self) -> Mechanism:
-        """What the release's mechanism declares."""
+        """The declaration of the release's mechanism."""
         return MECHANISMS[self.mechanism]
 
     @property
@@ -135,7 +169,7 @@ class CountRelease(Frozen):
 
     @property
     def published_names(self) -> tuple[str, ...]:
-        """Every name under which something is published, each with a private topic of its own."""
+        """All names under which values are published; each has its own private topic."""
         return (self.name, *([self.revised_name] if self.revise else []), *(query.name for query in self.queries))
 
     @property
@@ -150,11 +184,11 @@ class CountRelease(Frozen):
 
     @property
     def windows_paid(self) -> int:
-        """How many consecutive windows one epsilon pays for: w, or 1."""
+        """Number of consecutive windows for which one epsilon pays: w, or 1."""
         return self.w or 1
 
     def charge(self, audience: str) -> Fraction:
-        """Return what one window is charged: epsilon, or epsilon / w rounded up to the ledger's unit."""
+        """Return the charge of one window: epsilon, or epsilon / w rounded up to the ledger's unit."""
         nano = self.epsilon[audience] * NANO / self.windows_paid
         return Fraction(-(-nano.numerator // nano.denominator), NANO)
 
@@ -180,12 +214,12 @@ class CountRelease(Frozen):
 
     @property
     def refresh_days(self) -> int:
-        """Days for which a daily budget lasts."""
+        """Number of days for which a daily budget lasts."""
         return self.refresh // DAY
 
 
 def _check_mechanism(release: CountRelease) -> None:
-    """Raise ValueError where mechanism, w, states, levels, shares and pruning do not go together."""
+    """Raise ValueError if mechanism, w, states, levels, shares and pruning are not compatible."""
     declared, audiences = release.declared, len(release.epsilon)
     w_event, most = _worded(names_where("pays_for_w"), "and"), declared.audiences
     rules = (
@@ -236,7 +270,7 @@ def _audiences(most: int | None) -> str:
 
 
 def _check_parts(release: CountRelease) -> None:
-    """Raise ValueError where a part into which epsilon is divided is smaller than the noise can be made for."""
+    """Raise ValueError if epsilon is divided into a part that is too small for the noise sampler."""
     for name, zones in release.states.items():
         if not zones:
             msg = f"states.{name} must have at least one zone, got none"
@@ -248,9 +282,9 @@ def _check_parts(release: CountRelease) -> None:
 
 
 def _parts(release: CountRelease, audience: str, epsilon: Fraction) -> Iterator[tuple[Fraction, Fraction, str]]:
-    """Yield each part of an epsilon, the least that it may be, and the rule to report where it is less.
+    """Yield each part of an epsilon, its least value, and the rule to report if it is smaller.
 
-    A day's epsilon is divided over the windows of its site, which is looked at there (``day_release``).
+    A day's epsilon is divided over the windows of its site; ``stream.policy.privacy.check_unit`` checks those parts.
     """
     key, least = f"epsilon.{audience}", release.declared.smallest
     overlap = max(Counter(zone for zones in release.states.values() for zone in set(zones)).values(), default=1)

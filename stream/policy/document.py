@@ -1,8 +1,9 @@
-"""The policy file: everything that changes a guarantee, and nothing else.
+"""The policy file: it contains everything that changes a guarantee, and nothing else.
 
-One TOML file names the sites with their zones, the audiences, and what each release gives to whom at which
-epsilon. It is read whole, checked whole and frozen; ``Policy.version`` is a digest of its meaning, so that
-comments and order of keys do not count but every parameter does.
+One TOML file names the sites with their zones, the audiences, and the releases: what each publishes, to which
+audiences, by which mechanism and at which epsilon. The file is read and checked as a whole, and the policy is
+immutable. ``Policy.version`` is a digest of its meaning: every parameter changes it; comments and the order of keys do
+not.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Annotated
 
 import orjson
 from pydantic import Field, StrictBool, ValidationError, model_validator
 
 from stream.errors import DataError, PolicyError
-from stream.policy.attribute_release import Attribute, AttributeModel, AttributeName, AttributeRelease, Sensitive
-from stream.policy.attributes import ATTRIBUTES
-from stream.policy.count_release import CountRelease
-from stream.policy.day_release import check_unit
+from stream.policy.attributes import ATTRIBUTES, Attribute, AttributeModel, AttributeName, AttributeRelease, Sensitive
+from stream.policy.counts import CountRelease
 from stream.policy.fields import (
     DOCUMENT,
     EVERYBODY,
@@ -33,32 +33,36 @@ from stream.policy.fields import (
     parse_epsilon,
     refuse_repeats,
 )
-from stream.policy.privacy import Meeting, Mobility, Privacy
-from stream.policy.refusals import refusals
-from stream.policy.releases import Release, audiences_of
-from stream.policy.schedule import ScheduleError, attach_schedules
-from stream.policy.selection import Selection
-from stream.policy.sites import Site, Zone, check_places
-from stream.policy.threshold_release import ThresholdRelease, check_threshold
+from stream.policy.privacy import Meeting, Mobility, Privacy, check_unit
+from stream.policy.sites import Selection, Site, Zone, check_places
+from stream.policy.thresholds import ScheduleError, ThresholdRelease, attach_schedules, check_threshold
+from stream.policy.validation_errors import refusals
 from stream.records import SECOND
+
+Release = Annotated[CountRelease | AttributeRelease | ThresholdRelease, Field(discriminator="query")]
+
+
+def audiences_of(release: CountRelease | AttributeRelease | ThresholdRelease) -> tuple[str, ...]:
+    """Return the audiences of a release, sorted."""
+    return tuple(sorted(release.epsilon)) if isinstance(release, CountRelease) else release.audiences
 
 
 class Audience(Frozen):
-    """Who may read one set of private topics."""
+    """The readers of one set of private topics."""
 
     name: Name
     description: str = ""
 
 
 class Pseudonyms(Frozen):
-    """How long one device keeps one name."""
+    """How long a device keeps its pseudonym."""
 
     ttl: Duration | None = None
-    """Salt life of the thesis' TTL mode; without it names change each UTC day, or each privacy day."""
+    """Lifetime of a salt in the thesis' TTL mode; without it pseudonyms change each UTC day, or each privacy day."""
 
 
 class Restricted(Frozen):
-    """Restricted topics to publish: true stays and true counts."""
+    """The restricted topics to publish: true stays and true counts."""
 
     presence: StrictBool = False
     occupancy: StrictBool = False
@@ -93,7 +97,7 @@ class Policy(Frozen):
         return self
 
     def _check_covered(self, release: Release) -> None:
-        """Check what a release asks of the sites in which it covers zones."""
+        """Check a release against the sites in which it covers zones."""
         covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
         if isinstance(release, CountRelease):
             check_unit(release, {site: self.site[site] for site in covered})
@@ -108,9 +112,9 @@ class Policy(Frozen):
                 _check_working_hours(name, {site: self.site[site] for site in covered})
 
     def _attributes_released(self) -> Iterator[str]:
-        """Name each attribute of each zone once for every release of it.
+        """Yield each attribute of each zone, once for every release of it.
 
-        Two releases of one attribute with different tests would show under one what the other withholds.
+        Two releases of one attribute with different tests would publish in one what the other withholds.
         """
         for release in self.release:
             if isinstance(release, AttributeRelease):
@@ -120,23 +124,23 @@ class Policy(Frozen):
 
     @property
     def version(self) -> str:
-        """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default means what no key means."""
+        """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default is the same as no key."""
         meaning = self.model_dump(mode="json", exclude_defaults=True)
         for release in meaning["release"]:
             release |= {name: _in_order(release[name]) for name in ("attributes", "states") if name in release}
         return hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     def document(self) -> bytes:
-        """Return the policy with every default written out: JSON that later versions read as it was meant.
+        """Return the policy as JSON with every default written out, so that later versions read the same policy.
 
-        Durations are in microseconds. Keys stand in the order of the policy file, since that of attributes and
-        states has a meaning. ``v`` moves on when a default changes, and that is a new mechanism version too.
+        Durations are in microseconds. Keys are in the order of the policy file, because the order of attributes and
+        states has a meaning. When a default changes, ``v`` increases, and the mechanism version changes too.
         """
         return orjson.dumps({"v": 1, "version": self.version, "policy": self.model_dump(mode="json")})
 
     @classmethod
     def from_document(cls, document: bytes) -> Policy:
-        """Return the policy of :meth:`document`; DataError unless it is one and has the version it names."""
+        """Return the policy that :meth:`document` wrote; DataError unless it has the version that it names."""
         try:
             body = orjson.loads(document)
             policy = cls.model_validate(body["policy"], context=DOCUMENT) if body["v"] == 1 else None
@@ -148,18 +152,18 @@ class Policy(Frozen):
         raise DataError(msg)
 
     def access_points(self) -> dict[str, tuple[str, str]]:
-        """Map each radio address that observations bear to its (site, zone)."""
+        """Return (site, zone) for each radio address that observations can contain."""
         return {
             radio: (name, zone.id) for name, site in self.site.items() for zone in site.zones for radio in zone.radios
         }
 
     def zones_of(self, release: Release, site: str) -> tuple[Zone, ...]:
-        """Zones of a site that a release covers, in registry order."""
+        """Return the zones of a site that a release covers, in registry order."""
         return tuple(zone for zone in self.site[site].zones if release.zones.covers(zone))
 
 
 def _in_order(table: dict[str, object]) -> object:
-    """Return a table whose order has a meaning as what keeps it, sorted or not; an ascending one stays a table."""
+    """Return a table whose order has a meaning in a form that sorting keeps; a table in ascending order as it is."""
     return table if list(table) == sorted(table) else [*table.items()]
 
 
@@ -169,7 +173,7 @@ def _names(releases: Iterable[Release]) -> Iterator[str]:
 
 
 MOST_NAMES = 60
-"""So many names of a device may have an open stay at once: each of its sightings ends them."""
+"""Most pseudonyms of one device that may have an open stay at once; each of its sightings ends them."""
 
 
 def _check_everybody(audiences: Collection[str]) -> None:
@@ -194,7 +198,7 @@ def _check_selection(release: Release, zones: Sequence[Zone]) -> None:
 
 
 def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
-    """Raise ValueError if a device would have more than ``MOST_NAMES`` names within a validity."""
+    """Raise ValueError if a device could have more than ``MOST_NAMES`` pseudonyms within a validity."""
     for name, site in sites.items():
         if ttl is not None and ttl * MOST_NAMES < site.validity:
             rule = f"must be at least one {MOST_NAMES}th of every site's validity"
@@ -203,7 +207,7 @@ def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
 
 
 def _check_one_way_of_naming(ttl: int | None, sites: dict[str, Site]) -> None:
-    """Raise ValueError where names would change within a privacy day: a device would count as several."""
+    """Raise ValueError if pseudonyms would change within a privacy day: a device would count as several."""
     for name, site in sites.items():
         if ttl is not None and site.day_starts is not None:
             rule = f"must not be given with site.{name}.day_starts, at which names change"
@@ -212,7 +216,7 @@ def _check_one_way_of_naming(ttl: int | None, sites: dict[str, Site]) -> None:
 
 
 def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
-    """Raise ValueError unless people are counted in every site's working hours, which an attribute is about."""
+    """Raise ValueError unless the working hours of every site contain a tick, which the attribute needs."""
     for name, site in sites.items():
         first, behind = site.working_ticks
         if first >= behind:
@@ -222,10 +226,11 @@ def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
 
 
 def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> None:
-    """Raise ValueError unless the zones of all states are among those that the release covers, at one site.
+    """Raise ValueError unless the release covers the zones of all states, at one site.
 
-    Nor may states, or zones of which each level has noise of its own, hold more than the mechanism considers.
-    ``covered`` holds the largest count of each zone that the release covers, by site.
+    It is also an error if the count of a state, or of all zones where each level has noise of its own, may exceed the
+    largest count of the mechanism. ``covered`` maps each site to the largest count of each zone that the release
+    covers.
     """
     if release.states and len(covered) != 1:
         msg = f"release '{release.name}': states must cover zones of one site, got {len(covered)}"
@@ -243,7 +248,7 @@ def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> 
 
 
 def _check_largest(release: CountRelease, what: str, most: int) -> None:
-    """Raise ValueError where a count may be larger than what the mechanism considers."""
+    """Raise ValueError if a count may exceed the largest count of the mechanism."""
     limit = release.declared.largest_count
     if limit is not None and most > limit:
         rule = f"must hold at most {limit} devices with {release.mechanism}"
@@ -252,9 +257,9 @@ def _check_largest(release: CountRelease, what: str, most: int) -> None:
 
 
 def load_policy(text: str, file: str = "policy", attached: Callable[[str], str] | None = None) -> Policy:
-    """Parse and check a policy; PolicyError names file, line or key, the rule and the value.
+    """Parse and check a policy; PolicyError names the file, the line or key, the rule and the value.
 
-    ``attached`` gives the text of a file that the policy names; without it none may be named.
+    ``attached`` returns the text of a file that the policy names; without it the policy may name no file.
     """
     try:
         document = tomllib.loads(text)

@@ -1,4 +1,4 @@
-"""Types of the policy file's fields: how each is written, and what it may be."""
+"""The types of the policy file's fields: how each is written, and which values are valid."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from stream.records import DAY, MINUTE, SECOND
 NANO = 1_000_000_000
 """Ledger units in one epsilon."""
 LARGEST_EPSILON = 100
-"""Beyond this a release would hide nothing."""
+"""Largest epsilon; beyond it a release would hide nothing."""
 EVERYBODY = "all"
-"""Stands for all audiences together, so no audience may be called so."""
+"""The name for all audiences together; no audience may have it."""
 
 LONGEST_DAYS = 3660
-"""No duration is longer: ten years."""
+"""Longest duration: ten years."""
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|min|h|d)")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _SHORT_DECIMAL = re.compile(r"([0-9]{1,20}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE]-?[0-9]{1,2})?")
@@ -50,6 +50,12 @@ def parse_duration(text: Any) -> int:
         msg = f"must be at most {LONGEST_DAYS}d"
         raise ValueError(msg)
     return int(digits) * unit
+
+
+def duration_text(duration: int) -> str:
+    """Return a duration of whole minutes as a policy writes it: ``"12h"``, ``"90min"``."""
+    hours, rest = divmod(duration, _UNITS["h"])
+    return f"{duration // MINUTE}min" if rest else f"{hours}h"
 
 
 DOCUMENT = {"document": True}
@@ -76,21 +82,34 @@ def parse_spend(text: Any) -> Fraction:
     if isinstance(text, Fraction):
         return text
     try:
-        value = Decimal(text) if isinstance(text, str) and _DECIMAL.fullmatch(text) else Decimal("nan")
+        value = (
+            Decimal(text) if isinstance(text, str) and len(text) <= 100 and _DECIMAL.fullmatch(text) else Decimal("nan")
+        )
     except InvalidOperation:
         value = Decimal("nan")
     if not value.is_finite() or value <= 0:
         msg = "must be a positive decimal in quotes, such as '0.1'"
         raise ValueError(msg)
-    exponent = value.normalize().as_tuple().exponent
-    if not -9 <= value.adjusted() <= 12 or not isinstance(exponent, int) or exponent < -9:
+    exact = Fraction(value) if -9 <= value.adjusted() <= 12 else None  # a huge exponent makes a huge integer
+    if exact is None or (exact * 10**9).denominator != 1:
         msg = "must have at most nine decimals and be below 10000000000000"
         raise ValueError(msg)
-    return Fraction(value)
+    return exact
+
+
+_AMOUNT = re.compile(r"[0-9]{1,20}(\.[0-9]{1,60})?")
+
+
+def parse_amount(text: object) -> Fraction:
+    """Return the exact fraction of a decimal string in a record or entry; ValueError, also if it has an exponent."""
+    if not isinstance(text, str) or not _AMOUNT.fullmatch(text):
+        msg = "must be a decimal string without an exponent"
+        raise ValueError(msg)
+    return Fraction(text)
 
 
 SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**10), Fraction(1, 100)
-"""A larger delta would let one device in a hundred be shown; a smaller one is below what the accountant can hold."""
+"""A larger delta would allow one device in a hundred to be revealed; the accountant cannot represent a smaller one."""
 
 
 def parse_delta(text: Any) -> Fraction:
@@ -111,13 +130,13 @@ def decimal_string(value: Fraction | float) -> str:
 
 @lru_cache(maxsize=4096)
 def _decimal_string(numerator: int, denominator: int) -> str:
-    """Return the same of a fraction in lowest terms; of one stream few are ever told."""
+    """Return the decimal string of a fraction in lowest terms; cached, because a stream has few different ones."""
     with localcontext(prec=60):
         return format((Decimal(numerator) / Decimal(denominator)).normalize(), "f")
 
 
 def worded(pattern: str, rule: str) -> Callable[[str], str]:
-    """Return a check that a text is of a form; ValueError with the rule otherwise."""
+    """Return a function that checks a text against a pattern; it raises ValueError with the rule."""
     form = re.compile(pattern)
 
     def check(text: str) -> str:
@@ -163,12 +182,12 @@ Mac = Annotated[
 
 
 FEWEST_SHARED_BITS = 36
-"""A base radio stands for at most 4,096 addresses: an access point has a few dozen."""
+"""A base radio represents at most 4,096 addresses; an access point has a few dozen."""
 _BASE_RADIO = re.compile(r"((?:[0-9a-f]{2}:){5}[0-9a-f]{2})/([0-9]{2})")
 
 
 def base_range(text: str) -> tuple[int, int]:
-    """Return the shared first bits of a base radio such as ``24:de:c6:cc:dd:e0/44``, and how many they are."""
+    """Return the shared first bits of a base radio such as ``24:de:c6:cc:dd:e0/44``, and their number."""
     match = _BASE_RADIO.fullmatch(text)
     bits = int(match[2]) if match else 0
     address = int(match[1].replace(":", ""), 16) if match else 0
@@ -191,12 +210,12 @@ BaseRadio = Annotated[str, BeforeValidator(_base_radio)]
 
 
 def listed(value: Any) -> Any:
-    """Return one name as a list of one."""
+    """Return a single name as a list with one element."""
     return (value,) if isinstance(value, str) else value
 
 
 class Frozen(BaseModel):
-    """A part of the policy: it cannot change, and a key that it does not know is refused."""
+    """A part of the policy: immutable, and without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -205,12 +224,12 @@ _CLOUD = re.compile(r"cloud:[a-z0-9](?:[a-z0-9-]{0,56}[a-z0-9])?")
 
 
 def is_cloud(source: str) -> bool:
-    """Whether a source is a system of the cloud, by a name of the operator's own, ``cloud:NAME``, not by an address."""
+    """Whether a source is a cloud system, given by a name that the operator chose (``cloud:NAME``), not an address."""
     return _CLOUD.fullmatch(source) is not None
 
 
 def refuse_repeats(rule: str, values: Any) -> None:
-    """Raise ValueError with the rule and the first value that comes twice."""
+    """Raise ValueError with the rule and the first repeated value."""
     repeated = [value for value, n in Counter(values).items() if n > 1]
     if repeated:
         msg = f"{rule}, got {repeated[0]} twice"

@@ -1,9 +1,10 @@
-"""The registry of count mechanisms: what each declares, for policy, release and account alike.
+"""The registry of count mechanisms: the declaration of each, for policy, release and account.
 
-A policy may name what stands in ``MECHANISMS`` and nothing else. Whoever has to know how a mechanism composes, for how
-many windows its epsilon pays or whether it draws its own noise reads the declaration; a name that is not declared is
-refused, never taken for the cheapest. What a mechanism does stands in its own module, which ``implementation`` names:
-a function from ``mechanisms.contract.Parameters`` to a ``CountMechanism``.
+A policy may name only mechanisms in ``MECHANISMS``. The declaration says how a mechanism composes, for how many windows
+its epsilon pays, whether it draws its own noise, and so on; policy, release and account read it from here. A name that
+is not declared is refused, never treated as the cheapest mechanism. The behaviour of a mechanism is in its own module,
+which ``implementation`` names: a function from ``Parameters`` to a ``CountMechanism`` (both in
+``stream.mechanisms.base``).
 """
 
 from __future__ import annotations
@@ -19,23 +20,24 @@ from stream.policy.fields import NANO
 from stream.records import NoiseKind
 
 SMALLEST_PART = Fraction(1, NANO)
-"""Below this part of an epsilon the sampler makes no noise."""
+"""Smallest part of an epsilon for which the sampler can draw noise."""
 SMALLEST_PEGASUS = Fraction(1, 20_000)
-"""Below this PeGaSus' grouper would need more noise than the sampler gives."""
+"""Smallest epsilon of PeGaSus; below it the grouper would need more noise than the sampler can draw."""
 LARGEST_STATE = 1 << 20
 """Largest count that the filter considers."""
 
 
 class Composition(NamedTuple):
-    """What readers of one release learn together at one window. The parts of an epsilon add up to 1."""
+    """How the epsilons of several audiences of one release compose at one window; the two parts add up to 1."""
 
     shared: Fraction
-    """Spent on the noise chain that all audiences share: together they learn what the largest epsilon buys."""
+    """Part spent on the noise chain that all audiences share; together they learn as much as the largest epsilon
+    allows."""
     own: Fraction
-    """Spent for each distinct epsilon anew: together they learn the sum."""
+    """Part spent separately for each distinct epsilon; together they learn the sum."""
 
     def together(self, distinct: Collection[Fraction]) -> Fraction:
-        """Return what readers at these epsilons, at least one and each once, learn together."""
+        """Return the joint epsilon of readers at these distinct epsilons, of which there must be at least one."""
         return self.shared * max(distinct) + self.own * sum(distinct)
 
 
@@ -46,51 +48,53 @@ CHAIN_AND_GROUPER = Composition(Fraction(4, 5), Fraction(1, 5))
 
 
 class Spending(Enum):
-    """Which windows one epsilon pays for, and how much of it one of them may take."""
+    """For which windows one epsilon pays, and how much of it one window may spend."""
 
     WINDOW = "each window"
     """Each window costs an epsilon."""
     EVEN = "the w-th part in each window"
-    """An epsilon pays for any w windows one after another, each of which takes the w-th part."""
+    """An epsilon pays for any w consecutive windows, each of which spends the w-th part."""
     CARRIED = "up to all of it in one window"
-    """An epsilon pays for any w windows one after another, and one may take all of it: what may still be spent is
-    carried from window to window, with the publication that is repeated meanwhile."""
+    """An epsilon pays for any w consecutive windows, and one window may spend all of it. The remaining amount is
+    carried
+    over from window to window, together with the publication that is repeated meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:
-    """What a count mechanism declares."""
+    """The declaration of a count mechanism."""
 
     implementation: str
-    """``module:function`` of what makes it."""
+    """``module:function`` that creates the mechanism."""
     composition: Composition
     spending: Spending
     audiences: int | None = None
-    """Most audiences of one release; None: any number."""
+    """Largest number of audiences of one release; None: any number."""
     smallest: Fraction = SMALLEST_PART
-    """Least epsilon, of every part that is spent at once."""
+    """Least value of every part of epsilon that is spent at once."""
     parts_per_window: int = 1
-    """Into how many parts the w-th part of an epsilon is divided; only where an epsilon pays for w windows."""
+    """Number of parts into which the w-th part of an epsilon is divided, if an epsilon pays for w windows."""
     own_noise: bool = False
-    """Whether it draws its noise itself, instead of taking that of the shared noise chain."""
+    """Whether the mechanism draws its own noise, instead of using the shared noise chain."""
     clamped: bool
     """Whether values are never negative."""
     grouped: bool = False
-    """Whether its values come from groups of windows, in which sums over windows may be taken too."""
+    """Whether values come from groups of windows, which can also be used for sums over windows."""
     noises: tuple[NoiseKind, ...] = ("laplace",)
-    """Laws that the noise of the chain may have. What is declared of ``composition`` holds for Laplace noise; Gaussian
-    noise has no pure epsilon, and only a release that is paid by the day may have it."""
+    """Possible laws of the chain's noise. ``composition`` holds for Laplace noise. Gaussian noise has no pure epsilon;
+    only a release that is paid per device day may use it."""
     levels: bool = False
-    """Whether it can measure zones, floors and building at shares of epsilon."""
+    """Whether the mechanism can measure zones, floors and building at shares of epsilon."""
     revisable: bool = False
-    """Whether its values may be revised when later windows are known: they are made of noisy values only."""
+    """Whether values can be revised when later windows are known, because they depend on noisy values only."""
     by_day: bool = False
-    """Whether a device's whole day may pay for it: what it publishes of a window reads that window's noisy counts and
-    what was published before, and no other true count."""
+    """Whether one price can pay for a device's whole day: the values of a window depend on that window's noisy counts
+    and
+    on earlier published values, and on no other true count."""
     prunes: bool = False
-    """Whether it can leave out what lies below small nodes of these."""
+    """Whether the mechanism can skip the levels below nodes with small counts."""
     largest_count: int | None = None
-    """Largest count that it considers, which is then to be declared; None where it needs to know none."""
+    """Largest count that the mechanism considers; None if it has no limit."""
 
     def __post_init__(self) -> None:
         if sum(self.composition) != 1 or min(self.composition) < 0:
@@ -104,21 +108,21 @@ class Mechanism:
 
     @property
     def pays_for_w(self) -> bool:
-        """Whether an epsilon is the price of any w windows one after another (w-event privacy)."""
+        """Whether an epsilon is the price of any w consecutive windows (w-event privacy)."""
         return self.spending is not Spending.WINDOW
 
     @property
     def carries(self) -> bool:
-        """Whether a publication, and what may still be spent, is carried from window to window."""
+        """Whether a publication and the remaining amount are carried over from window to window."""
         return self.spending is Spending.CARRIED
 
     def epsilons_for(self, w: int, ticks: int, windows: int) -> int:
-        """Return how many epsilons pay for some ticks of a run of windows, wherever among them they lie.
+        """Return how many epsilons pay for some ticks among consecutive windows, wherever these ticks lie.
 
         Args:
-            w: windows one after another for which one epsilon pays; 1 where each costs its own.
-            ticks: how many.
-            windows: of the run, one after another, among which the ticks are.
+            w: consecutive windows for which one epsilon pays; 1 if each window is paid separately.
+            ticks: the number of ticks.
+            windows: the number of consecutive windows that contain the ticks.
         """
         if self.spending is Spending.EVEN:
             return -(-min(ticks, windows) // w)
@@ -147,7 +151,7 @@ MECHANISMS: dict[str, Mechanism] = {
         prunes=True,
     ),
     "filter": Mechanism(
-        implementation="stream.mechanisms.filtered:filtered",
+        implementation="stream.mechanisms.filter.mechanism:filtered",
         composition=ONE_CHAIN,
         spending=Spending.WINDOW,
         clamped=True,
@@ -199,15 +203,16 @@ DECIDING: dict[str, Mechanism] = {
         by_day=True,
     ),
 }
-"""What decides on counts instead of releasing them: no mechanism of a count release. All audiences of a stream are told
-the same, and so count as one."""
+"""Mechanisms that decide on counts instead of releasing them; a count release cannot use them. All audiences of a
+stream
+read the same decisions, and so count as one."""
 
 ALIASES = {"plain": "laplace"}
-"""Another name that a policy may use -> the one that records have: with gaussian noise it is not Laplace's."""
+"""Other name in a policy -> name in records. With gaussian noise, ``laplace`` would be a misleading name."""
 
 
 def mechanism_named(name: str) -> Mechanism:
-    """Return what the mechanism of this name declares; UsageError where there is none of it."""
+    """Return the declaration of the mechanism of this name; UsageError if there is none."""
     declared = MECHANISMS.get(name) or DECIDING.get(name)
     if declared is None:
         raise UsageError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")
@@ -215,5 +220,5 @@ def mechanism_named(name: str) -> Mechanism:
 
 
 def names_where(condition: str) -> tuple[str, ...]:
-    """Return the mechanisms that declare something, such as ``levels`` or ``carries``, in the order of the registry."""
+    """Return the mechanisms with a property, such as ``levels`` or ``carries``, in the order of the registry."""
     return tuple(name for name, declared in MECHANISMS.items() if getattr(declared, condition))

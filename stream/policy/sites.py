@@ -1,17 +1,26 @@
-"""The sites of a policy: buildings, their zones, and how their time runs."""
+"""The sites of a policy: buildings, their zones and probes, their time, and the selection of zones.
+
+``ZoneMetadata`` holds the names that building systems use for a zone: Brick and RealEstateCore classes, a BACnet
+object, a name for people; never an address. A ``Probe`` says how a source is queried for liveness; coverage then
+depends on its answers alone. Neither changes a guarantee, and probes change no released value but ``coverage``. So
+metadata and probes are not part of a policy's version.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
+    StrictBool,
     StringConstraints,
     ValidationError,
     ValidationInfo,
@@ -31,14 +40,134 @@ from stream.policy.fields import (
     Name,
     TimeOfDay,
     base_range,
+    duration_text,
     is_cloud,
     listed,
     refuse_repeats,
+    worded,
 )
-from stream.policy.privacy_day import EARLY, PrivacyDays, date_off_tick, privacy_days
-from stream.policy.probes import Probe, check_probes
-from stream.policy.zone_metadata import ZoneMetadata
-from stream.records import DAY, MINUTE, SECOND
+from stream.policy.privacy_days import EARLY, PrivacyDays, date_off_tick, privacy_days
+from stream.records import DAY, MINUTE, SECOND, Micros
+
+# --- names in building systems ------------------------------------------------------------------------
+
+LAST_INSTANCE = 4_194_302
+"""Largest instance of a BACnet object; the next number means no object (ASHRAE 135, 12.1)."""
+MOST_ENTRIES = 16
+_CLASS = "[A-Z][A-Za-z0-9_]{0,99}"
+_FORMS = {
+    "brick": (re.compile(f"brick:{_CLASS}"), "must be a class such as 'brick:Conference_Room'"),
+    "rec": (re.compile(f"rec:{_CLASS}"), "must be a class such as 'rec:ConferenceRoom'"),
+    "bacnet": (
+        re.compile("(?:AI|AO|AV|BI|BO|BV|MI|MO|MV|IV|PIV)-(?:0|[1-9][0-9]{0,6})"),
+        "must be an object such as 'AV-2011'",
+    ),
+}
+_MAC = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:.-]?){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])")
+
+
+def _plain(text: str) -> str:
+    if not 0 < len(text) <= 200 or not text.isprintable():
+        msg = "must be 1 to 200 printable characters"
+        raise ValueError(msg)
+    if _MAC.search(text) or any(map(_is_address, re.split(r"[\s,;/\[\]()]", text))):
+        msg = "must hold no address of a device or of the network"
+        raise ValueError(msg)
+    return text
+
+
+def _is_address(word: str) -> bool:
+    try:
+        ipaddress.ip_address(word.rpartition(":")[0] if word.count(":") == 1 else word)
+    except ValueError:
+        return False
+    return True
+
+
+def _known(entries: dict[str, str]) -> dict[str, str]:
+    for name, (form, rule) in _FORMS.items():
+        if name in entries and not form.fullmatch(entries[name]):
+            msg = f"{name} {rule}, got {entries[name]!r}"
+            raise ValueError(msg)
+    instance = int(entries.get("bacnet", "AV-0").rpartition("-")[2])
+    if instance > LAST_INSTANCE:
+        msg = f"bacnet must have an instance of at most {LAST_INSTANCE}, got {instance}"
+        raise ValueError(msg)
+    return entries
+
+
+_Key = Annotated[
+    str,
+    AfterValidator(worded("[a-z][a-z0-9_-]{0,31}", "must be 1 to 32 lower-case letters, digits, hyphens, underscores")),
+]
+ZoneMetadata = Annotated[
+    dict[_Key, Annotated[str, AfterValidator(_plain)]], Field(max_length=MOST_ENTRIES), AfterValidator(_known)
+]
+"""Name by system: ``brick``, ``rec``, ``bacnet``, ``name``, or keys of the operator's choice."""
+
+
+# --- probes -------------------------------------------------------------------------------------------
+
+LEAST_LATENESS: Micros = 10 * SECOND
+"""Least lateness with probes: a window must wait for the answer to the probe at its end."""
+_OF_ONE = {"snmp": {"user", "wrong_community"}, "https": {"name", "fingerprint"}, "icmp": set[str]()}
+
+
+def _fingerprint(text: str) -> str:
+    digest = text.lower().replace(":", "")
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        msg = "must be the SHA-256 of a certificate, 64 hexadecimal digits"
+        raise ValueError(msg)
+    return digest
+
+
+class Probe(Frozen):
+    """A query to one source, sent every minute of the connector's clock, whether or not there are observations."""
+
+    source: str
+    """One of the site's sources, written as in ``sources``; a single address."""
+    by: Literal["snmp", "https", "icmp"]
+    port: int | None = Field(default=None, gt=0, lt=65_536, strict=True)
+    """Default: 161 for snmp, 443 for https."""
+    user: Annotated[str, StringConstraints(min_length=1, max_length=32)] | None = None
+    """The user for SNMPv3; None: SNMPv2c is used."""
+    wrong_community: StrictBool = False
+    """Also query every hour with a wrong community: the trap that the source sends about it proves its trap path."""
+    name: str | None = None
+    """The name that the certificate must have; it must come from an authority that this machine trusts."""
+    fingerprint: Annotated[str, AfterValidator(_fingerprint)] | None = None
+    """Instead of ``name``: the SHA-256 of the certificate."""
+
+    @model_validator(mode="after")
+    def _says_what_it_needs(self) -> Self:
+        given = {key for key in set[str]().union(*_OF_ONE.values()) if getattr(self, key)}
+        if foreign := sorted(given - _OF_ONE[self.by]):
+            msg = f"{foreign[0]} must not go with by = '{self.by}'"
+            raise ValueError(msg)
+        if self.by == "https" and len(given) != 1:
+            msg = "by = 'https' must have either name or fingerprint"
+            raise ValueError(msg)
+        if self.by == "icmp" and self.port is not None:
+            msg = "port must not go with by = 'icmp'"
+            raise ValueError(msg)
+        return self
+
+
+def check_probes(probes: Iterable[Probe], sources: Iterable[str], lateness: Micros) -> None:
+    """Raise ValueError unless each probe queries one address that is a source, and windows wait for its answer."""
+    probes, sources = tuple(probes), tuple(sources)
+    refuse_repeats("a source must have one probe", (probe.source for probe in probes))
+    for probe in probes:
+        if probe.source not in sources:
+            msg = f"probe.source must be one of the site's sources, got {probe.source!r}"
+            raise ValueError(msg)
+        if is_cloud(probe.source) or ipaddress.ip_network(probe.source).num_addresses != 1:
+            msg = f"probe.source must be one address, got {probe.source!r}"
+            raise ValueError(msg)
+    if probes and lateness < LEAST_LATENESS:
+        least = LEAST_LATENESS // SECOND
+        msg = f"lateness must be at least {least}s where sources are probed, got {lateness / SECOND:g} s"
+        raise ValueError(msg)
 
 
 class Zone(Frozen):
@@ -49,22 +178,22 @@ class Zone(Frozen):
     kind: Name = "room"
     capacity: int = Field(gt=0, le=100_000, strict=True)
     max_count: int | None = Field(default=None, gt=0, le=1_000_000, strict=True)
-    """Largest count the filter considers, in devices; 10 x capacity + 20 unless given."""
+    """Largest count that the filter considers, in devices; default: 10 x capacity + 20."""
     access_points: tuple[Mac, ...] = ()
-    """Radio addresses as traps give them."""
+    """Radio addresses as in traps."""
     base_radio: Annotated[tuple[BaseRadio, ...], BeforeValidator(listed)] = ()
-    """Base radio addresses with the bits that their BSSIDs share, for controllers that give BSSIDs."""
+    """Base radio addresses with the number of bits that their BSSIDs share, for controllers that report BSSIDs."""
     access_point_names: tuple[str, ...] = ()
-    """Names, or addresses of access points that send their own traps, for controllers that give no radio address.
+    """Names, or addresses of access points that send their own traps, for controllers that report no radio address.
 
     They are compared without case.
     """
     metadata: ZoneMetadata = Field(default={}, exclude=True)
-    """What building systems call it. No part of the policy's meaning: left out of its version and its document."""
+    """Names in building systems. Not part of the policy's meaning: left out of its version and its document."""
 
     @property
     def radios(self) -> tuple[str, ...]:
-        """The radio addresses that observations of this zone bear: a base radio stands for its BSSIDs."""
+        """The radio addresses in observations of this zone; a base radio represents its BSSIDs."""
         return (*self.access_points, *(base.partition("/")[0] for base in self.base_radio))
 
     @property
@@ -78,7 +207,9 @@ class Site(Frozen):
 
     name: str = ""
     feed: Literal["devices", "counts"] = "devices"
-    """What comes in: who is where, which is counted here, or what counters of people have counted."""
+    """The input: observations of devices, which are counted here, or counts of people counters."""
+    zeros: Literal["reported", "omitted"] = "reported"
+    """For counts: whether each window has a row for each zone, or empty zones may be left out."""
     timezone: str = "UTC"
     tick: Duration = 5 * MINUTE
     validity: Duration = 10 * MINUTE
@@ -86,24 +217,25 @@ class Site(Frozen):
     max_devices: int = Field(default=200_000, gt=0, le=200_000, strict=True)
     working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
     day_starts: TimeOfDay | None = None
-    """Site-local start of the privacy day, at which names and contributions turn over; None: there is none."""
+    """Site-local start of the privacy day, at which pseudonyms change and contributions restart; None: no privacy
+    days."""
     contribution: Duration | None = None
-    """A device counts for at most so long a privacy day, in whole ticks; given with ``day_starts`` and only then."""
+    """A device counts for at most so long per privacy day, in whole ticks; given if and only if ``day_starts`` is."""
     residents: Literal["ignore", "count"] = "count"
-    """Whether a device that is present when the privacy day starts counts before it has been away."""
+    """Whether a device that is present at the start of the privacy day counts before it has been absent."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
         default=(), validate_default=True
     )
     zones: tuple[Zone, ...] = Field(min_length=1)
     probe: tuple[Probe, ...] = Field(default=(), exclude=True)
-    """How sources are asked whether they are alive. No part of the policy's meaning: left out of its version."""
+    """How sources are queried for liveness. Not part of the policy's meaning: left out of its version."""
 
     @field_validator("timezone")
     @classmethod
     def _known_timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-            known = value != "localtime"  # whatever the machine is set to: no two need agree on it
+            known = value != "localtime"  # it depends on the machine's settings
         except (KeyError, ValueError, OSError):
             known = False
         if not known:
@@ -149,6 +281,13 @@ class Site(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _zeros_of_counts(self) -> Self:
+        if self.feed == "devices" and self.zeros != "reported":
+            msg = f"zeros must be given with feed = 'counts' only, got {self.zeros!r}"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
         given = ("sources", "validity", "max_devices", "residents") if self.feed == "counts" else ()
         for key in given:
@@ -159,10 +298,11 @@ class Site(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_default_feed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the feed out where it is that of before there was another: documents of then mean the same."""
+        """Omit feed and zeros at their defaults, so that documents from before these keys existed stay the same."""
         plain: dict[str, Any] = handler(self)
-        if self.feed == "devices":
-            plain.pop("feed", None)
+        for key in ("feed", "zeros"):
+            if getattr(self, key) == Site.model_fields[key].default:
+                plain.pop(key, None)
         return plain
 
     @model_validator(mode="after")
@@ -189,13 +329,22 @@ class Site(Frozen):
 
     @property
     def privacy_days(self) -> PrivacyDays | None:
-        """The site's privacy days; None where it has none."""
+        """The site's privacy days; None if it has none."""
         return None if self.day_starts is None else privacy_days(self.day_starts, self.timezone)
 
     @property
     def contribution_ticks(self) -> int:
-        """K: ticks of a privacy day at which one device counts at most; 0 where the site bounds nothing."""
+        """K: ticks of a privacy day at which one device counts at most; 0 if the site does not bound counts."""
         return 0 if self.contribution is None else self.contribution // self.tick
+
+    @property
+    def bounded_to(self) -> str | None:
+        """How long of a privacy day a device counts in bounded counts (``"12h"``); None if no device is left out.
+
+        People counters do not distinguish devices, so the bounded counts of their sites are the counts.
+        """
+        bounds = self.contribution is not None and self.feed == "devices"
+        return duration_text(self.contribution_ticks * self.tick) if bounds else None
 
     @property
     def radios(self) -> dict[str, tuple[str, ...]]:
@@ -204,18 +353,18 @@ class Site(Frozen):
 
     @property
     def working_ticks(self) -> tuple[int, int]:
-        """The ticks in the working hours, as (first, first behind them), counted from local midnight."""
+        """The ticks of the working hours as [first, end), counted from local midnight."""
         begin, end = (60 * int(text[:2]) + int(text[3:]) for text in self.working_hours)
         return -(-begin * MINUTE // self.tick), -(-end * MINUTE // self.tick)
 
     @property
     def ticks_per_observation(self) -> int:
-        """Ticks at which one observation can count: validity over tick, rounded up; one where it is a count."""
+        """Ticks at which one observation can count: validity over tick, rounded up; 1 for counts."""
         return 1 if self.feed == "counts" else math.ceil(self.validity / self.tick)
 
 
 def _check_addresses(zones: Iterable[Zone], *, counted: bool) -> None:
-    """Raise ValidationError with each zone that has no address, or that has one although counters count there."""
+    """Raise ValidationError for each zone without an address, or with one although people counters count there."""
     rule = "must list an address under access_points or base_radio"
     if counted:
         rule = "must list no access point with feed = 'counts': what is counted names the zone"
@@ -228,9 +377,9 @@ def _check_addresses(zones: Iterable[Zone], *, counted: bool) -> None:
 
 
 def zones_now(before: Mapping[str, Collection[str]], zones: Iterable[Zone]) -> dict[str, frozenset[str]]:
-    """Return which zones each zone of an earlier policy is now: that of its name, and all that share a radio with it.
+    """Return the present zones of each zone of an earlier policy: that of its id, and all that share a radio with it.
 
-    ``before`` holds the radios of the earlier policy's zones.
+    ``before`` maps the zones of the earlier policy to their radio addresses.
     """
     zones = tuple(zones)
     return {
@@ -240,7 +389,7 @@ def zones_now(before: Mapping[str, Collection[str]], zones: Iterable[Zone]) -> d
 
 
 def check_places(zones: Iterable[Zone]) -> None:
-    """Raise ValueError where a radio address or an access point's name could mean two zones.
+    """Raise ValueError if a radio address or an access point's name could belong to two zones.
 
     A radio may lie in the range of a base radio of its own zone.
     """
@@ -268,7 +417,7 @@ def _check_ranges(rule: str, zones: tuple[Zone, ...], bases: Mapping[tuple[int, 
 
 
 def _network(source: str) -> str:
-    """Return the one form of an address or block; an address is a block of one. A cloud's name is as it is."""
+    """Return the canonical form of an address or block; an address is a block of one. A cloud's name is unchanged."""
     if is_cloud(source):
         return source
     try:
@@ -277,3 +426,22 @@ def _network(source: str) -> str:
         msg = f"must be addresses or blocks such as '10.2.0.5' or '10.2.0.0/16', or 'cloud:NAME', got {source!r}"
         raise ValueError(msg) from None
     return network.compressed.removesuffix(f"/{network.max_prefixlen}")
+
+
+class Selection(Frozen):
+    """The zones that a release covers: every given key must match, each by one value or by one of a list."""
+
+    kind: Annotated[tuple[Name, ...], BeforeValidator(listed)] = ()
+    floor: Annotated[tuple[Ident, ...], BeforeValidator(listed)] = ()
+    ids: Annotated[tuple[Ident, ...], BeforeValidator(listed)] = ()
+
+    def covers(self, zone: Zone) -> bool:
+        """Whether the zone is selected."""
+        wanted = ((self.kind, zone.kind), (self.floor, zone.floor), (self.ids, zone.id))
+        return all(not allowed or value in allowed for allowed, value in wanted)
+
+    def unmatched(self, zones: Iterable[Zone]) -> str | None:
+        """Return the first given name that no zone has, which is probably misspelt; None if there is none."""
+        known = {name for zone in zones for name in (("kind", zone.kind), ("floor", zone.floor), ("ids", zone.id))}
+        given = (("kind", self.kind), ("floor", self.floor), ("ids", self.ids))
+        return next((f"{key} {name}" for key, names in given for name in names if (key, name) not in known), None)

@@ -1,84 +1,195 @@
-"""Releases of decisions: at which nodes a count is above, or below, a threshold, window by window.
+"""Releases of threshold decisions: at which nodes a count is above, or below, a threshold, window by window.
 
-Two ways: on the noisy values of a count release of the same policy (``counts``), which cost nothing more, or by sparse
-vector (``epsilon``), which is paid by the run. The latter has its proof for whole privacy days only.
+There are two kinds. A release with ``counts`` decides on the noisy values of a count release of the same policy, at no
+further cost. A release with ``epsilon`` uses sparse vector and is paid per run; its proof holds for whole privacy days
+only. A schedule restricts decisions to the times at which a zone is booked; its rows are public and part of the
+policy's meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from stream.policy.count_release import CountRelease, Level
-from stream.policy.fields import Duration, Epsilon, Frozen, Ident, Name, Spend, decimal_string, listed, refuse_repeats
+from stream.policy.counts import LARGEST_COUNT, CountRelease, Level
+from stream.policy.fields import (
+    Clock,
+    Duration,
+    Epsilon,
+    Frozen,
+    Ident,
+    Name,
+    Spend,
+    decimal_string,
+    listed,
+    refuse_repeats,
+)
 from stream.policy.mechanisms import SPARSE_VECTOR
-from stream.policy.queries import LARGEST_COUNT
-from stream.policy.schedule import Bookings
-from stream.policy.selection import Selection
-from stream.policy.sites import Site, Zone
+from stream.policy.sites import Selection, Site, Zone
 from stream.records import MINUTE, Micros
+
+# --- schedules ----------------------------------------------------------------------------------------
+
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+COLUMNS = ("zone", "day", "start", "end")
+MOST_BOOKINGS = 10_000
+
+
+def _day(text: str) -> str:
+    if text in WEEKDAYS:
+        return text
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        msg = f"must be one of {', '.join(WEEKDAYS)}, or a date such as '2026-03-02'"
+        raise ValueError(msg) from None
+
+
+class Booking(Frozen):
+    """A period of a day for which a zone is booked, in site-local time."""
+
+    zone: Ident
+    day: Annotated[str, AfterValidator(_day)]
+    """``mon`` … ``sun`` for every week, or one date."""
+    start: Clock
+    end: Clock
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Booking:
+        if self.start >= self.end:
+            msg = f"start must be before end, got {self.start} and {self.end}"
+            raise ValueError(msg)
+        return self
+
+    def holds(self, local: datetime) -> bool:
+        """Whether a site-local instant lies in the booking; the end is exclusive."""
+        clock = local.strftime("%H:%M")
+        today = self.day in (WEEKDAYS[local.weekday()], local.date().isoformat())
+        return today and self.start <= clock < self.end
+
+
+Bookings = Annotated[tuple[Booking, ...], Field(max_length=MOST_BOOKINGS)]
+
+
+class ScheduleError(Exception):
+    """A schedule file broke a rule; the message gives the key that names it, the rule and the file's name."""
+
+
+def attach_schedules(document: Mapping[str, Any], attached: Callable[[str], str] | None) -> None:
+    """Replace the name of each schedule file in the releases of a policy by the rows of the file.
+
+    Args:
+        document: the parsed policy.
+        attached: returns the text of a file, ValueError if it cannot; without it no file may be named.
+
+    Raises:
+        ScheduleError: a file cannot be read, or is not a schedule.
+    """
+    releases = document.get("release")
+    for number, release in enumerate(releases if isinstance(releases, list) else []):
+        name = release.get("schedule") if isinstance(release, dict) else None
+        if isinstance(name, str):
+            try:
+                release["schedule"] = read_schedule(_text(name, attached))
+            except (ValueError, csv.Error) as error:
+                msg = f"release[{number}].schedule: {error}, got {name!r}"
+                raise ScheduleError(msg) from None
+
+
+def _text(name: str, attached: Callable[[str], str] | None) -> str:
+    if attached is None:
+        msg = "must be a list where the policy is no file"
+        raise ValueError(msg)
+    return attached(name)
+
+
+def read_schedule(text: str) -> list[dict[str, str]]:
+    """Return the rows of a schedule file, CSV with the columns ``zone``, ``day``, ``start`` and ``end``.
+
+    Raises:
+        ValueError: the columns are different, a row has more or fewer fields, or there is no row. The values of the
+            fields are checked with the policy.
+    """
+    rows = list(csv.reader(text.splitlines()))
+    if not rows or tuple(name.strip() for name in rows[0]) != COLUMNS:
+        msg = f"must have the columns {', '.join(COLUMNS)}"
+        raise ValueError(msg)
+    bookings = [row for row in rows[1:] if row]
+    if not bookings:
+        msg = "must have at least one booking"
+        raise ValueError(msg)
+    for number, row in enumerate(bookings, start=2):
+        if len(row) != len(COLUMNS):
+            msg = f"row {number} must have {len(COLUMNS)} fields, got {len(row)}"
+            raise ValueError(msg)
+    return [dict(zip(COLUMNS, (field.strip() for field in row), strict=True)) for row in bookings]
+
+
+# --- releases -----------------------------------------------------------------------------------------
 
 Limit = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 BUILDING = "building"
 _PAID = ("epsilon", "daily_budget", "unit", "events")
 _DECIDED_ON = ("laplace", "filter", "pegasus")
-"""Mechanisms whose noisy values have a known law."""
+"""Mechanisms whose noisy values have a known distribution."""
 
 
 class ThresholdRelease(Frozen):
-    """Which nodes are above, or below, their thresholds."""
+    """Decisions which nodes are above, or below, their thresholds."""
 
     name: Name
     query: Literal["threshold"]
     alert: Literal["above", "below"] = "above"
-    """What is alerted of: a count above its threshold, or one below it."""
+    """The cause of an alert: a count above its threshold, or below it."""
     zones: Selection = Selection()
     level: Level = "zone"
-    """What is counted: zones, floors (the zones selected on each), or all of them together."""
+    """The nodes: zones, floors (the selected zones of each), or all selected zones together."""
     threshold: Limit | None = None
-    """The same at every node."""
+    """One threshold for all nodes."""
     thresholds: dict[Ident, Limit] = Field(default={})
-    """By node: zone, floor or ``building``."""
+    """Node (zone, floor or ``building``) -> threshold."""
     of_capacity: Spend | None = None
-    """As a part of each node's capacity, rounded down."""
+    """Threshold as a share of each node's capacity, rounded down."""
     miss: Spend = Fraction(1, 20)
-    """Probability with which an event may go without alert while it is not denied."""
+    """Probability with which an event that is not denied may have no alert."""
     within: Duration | None = None
-    """How long an event lasts that is to be seen, and the longest until it is; None: one tick."""
+    """Least duration of an event that must be detected, and the longest delay of its detection; None: one tick."""
     hysteresis: Limit | None = None
-    """An alert ends when the count is so far on the other side; None: with its cool-down."""
+    """An alert ends when the count is so far on the other side of the threshold; None: at the end of its cool-down."""
     cooldown: Duration = 30 * MINUTE
-    """How long nothing is asked after an alert began or ended: on the clock, whatever is counted."""
+    """How long no query is made after an alert began or ended; it follows the clock, whatever the counts."""
     events: int = Field(default=3, ge=1, le=100, strict=True)
-    """Alerts that a node may have a day; later ones are denied."""
+    """Most alerts of a node per day; later ones are denied."""
     schedule: Bookings = ()
-    """When zones are booked: nothing is asked at other times; without any, always."""
+    """Bookings of zones; no query is made at other times. Without bookings, queries are always made."""
     unit: Literal["device_day", "run"] = "device_day"
-    """What epsilon pays for: all that a device's privacy day can cost, or one run."""
+    """Unit for which epsilon pays: all runs of a device's privacy day, or one run."""
     epsilon: dict[Name, Epsilon] = Field(default={})
     daily_budget: dict[Name, Spend] = Field(default={})
-    """What runs may cost of a privacy day, with ``unit = "run"``; what it cannot pay is not opened."""
+    """With ``unit = "run"`` the budget of a privacy day for runs; a run that it cannot pay is not opened."""
     counts: Name | None = None
-    """Count release on whose noisy values is decided, for nothing."""
+    """The count release on whose noisy values the decisions are made, at no further cost."""
     audience: Annotated[tuple[Name, ...], BeforeValidator(listed)] = ()
-    """Who is told, with ``counts``: some of its audiences."""
+    """With ``counts``: the audiences, which must be audiences of that count release."""
 
     @property
     def mechanism(self) -> str:
-        """The name that records and books bear."""
+        """The name of the mechanism in records and ledger entries."""
         return SPARSE_VECTOR
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """Who is told, sorted."""
+        """All audiences, sorted."""
         return tuple(sorted(self.audience or self.epsilon))
 
     @property
     def free(self) -> bool:
-        """Whether it decides on values that are paid for already."""
+        """Whether the release decides on values that are already paid for."""
         return self.counts is not None
 
     @property
@@ -88,11 +199,11 @@ class ThresholdRelease(Frozen):
 
     @property
     def budget(self) -> Fraction | None:
-        """What runs may cost of a day; None where a day's epsilon says so."""
+        """The budget of a day for runs; None if epsilon pays for the day."""
         return next(iter(self.daily_budget.values()), None)
 
     def windows(self, tick: Micros) -> int:
-        """Return during how many windows an event that is to be seen lasts."""
+        """Return the least number of windows that an event must last to be detected."""
         return max(1, (self.within or tick) // tick)
 
     @model_validator(mode="after")
@@ -144,12 +255,12 @@ def _of_paid(release: ThresholdRelease) -> Sequence[tuple[bool, str]]:
 
 
 def nodes_of(release: ThresholdRelease, zones: Sequence[Zone]) -> dict[str, tuple[int, ...]]:
-    """Return the nodes of a release, in order, each with the places of its zones among those it covers at a site."""
-    held: dict[str, list[int]] = {}
+    """Return the nodes of a release, in order, each with the indices of its zones among ``zones``."""
+    nodes: dict[str, list[int]] = {}
     for place, zone in enumerate(zones):
         name = {"zone": zone.id, "floor": zone.floor}.get(release.level, BUILDING)
-        held.setdefault(name, []).append(place)
-    return {name: tuple(places) for name, places in held.items()}
+        nodes.setdefault(name, []).append(place)
+    return {name: tuple(places) for name, places in nodes.items()}
 
 
 def thresholds_of(release: ThresholdRelease, zones: Sequence[Zone]) -> dict[str, int]:
@@ -168,9 +279,9 @@ def thresholds_of(release: ThresholdRelease, zones: Sequence[Zone]) -> dict[str,
 def check_threshold(
     release: ThresholdRelease, sites: Mapping[str, tuple[Site, tuple[Zone, ...]]], counts: Mapping[str, CountRelease]
 ) -> None:
-    """Raise ValueError where a release does not fit the sites in which it covers zones, or the counts it decides on.
+    """Raise ValueError if a release does not fit the sites in which it covers zones, or the counts on which it decides.
 
-    ``sites`` holds each with the zones that are covered there, ``counts`` the policy's count releases by name.
+    ``sites`` maps names to sites and the zones covered there, ``counts`` names to the policy's count releases.
     """
     nodes = {node for _, zones in sites.values() for node in nodes_of(release, zones)}
     booked, named = {booking.zone for booking in release.schedule}, set(release.thresholds)
@@ -189,7 +300,7 @@ def check_threshold(
 
 
 def decidable(counts: CountRelease) -> bool:
-    """Whether a count release has noisy values of zones, of a known law, on which may be decided."""
+    """Whether decisions can be made on a count release: its noisy values are of zones and have a known distribution."""
     return counts.mechanism in _DECIDED_ON and not counts.shares and not counts.states and "zone" in counts.levels
 
 

@@ -1,7 +1,7 @@
-"""What is said of values that a policy or a setting may not have: key, rule and value, in plain words.
+"""Messages for invalid values of a policy or a setting: key, rule and value, in plain words.
 
-pydantic finds what is wrong; the words are chosen here, by the kind of what it found, so that nobody who
-writes a policy has to know the words of a library.
+pydantic finds the errors. This module chooses the words by the kind of error, so that an author of a policy does not
+have to know the terms of a library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 MOST_REPORTED = 5
 LONGEST_SHOWN = 60
 KIND = 2
-"""In the place of something in a release this part says which kind of release it was taken for; it is no key."""
+"""Index of the part of an error's location, within a release, that names the kind of release; it is not a key."""
 
 _WORDS = {
     "missing": "must be given",
@@ -46,14 +46,14 @@ _KINDS = (
     ("path", "must be a path"),
 )
 _BARE = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_SHOWN}}}")
-"""A key as TOML takes it without quotes; any other is shown as a value is."""
+"""A key that TOML accepts without quotes; any other key is shown like a value."""
 _HEADER = re.compile(r"\s*\[\[\s*(.+?)\s*\]\]\s*(?:#.*)?")
 
 
 def refusals(problems: Sequence[Any], model: type[BaseModel], document: Mapping[str, Any], text: str) -> list[str]:
-    """Return a sentence for each of the first problems of a document: where, which rule, which value.
+    """Return a sentence for each of the first problems of a document: key, rule and value.
 
-    ``text`` is the TOML of which ``document`` was read: it gives the lines of tables in lists.
+    ``text`` is the TOML source of ``document``; it gives the lines of tables in lists.
     """
     return [_sentence(problem, model, document, text) for problem in _causes(problems)[:MOST_REPORTED]]
 
@@ -71,12 +71,12 @@ def rule_of(problem: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is shown, cut where it is long; nothing for what has parts."""
+    """Return a value for a message, shortened if it is long; an empty text for tables and lists."""
     if isinstance(value, dict | list | tuple | BaseModel):
         return ""
     try:
         text = repr(value) if isinstance(value, str | int | float) else str(value)
-    except ValueError:  # Python writes no number of more than 4,300 digits
+    except ValueError:  # Python formats no number of more than 4,300 digits
         text = "a number of thousands of digits"
     return f", got {_cut(text)}"
 
@@ -101,7 +101,7 @@ def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any],
 
 
 def _causes(problems: Sequence[Any]) -> list[Any]:
-    """Leave out that a list is too short where that is so only because its entries are wrong."""
+    """Omit the problem that a list is too short if the only reason is that its entries are invalid."""
     return [
         problem
         for problem in problems
@@ -117,7 +117,7 @@ def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
 
 
 def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -> str:
-    """Return the key as one would look for it: ``site.dbh.zones[3].capacity (id '2065', line 41)``."""
+    """Return the key so that a reader finds it: ``site.dbh.zones[3].capacity (id '2065', line 41)``."""
     report, held, known = "", document, []
     for number, part in enumerate(parts):
         if number == KIND and parts[0] == "release":
@@ -140,12 +140,12 @@ def _entry(held: Any, part: str | int) -> Any:
 
 
 def _known(entries: Any, entry: Any, path: str, number: int, text: str) -> list[str]:
-    """Return the name and the line of a table in a list, as far as they are known."""
+    """Return the name and the line of a table in a list, if they are known."""
     if not isinstance(entry, dict):
         return []
     known = [f"{key} {_cut(repr(entry[key]))}" for key in ("id", "name") if isinstance(entry.get(key), str)][:1]
     lines = [at for at, line in enumerate(text.splitlines(), start=1) if _is_header(line, path)]
-    if len(lines) == len(entries):  # otherwise some are written in another way
+    if len(lines) == len(entries):  # otherwise some tables are written in another syntax
         known.append(f"line {lines[number]}")
     return known
 
@@ -167,7 +167,7 @@ def _nearest(place: tuple[Any, ...], model: type[BaseModel]) -> str:
 
 
 def _models_at(place: tuple[Any, ...], model: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the models that a table at this place can be of."""
+    """Return the possible models of a table at this location."""
     found: list[Any] = [model]
     for number, part in enumerate(place):
         if number == KIND and place[0] == "release":
@@ -183,7 +183,7 @@ def _queries(model: Any) -> tuple[Any, ...]:
 
 
 def _step(held: Any, part: str | int) -> Iterator[Any]:
-    """Yield the types of what is at a key or number of a type."""
+    """Yield the types of the value at a key or index of a type."""
     if isinstance(held, type) and issubclass(held, BaseModel):
         if part in held.model_fields:
             yield from _unwrapped(held.model_fields[str(part)].annotation)
@@ -194,7 +194,7 @@ def _step(held: Any, part: str | int) -> Iterator[Any]:
 
 
 def _unwrapped(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation stands for, without what is said about them."""
+    """Yield the types of an annotation, without their metadata."""
     if get_origin(annotation) is Annotated:
         yield from _unwrapped(get_args(annotation)[0])
     elif get_origin(annotation) in {Union, UnionType}:

@@ -1,10 +1,11 @@
-"""Keyed, rotating stand-ins for radio addresses.
+"""Keyed, rotating pseudonyms for radio addresses.
 
-A name is the first 64 bits of HMAC-SHA-256 (RFC 2104) over the address, under a key of its own for each
-epoch. An epoch is the UTC day of the observation; at a site that has privacy days it is one of these, and names
-are then of that site alone; in TTL mode it is one salt life, as in the thesis' salted re-hash (Ghayyur).
-Without the key a name says nothing; with it, 2**48 addresses are quickly tried: who holds the key can undo every
-name it ever made. Two of n addresses share a name with probability about n**2 / 2**65.
+A pseudonym (``name``) is the first 64 bits of HMAC-SHA-256 (RFC 2104) over the address, under a separate key for each
+epoch. An epoch is the UTC day of the observation. At a site with privacy days it is a privacy day, and the pseudonyms
+are specific to that site. In TTL mode it is the lifetime of one salt, as in the salted re-hash of Ghayyur's thesis.
+Without the key a pseudonym reveals nothing. With the key, all 2**48 addresses can be tried quickly: its holder can
+reverse every pseudonym that was ever derived from it. Two of n addresses share a pseudonym with probability about
+n**2 / 2**65.
 
     symbol   name           meaning
     k        key            the connector's pseudonym key
@@ -20,7 +21,7 @@ from datetime import timedelta
 
 from stream.errors import UsageError
 from stream.policy.document import Policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, EPOCH, Micros, PrivacyDay
 
 _CACHED_NAMES = 65_536
@@ -28,17 +29,17 @@ _CACHED_EPOCHS = 4
 
 
 def is_locally_administered(mac: bytes) -> bool:
-    """Whether the address was made up by the device (IEEE 802, bit 0x02 of the first octet): a random one."""
+    """Whether the device chose the address itself, at random (IEEE 802, bit 0x02 of the first octet)."""
     return bool(mac[0] & 0x02)
 
 
 class Pseudonyms:
-    """Names by epoch: the same address has one name within an epoch and an unrelated one in the next."""
+    """Pseudonyms by epoch: an address has one pseudonym within an epoch and an unrelated one in the next."""
 
     def __init__(
         self, epoch_key: Callable[[int], bytes], length: Micros = DAY, days: PrivacyDays | None = None
     ) -> None:
-        """Take the key of each epoch, and how long one is, or the privacy days that epochs are."""
+        """``epoch_key`` gives the key of an epoch, ``length`` its duration; with ``days``, epochs are privacy days."""
         if length <= 0:
             msg = f"length: must be positive, got {length}"
             raise UsageError(msg)
@@ -51,22 +52,22 @@ class Pseudonyms:
 
     @classmethod
     def daily(cls, key: bytes) -> Pseudonyms:
-        """Return names that change at each UTC midnight; ``key`` at least 16 octets, else ``UsageError``."""
+        """Return pseudonyms that change at each UTC midnight; ``UsageError`` for a key of under 16 octets."""
         _check_key(key)
         return cls(lambda day: _derive(key, b"day", _date(day)))
 
     @classmethod
     def rotating(cls, key: bytes, ttl: Micros) -> Pseudonyms:
-        """Return names whose salt lives ``ttl`` microseconds, on a grid from the start of 1970.
+        """Return pseudonyms whose salt changes every ``ttl`` microseconds, on a grid from the start of 1970.
 
-        A salt that changes within a visit makes one device two, as address randomisation does.
+        If a salt changes during a visit, one device appears as two, as with address randomisation.
         """
         _check_key(key)
         return cls(lambda salt: _derive(key, b"ttl", f"{ttl}/{salt}"), ttl)
 
     @classmethod
     def by_privacy_day(cls, key: bytes, site: str, days: PrivacyDays) -> Pseudonyms:
-        """Return names of one site, which change where its privacy day starts."""
+        """Return the pseudonyms of one site, which change at the start of its privacy day."""
         _check_key(key)
         return cls(lambda day: _derive(key, b"privacy day", f"{site}/{_date(day)}"), days=days)
 
@@ -79,11 +80,11 @@ class Pseudonyms:
         return time // self._length * self._length if self._days is None else self._days.at(time).start + 1
 
     def day(self, time: Micros) -> PrivacyDay | None:
-        """Return the privacy day for which an observation at ``time`` is named; None where epochs are none."""
+        """Return the privacy day whose pseudonyms apply at ``time``; None if epochs are not privacy days."""
         return None if self._days is None else self._days.at(time)
 
     def name(self, mac: bytes, epoch: int) -> str:
-        """Return the device's name in an epoch, 16 hexadecimal digits."""
+        """Return the device's pseudonym in an epoch, 16 hexadecimal digits."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._names.clear()
@@ -96,12 +97,12 @@ class Pseudonyms:
         return name
 
     def outlived(self, mac: bytes, time: Micros, validity: Micros, since: int | None = None) -> list[str]:
-        """Return the device's earlier names that a sighting at ``time`` has to end, oldest first.
+        """Return the device's earlier pseudonyms that a sighting at ``time`` has to end, oldest first.
 
-        They are those of every epoch in which a presence that still holds at ``time`` may have begun; with
-        ``since`` only from that epoch on. Nothing needs to be remembered for it: a name that was never given
-        may be ended too, so a connector that was started again, or another one of the same site, ends what it
-        never saw, and nobody is counted under two names.
+        They are those of every epoch in which a presence that is still valid at ``time`` may have begun; with
+        ``since``, only from that epoch on. No state is needed: a pseudonym that was never used may be ended too. So a
+        restarted connector, or another one of the same site, also ends presences that it did not report, and no device
+        is counted under two pseudonyms.
         """
         oldest = self.epoch(time - validity)
         first = oldest if since is None else max(oldest, since)
@@ -117,7 +118,7 @@ class Pseudonyms:
 
 
 def names_by_site(policy: Policy, key: bytes) -> dict[str, Pseudonyms]:
-    """Return how the devices of each site are named; sites without privacy days share their names."""
+    """Return the pseudonyms of each site; sites without privacy days share theirs."""
     ttl = policy.pseudonym.ttl
     shared = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)
     return {

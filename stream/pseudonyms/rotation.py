@@ -1,14 +1,14 @@
-"""What would be counted if each device got a new name every so often and each name counted as a device of its own.
+"""Counts under rotating pseudonyms: each device gets a new name regularly, and each name counts as a device.
 
-The technique is called TTL in Ghayyur (2022), section 4.2.2: names are salted anew, so that a device whose name is
-changed while it is present counts under both names until the earlier one is no longer valid. It adds no noise and
-promises nothing; it stands here to be compared with what does. When names turn over is said in two ways:
+Ghayyur (2022), section 4.2.2, calls the technique TTL. Names are salted again, so that a device whose name changes
+while it is present counts under both names until the earlier one is no longer valid. The technique adds no noise and
+gives no guarantee; it exists here for comparison with mechanisms that do. There are two rules for when names change:
 
     grid    salts change on a grid of time, for all devices at once (4.2.2: periodically)
-    first   a name lives from the observation that first bears it; the first one more than T behind that bears a new
+    first   a name is valid from the first observation that has it; the first observation more than T later gets a new
             name (4.6.2: not for all users at once, but by the time when each has connected)
 
-``pseudonym.ttl`` of a policy has the grid, but ends the earlier name, so that nobody counts twice there.
+``pseudonym.ttl`` of a policy uses the grid, but ends the earlier name, so that no device counts twice there.
 
     symbol  here        meaning
     V       validity    how long an observation holds
@@ -31,17 +31,17 @@ Turn = Literal["grid", "first"]
 
 
 class Sightings(NamedTuple):
-    """Who was seen where and when, as columns of one length; restricted."""
+    """Which device was seen where and when, as columns of one length; restricted."""
 
     time: Ints
     """Microseconds."""
     device: Ints
-    """Any number that tells devices apart."""
+    """A number that identifies the device."""
     zone: Ints
     """Index in the registry; -1 where the device leaves."""
 
     def since(self, instant: Micros) -> Sightings:
-        """Return those from an instant on."""
+        """Return the sightings from an instant on."""
         late = self.time >= instant
         return Sightings(*(column[late] for column in self))
 
@@ -49,15 +49,17 @@ class Sightings(NamedTuple):
 def counts_under_names(
     seen: Sightings, ticks: Ints, zones: int, validity: Micros, life: Micros | None, turn: Turn = "grid"
 ) -> Ints:
-    """Return names present in each zone at each tick; with ``life`` None devices, as ``Sense`` counts them.
+    """Return the number of names present in each zone at each tick; with ``life`` None that of devices.
+
+    Devices are counted as ``OccupancyOperator`` counts them.
 
     Args:
-        seen: sightings in any order; of one device and time the last row wins.
-        ticks: instants at which is counted, ascending.
-        zones: how many there are.
+        seen: sightings in any order; the last row of one device and time counts.
+        ticks: the instants of the counts, ascending.
+        zones: the number of zones.
         validity: V, microseconds.
-        life: T, microseconds, or None where names are never changed.
-        turn: when names turn over.
+        life: T, microseconds, or None if names never change.
+        turn: the rule for when names change.
 
     Returns:
         Counts, shape [ticks, zones].
@@ -80,7 +82,7 @@ def counts_under_names(
 
 
 def _same_name(rows: Sightings, life: Micros | None, turn: Turn) -> Flags:
-    """Return for each row but the first whether it bears the name of the row before it; rows are by device and time."""
+    """Return for each row but the first whether it has the name of the row before; rows are by device and time."""
     same: Flags = rows.device[1:] == rows.device[:-1]
     if life is None:
         return same
@@ -89,7 +91,7 @@ def _same_name(rows: Sightings, life: Micros | None, turn: Turn) -> Flags:
         return np.asarray(same & (salt[1:] == salt[:-1]))
     bears = np.append(np.zeros(min(1, len(rows.time)), dtype=np.bool_), same)
     born = np.flatnonzero(~bears)
-    ends = np.append(born[1:], len(bears))[: len(born)]  # behind each device's last row
+    ends = np.append(born[1:], len(bears))[: len(born)]  # after each device's last row
     while len(born):  # all devices' first names, then all second ones, and so on
         bears[born] = False
         nexts = _first_after(rows.time, born, ends, rows.time[born] + life)
@@ -98,7 +100,7 @@ def _same_name(rows: Sightings, life: Micros | None, turn: Turn) -> Flags:
 
 
 def _first_after(time: Ints, begin: Ints, end: Ints, limit: Ints) -> Ints:
-    """Return of each stretch begin … end the first row whose time is above its limit; ``end`` where none is."""
+    """Return for each range begin … end the first row whose time is above its limit; ``end`` if none is."""
     low, high = begin.copy(), end.copy()
     while (low < high).any():
         middle = (low + high) // 2

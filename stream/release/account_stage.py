@@ -1,4 +1,12 @@
-"""The account of a policy: the stage that streams it, and the same stage driven over the books of the past."""
+"""The privacy account of a site: the stage that streams it, and its reconstruction from audit entries.
+
+* ``account_stage`` makes the stage that runs behind each release.
+* ``LedgerCharges`` converts audit entries of one policy back into charges.
+* ``rebuild_account`` drives the same stage over all entries of a site, in the order of their windows.
+* ``standing`` returns the latest account record, computed from the state alone.
+
+The account depends on ledger and policy only, so a rebuilt account equals the streamed one.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +15,127 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import orjson
 
 from stream.accounting.account import Account, AccountState
-from stream.accounting.attribute_model import day_model
-from stream.accounting.exposure import AttributeAccount
-from stream.accounting.knowledge import Knowledge
-from stream.accounting.ledger import LedgerState
-from stream.accounting.views import Readers, readers_of
+from stream.accounting.adversaries import Knowledge
+from stream.accounting.attributes import AttributeAccount, day_model
+from stream.accounting.ledger import LedgerState, account_of
+from stream.accounting.reader_spend import Readers, readers_of
 from stream.errors import UsageError
+from stream.keys import key_day_of
+from stream.local_time import span_of_day
 from stream.operators import scan
-from stream.policy.document import AttributeRelease, CountRelease, Policy, ThresholdRelease
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
-from stream.records import Micros, Published, ReleaseId, Spent
-from stream.release.books import Books, Entry
+from stream.policy.thresholds import ThresholdRelease
+from stream.records import DAY, AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, Spent
+from stream.release.attributes import ABSENT
+from stream.release.ledger_writer import Budgets
+from stream.release.prices import PaidByDay, RunPrice
+from stream.release.state import ReleaseState
+from stream.schemas import parse_time, rfc3339
+
+# Reading charges from ledger entries.
+
+Entry = Mapping[str, Any]
+
+
+class LedgerCharges:
+    """Reads charges from the ledger entries of one policy."""
+
+    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
+        self.policy = policy
+        self._releases = {release.name: release for release in policy.release}
+        self._tick_length = policy.site[site].tick
+        self._outcomes = outcomes
+        self._by_day: dict[str, PaidByDay] = {}
+        self._budgets = Budgets.of(policy, site)
+        self._ledger = ledger
+        """Everything that entries of all policies have charged so far."""
+
+    def item(self, entry: Entry) -> tuple[Micros, bool]:
+        """Return when the entry's window, or day, was released, and whether it was a window.
+
+        A day is released with the first window that ends at or after it, before that window.
+        """
+        end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
+        return (-(-end // self._tick_length) * self._tick_length if daily else end), not daily
+
+    def note(self, entry: Entry) -> None:
+        """Add an entry to the sums that budgets use."""
+        end = parse_time(entry["window_end"])
+        zones = self._budgets.covered.get(entry["release"], ())
+        account = account_of(entry["release"], entry["audience"], zones)
+        self._ledger.remember(account, self._key_day(end), end, entry["nano"], zones)
+
+    def _key_day(self, end: Micros) -> int:
+        return (end - self._tick_length) // DAY
+
+    def charge(self, entry: Entry, account: str) -> Charge:
+        """Return what an entry charged, for the account of a policy version."""
+        release, paid = self._release(entry), entry["outcome"] == "released"
+        epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
+        if isinstance(release, CountRelease):
+            key_day = self._key_day(parse_time(entry["window_end"]))
+            known = entry["audience"] in release.epsilon
+            left = self._budgets.left(self._ledger, release, entry["audience"], key_day) if known else None
+            return CountCharge(
+                release.name, entry["audience"], release.mechanism, epsilon,
+                reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
+                terms=self._terms(release, entry) if paid else None,
+            )  # fmt: skip
+        if isinstance(release, ThresholdRelease):
+            return self._decided(release, entry, reason)
+        which = ReleaseId.parse(entry["release_id"]).attribute
+        span = span_of_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
+        shown = self._outcomes.get(entry["release_id"])
+        if shown is None and entry["release_id"] in self._outcomes:
+            shown = ABSENT
+        return AttributeCharge(
+            release.name, entry["audience"], epsilon, reason=reason,
+            zone=which.zone, attribute=which.attribute, day=which.day, span=span, shown=shown,
+            version="" if self.policy.version == account else self.policy.version,
+        )  # fmt: skip
+
+    def _decided(self, release: ThresholdRelease, entry: Entry, reason: str) -> CountCharge:
+        """Return the charge of a window of decisions: the runs that the window opened."""
+        days, price = self.policy.site[entry["site"]].privacy_days, RunPrice.of(self.policy, release, entry["site"])
+        day = None if days is None else days.at(parse_time(entry["window_end"]))
+        epsilon = Fraction(entry["nano"], NANO)
+        return CountCharge(
+            release.name, entry["audience"], release.mechanism, epsilon, reason=reason, attempt=entry["attempt"],
+            terms=None if reason or day is None else price.terms(day, int(epsilon / price.run)),
+        )  # fmt: skip
+
+    def _terms(self, release: CountRelease, entry: Entry) -> DayTerms | None:
+        """Return the terms that the charge paid for, where a release is paid by the day."""
+        days = self.policy.site[entry["site"]].privacy_days
+        if not release.by_day or days is None:
+            return None
+        day = days.at(parse_time(entry["window_end"]))
+        return self._paid_by_day(release, entry["site"]).paid(entry["audience"], day)
+
+    def _paid_by_day(self, release: CountRelease, site: str) -> PaidByDay:
+        if release.name not in self._by_day:
+            self._by_day[release.name] = PaidByDay.of(self.policy, release, site)
+        return self._by_day[release.name]
+
+    def _release(self, entry: Entry) -> Release:
+        release = self._releases.get(entry["release"])
+        if release is None:
+            msg = f"policy: must have the release {entry['release']} of ledger entry {entry['sequence']}"
+            raise UsageError(msg)
+        return release
 
 
 def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
-    """Return the account of a site, for every audience and all together unless other readers are named."""
+    """Return the account of a site; by default, for every audience and for all audiences together."""
     readers = readers or readers_of(audience.name for audience in policy.audience)
     releases = [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
     models = {release.name: day_model(release) for release in releases}
@@ -59,9 +169,10 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
 
 
 def _plain_shares(release: CountRelease) -> tuple[Fraction, ...]:
-    """Return the share of epsilon of each level that has noise of its own; none unless all of it is plain noise.
+    """Return the share of epsilon of each level that has its own noise; empty unless all noise is plain noise.
 
-    Noise of a mechanism's own, tests that decide what is measured, and states that overlap have no proven law.
+    There is no proven loss distribution for noise that a mechanism draws itself, for tests that decide what is
+    measured, and for states that overlap.
     """
     if release.declared.own_noise or release.prune is not None or release.states:
         return ()
@@ -77,7 +188,7 @@ def past_account(
     *,
     exact: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the account records that a site's audit entries amount to, for any readers.
+    """Return the account records that follow from a site's audit entries, for any readers.
 
     See :func:`rebuild_account`.
     """
@@ -94,18 +205,18 @@ def rebuild_account(
     *,
     exact: bool = False,
 ) -> tuple[AccountState, list[Published]]:
-    """Account anew for all entries of a site, in the order of their windows: as if none had come late.
+    """Rebuild the account from all entries of a site, in the order of their windows, as if no entry had come late.
 
-    Where the policy has changed the sums go on, as they do in ``Pipeline.adopt``. All that was asked of a local day
-    is one item, under whatever policies it was asked, in the account of the last.
+    Sums continue across a change of policy, as they do in ``Pipeline.adopt``. All queries of one local day form one
+    item, whatever their policies; the item belongs to the account of the last of these policies.
 
     Args:
-        policies: every policy under which an entry was made; each entry is read by the one of its version.
-        site: whose account it is.
+        policies: every policy under which an entry was made; each entry is read with the policy of its version.
+        site: the site of the account.
         audit: the site's entries in order.
         outcomes: release id of an attribute record -> its value where it was shown.
-        readers: names and the audiences that each reads as; without them, those of the streamed account.
-        exact: work out the last window's epsilons at delta exactly.
+        readers: reader name -> the audiences whose records it reads; by default those of the streamed account.
+        exact: compute the last window's epsilons at delta exactly.
 
     Raises:
         UsageError: an entry was made under a policy that is not given, or is of a release that its policy
@@ -116,13 +227,13 @@ def rebuild_account(
 
 
 class Begun(NamedTuple):
-    """An account as far as it goes."""
+    """An account up to some entry."""
 
     account: AccountState
     ledger: LedgerState
-    """What was charged so far, as budgets look at it."""
+    """Charges so far, as budgets use them."""
     radios: dict[str, tuple[str, ...]]
-    """Of the zones that the account is about."""
+    """Radio names of the zones that the account covers."""
 
 
 def go_on(
@@ -135,12 +246,13 @@ def go_on(
     *,
     exact: bool = False,
 ) -> tuple[AccountState, list[Published]]:
-    """Account for entries behind those that an account knows; see :func:`rebuild_account`."""
+    """Continue an account with the entries that follow it; see :func:`rebuild_account`."""
     entries = [entry for entry in audit if entry["site"] == site]
     laboratory = any(entry["laboratory"] for entry in entries)
     state, ledger, radios = begun
     books = {
-        version: Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
+        version: LedgerCharges(policy, site, outcomes, ledger)
+        for version, policy in by_version(policies, entries).items()
     }
     stages = {
         version: account_stage(held.policy, site, laboratory=laboratory, readers=readers)
@@ -163,17 +275,17 @@ def go_on(
 
 
 class _Place(NamedTuple):
-    """Where an entry stands in the account."""
+    """Position of an entry in the account."""
 
     end: Micros
     counts: bool
     """Days come before the counts of the window that closes them."""
     version: str
-    """Policy in whose account it stands."""
+    """Version of the policy whose account contains the entry."""
 
 
-def _placed(entries: Iterable[Entry], books: Mapping[str, Books]) -> list[tuple[_Place, Entry]]:
-    """Place each entry: a window's by its own policy, and all of a local day together, where the last one is."""
+def _placed(entries: Iterable[Entry], books: Mapping[str, LedgerCharges]) -> list[tuple[_Place, Entry]]:
+    """Sort entries: a window's under its own policy, all of a local day together where the last of them belongs."""
     days: dict[str, _Place] = {}
     placed: list[tuple[_Place | str, Entry]] = []
     for entry in entries:
@@ -195,7 +307,7 @@ def day_of(entry: Entry) -> str:
 
 
 def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str, Policy]:
-    """Return the entries' policies by version; UsageError unless there is one for each."""
+    """Return the entries' policies by version; UsageError where the policy of an entry is missing."""
     known = {policy.version: policy for policy in policies}
     needed = dict.fromkeys(str(entry["policy_version"]) for entry in entries)
     if not needed.keys() <= known.keys():
@@ -207,9 +319,40 @@ def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str
     return {version: known[version] for version in needed}
 
 
-def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, Books]) -> Iterator[Spent]:
+def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, LedgerCharges]) -> Iterator[Spent]:
     for place, group in groupby(placed, key=lambda one: one[0]):
         charged = [(books[entry["policy_version"]], entry) for _, entry in group]
-        for held, entry in charged:  # all of them first: what is left may be shared
+        for held, entry in charged:  # note all entries first: audiences may share the remaining budget
             held.note(entry)
         yield Spent(site, place.end, tuple(held.charge(entry, place.version) for held, entry in charged))
+
+
+# The current account, computed from the state alone.
+
+
+def standing(policy: Policy, stage: Account, account: AccountState, books: ReleaseState) -> dict[str, Any] | None:
+    """Return the account after the latest window, in the form of its record; None before the first window.
+
+    The result has those fields of a count record's account that contain spending and remaining budget: ``site``,
+    ``window_end``, ``kind``, ``audiences``, ``coalition``, ``left``. Nothing is charged. The result depends on
+    ledger and policy only.
+    """
+    site, end = stage.site, books.through
+    if end < 0:
+        return None
+    budgets, key_day = Budgets.of(policy, site), key_day_of(end - policy.site[site].tick)
+    left = {
+        f"{release.name}/{audience}": budgets.left(books.ledger, release, audience, key_day)
+        for release in policy.release
+        if isinstance(release, CountRelease) and policy.zones_of(release, site)
+        for audience in audiences_of(release)
+    }
+    units = stage.standing(account, end)
+    return {
+        "site": site,
+        "window_end": rfc3339(end),
+        "kind": "counts",
+        "audiences": {reader: cost for reader, cost in units.items() if reader != EVERYBODY},
+        "coalition": units.get(EVERYBODY),
+        "left": {name: windows for name, windows in left.items() if windows is not None},
+    }

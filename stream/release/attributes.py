@@ -1,10 +1,17 @@
-"""A day's attributes: which are asked, which are shown, and what each record says.
+"""A site-local day becomes private attribute records: query, charge, toss the permanent coin, publish.
 
-A record is shown or withheld by its permanent coin; both cost its epsilon. Some are not asked at all, and
-then cost nothing and are no evidence: of a zone's day that was asked before (``asked``), where counts were charged
-so much that some odds could pass ``max_factor`` (``factor``), beyond the days of a month (``month``), or where the
-declared model says that an outcome could raise some odds above the cap (``guard``). None depends on values
-that were not published.
+The permanent coin decides whether an attribute record is shown or withheld; both outcomes cost its epsilon. A zone's
+day is queried once only; a second attempt queries no attributes. Counts and attributes together stay within
+``max_factor``, computed from what the ledger has charged and not from what the policy plans.
+
+Some attributes are not queried at all. They cost nothing and are no evidence. The reasons:
+
+    asked    the zone's day was queried before
+    factor   counts were charged so much that some odds could pass ``max_factor``
+    month    the month's limit of days is reached
+    guard    under the declared model, some outcome could raise some odds above the cap
+
+No reason depends on values that were not published.
 """
 
 from __future__ import annotations
@@ -13,27 +20,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from zoneinfo import ZoneInfo
 
 import orjson
 
-from stream.accounting.attribute_model import (
-    DayModel,
-    Value,
-    asked_attributes,
-    day_model,
-    largest_epsilons,
-)
+from stream.accounting.attributes import DayModel, Value, asked_attributes, day_model, largest_epsilons
 from stream.keys import Keys, key_day_of, subkey
-from stream.mechanisms.labels import label
+from stream.local_time import span_of_day
+from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import released
-from stream.policy.document import Attribute, AttributeRelease, Policy, decimal_string
-from stream.records import DayAttribute, DayClosed, Micros, ReleaseId, ZoneDayAttribute
+from stream.policy.attributes import Attribute, AttributeRelease
+from stream.policy.document import Policy
+from stream.policy.fields import decimal_string
+from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ReleaseId, ZoneDayAttribute
+from stream.release.budget_gate import FactorLimit
 from stream.release.count_plan import rounded_coverage
-from stream.release.issuer import Head
-from stream.schemas import AttributeRecord
+from stream.release.guarantees import log_largest_factor
+from stream.release.ledger_writer import Head, LedgerWriter
+from stream.release.queried_days import EVERY_ZONE, LocalDay
+from stream.release.state import ReleaseState
+from stream.schemas import AttributeRecord, private_topic
+
+# Plans: which attributes are queried, which are shown, and the records that result.
 
 ABSENT = "absent"
-"""Stands in the account for the value of a zone that was empty, where that is public."""
+"""The account's placeholder for the value of an empty zone, where emptiness is public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +54,15 @@ class AttributeOutcome:
     audience: str
     epsilon: Fraction
     reason: str | None
-    """Why it was not asked; None when it was."""
+    """Why the attribute was not queried; None when it was."""
     shown: bool
     value: str | int | float | None
     read: bytes
-    """Digest of what the record was made from; restricted."""
+    """Digest of the record's input; restricted."""
 
     @property
     def public(self) -> Value | None:
-        """What its reader has seen: the value, ``ABSENT`` for an empty zone, None where it was withheld."""
+        """The outcome as its reader sees it: the value, ``ABSENT`` for an empty zone, None where it was withheld."""
         return None if not self.shown else ABSENT if self.value is None else self.value
 
 
@@ -75,7 +86,7 @@ class AttributePlan:
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            unasked: zone -> why none of its attributes is asked.
+            unasked: zone -> why none of its attributes is queried.
         """
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
@@ -88,7 +99,7 @@ class AttributePlan:
                 yield record, outcome
 
     def record(self, head: Head, read: DayAttribute, outcome: AttributeOutcome, coverage: Fraction) -> AttributeRecord:
-        """Return the record of an outcome; ``coverage`` is the day's least."""
+        """Return the record of an outcome; ``coverage`` is the minimum over the day."""
         release, epsilon = self.release, decimal_string(outcome.epsilon)
         which = ZoneDayAttribute(read.day, read.zone, read.attribute)
         record = AttributeRecord(
@@ -153,5 +164,61 @@ def attribute_plans(policy: Policy, site: str, keys: Keys) -> tuple[AttributePla
 
 
 def read_digest(record: DayAttribute) -> bytes:
-    """Return the digest of what a record is made from; restricted."""
+    """Return the digest of a record's input; restricted."""
     return sha256(label(record.zone, record.attribute, record.day, orjson.dumps(record.value))).digest()
+
+
+class AttributeReleases:
+    """The attribute releases of one site."""
+
+    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[AttributePlan, ...]) -> None:
+        self._issuer = issuer
+        self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
+        self._limit = FactorLimit(policy.privacy)
+        self._plans = plans
+        self._alone = {plan.release.name: log_largest_factor(plan.release) for plan in plans}
+
+    def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | AttributeCharge]:
+        """Release one day; skip a day that the site has released already, or that lies before the latest one."""
+        day = LocalDay(closed.local_day, *span_of_day(closed.local_day, self._timezone))
+        if closed.window_end <= state.through or closed.local_day <= state.closed or self._issuer.attempt > 1:
+            return
+        state.closed = closed.local_day
+        unasked = {plan.release.name: self._not_asked(state, plan, day) for plan in self._plans}
+        for plan in self._plans:
+            name = plan.release.name
+            for record, outcome in plan.outcomes(closed, day.start, unasked[name]):
+                if outcome.reason is None:
+                    state.asked.note(day, record.zone, record.attribute, self._alone[name])
+                yield from self._attribute(state, plan, record, outcome, day)
+        state.asked.forget(closed.local_day)
+
+    def _not_asked(self, state: ReleaseState, plan: AttributePlan, day: LocalDay) -> dict[str, str]:
+        """Return, by zone, why no attribute of a release is queried; depends only on earlier queries and charges."""
+        release, alone = plan.release, self._alone[plan.release.name]
+        other_days = state.asked.in_month(day.local_day, plan.zones, release.attributes)
+        over = release.days_per_month is not None and other_days >= release.days_per_month
+        unasked = dict.fromkeys(plan.zones, "month") if over else {}
+        asked = state.asked.zones_of(day)
+        for zone in plan.zones:
+            if zone in asked or EVERY_ZONE in asked:
+                unasked[zone] = "asked"
+            elif self._limit.passed(state.charged, day, zone, alone):
+                unasked[zone] = "factor"
+        return unasked
+
+    def _attribute(
+        self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay
+    ) -> Iterator[Published | AttributeCharge]:
+        release, key_day, end = plan.release, key_day_of(local.start), local.end
+        head = self._issuer.head(local.start, end)
+        record = plan.record(head, read, outcome, state.coverage.get(local.local_day, Fraction(0)))
+        commitment = self._issuer.commitment(key_day, release.name, end, outcome.read)
+        yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
+        topic = private_topic(outcome.audience, release.name)
+        yield Published(topic, head.site, record.to_bytes(), read.closed, record.release_id)
+        yield AttributeCharge(
+            release.name, outcome.audience,
+            outcome.epsilon if outcome.reason is None else Fraction(0), reason=outcome.reason or "",
+            zone=record.zone, attribute=record.attribute, day=record.day, span=local.span, shown=outcome.public,
+        )  # fmt: skip

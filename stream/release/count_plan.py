@@ -1,30 +1,114 @@
-"""What one count release does at one site: what it counts, its mechanisms, and the shape of its records.
+"""One count release at one site: what it counts, its mechanisms, and the shape of its records.
 
-Counted are zones, or the policy's target states. With ``shares`` a mechanism makes zones, floors and building
-at once, each with noise of its own; otherwise floors and building are sums of zones.
+A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
+at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
+distinct epsilon, over zones, states or a tree of levels; audiences of equal epsilon share its values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
 
-from stream.mechanisms.contract import CountMechanism, Values, noisy_of
-from stream.mechanisms.hierarchy import Hierarchy
-from stream.mechanisms.levels import level_sums
+from stream.mechanisms.base import CountMechanism, Parameters, Values, noisy_of
+from stream.mechanisms.consistency import Tree, leaf_of_zone, site_tree
+from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.filter.step import RegimeFilter
+from stream.mechanisms.hierarchy import Hierarchy, Pruning, level_sums
 from stream.mechanisms.measured_tree import MeasuredTree, noise_scales
 from stream.mechanisms.noise import Ints
-from stream.policy.document import CountRelease, Policy, Zone, decimal_string
+from stream.mechanisms.registry import mechanism_of
+from stream.mechanisms.target_states import States, target_states
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.policy.fields import decimal_string
+from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, ReleaseId
-from stream.release.carried import Owner, owner_of
-from stream.release.count_mechanisms import count_mechanisms, counted
-from stream.release.issuer import Head
-from stream.release.noise_laws import noise_laws
-from stream.release.paid_by_day import PaidByDay
+from stream.release.ledger_writer import Head
+from stream.release.prices import Laws, PaidByDay, noise_laws
+from stream.release.state import PublicationKey, owner_of
 from stream.schemas import CountRecord, Levels
+
+# What a release counts, and its mechanisms.
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counters of a release: zones, states, or the leaves of a tree of levels."""
+
+    names: tuple[str, ...]
+    """In order: the registry in the labels of the noise."""
+    largest: tuple[int, ...]
+    """The largest count of each name, from the policy."""
+    states: States | None
+    tree: Tree | None
+    """Where every level has its own noise."""
+    leaves: Ints
+    """Index of each zone's leaf; unused without a tree."""
+
+    @property
+    def multiplicity(self) -> int:
+        """The largest number of names under which one device is counted at once."""
+        return 1 if self.states is None else self.states.multiplicity
+
+    def counts(self, zones: Ints) -> Ints:
+        """Return the counts of the names from those of the zones that the release covers."""
+        if self.states is not None:
+            return self.states.counts(zones)
+        if self.tree is None:
+            return zones
+        counts = np.zeros(len(self.names), dtype=np.int64)
+        np.add.at(counts, self.leaves, zones)
+        return counts
+
+
+def counted(release: CountRelease, zones: Sequence[Zone]) -> Counted:
+    """Return what a release counts of the zones that it covers at one site."""
+    names, floors = [zone.id for zone in zones], [zone.floor for zone in zones]
+    largest = np.array([zone.largest for zone in zones], dtype=np.int64)
+    if release.states:
+        states = target_states(names, release.states)
+        return Counted(states.names, states.largest(largest.tolist()), states, None, np.arange(len(zones)))
+    leaves = leaf_of_zone(floors, release.levels_up)
+    tree = site_tree(names, floors, release.levels_up) if release.shares else None
+    found = Counted(tuple(names) if tree is None else tree.names[0], (), None, tree, leaves)
+    return Counted(found.names, tuple(found.counts(largest).tolist()), None, tree, leaves)
+
+
+def count_mechanisms(release: CountRelease, what: Counted, laws: Laws) -> dict[Fraction, CountMechanism]:
+    """Return the mechanism of each distinct epsilon, the largest first."""
+    return {epsilon: _mechanism(release, what, laws, epsilon) for epsilon in sorted(laws, reverse=True)}
+
+
+def _mechanism(release: CountRelease, what: Counted, laws: Laws, epsilon: Fraction) -> CountMechanism:
+    if what.tree is None:
+        parameters = Parameters(
+            laws[epsilon][0], what.largest, release.smoother, release.calendar, release.windows_paid
+        )  # fmt: skip
+        return mechanism_of(release.mechanism, parameters)
+    if release.mechanism == "filter" or release.by_day:
+        return _measured_tree(release, what, what.tree, laws, epsilon)
+    prune = release.prune
+    return Hierarchy(
+        what.tree, epsilon, tuple(release.shares[level] for level in release.levels_up), release.mechanism,
+        release.smoother, None if prune is None else Pruning(prune.share, prune.below), tuple(laws),
+    )  # fmt: skip
+
+
+def _measured_tree(release: CountRelease, what: Counted, tree: Tree, laws: Laws, epsilon: Fraction) -> MeasuredTree:
+    filters: tuple[NightlyFilter, ...] = ()
+    if release.mechanism == "filter":
+        largest = tree.sums(np.array(what.largest, dtype=np.int64))
+        filters = tuple(
+            NightlyFilter(RegimeFilter(tuple(largest[here].tolist()), law, release.calendar))
+            for here, law in zip(tree.levels, laws[epsilon], strict=True)
+        )
+    return MeasuredTree(tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)
+
 
 Entry = TypeVar("Entry")
 ByLevel = dict[str, dict[str, int]]
@@ -44,31 +128,33 @@ class CountPlan:
         self.names: tuple[str, ...] = self._counted.names
         """What is counted, in order: the registry in the labels of its noise."""
         self._listed = "zone" in release.levels
-        """Whether records list what is counted; else they have levels alone."""
+        """Whether records list what is counted; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
-        """What its days cost, where a whole day is paid at once."""
+        """The cost of its days, where a whole day is paid at once."""
+        self.bounded_to = policy.site[site].bounded_to if release.by_day else None
+        """How long a device is counted within a privacy day; None where the release counts every device."""
         self.mechanisms: dict[Fraction, CountMechanism] = count_mechanisms(
             release, self._counted, noise_laws(release, self.days, self._counted.multiplicity)
         )
         """One for each distinct epsilon: audiences of equal epsilon share its values."""
-        self.owner: Owner | None = owner_of(policy, release, site) if release.declared.carries else None
-        """What its publications belong to, where it carries any."""
+        self.owner: PublicationKey | None = owner_of(policy, release, site) if release.declared.carries else None
+        """The key of its publications, where it carries any."""
         self._floors: dict[str, list[int]] = {}
         for place, zone in enumerate(self.zones):
             self._floors.setdefault(zone.floor, []).append(place)
 
     @property
     def draws_own_noise(self) -> bool:
-        """Whether the mechanism draws its noise itself, so that no noise chain over the counts is wanted."""
+        """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
         return self._counted.tree is not None or self.release.declared.own_noise
 
     def made_to_add_up(self, mechanism: CountMechanism) -> bool:
-        """Whether the noise in its values is less than what was drawn, and independent from window to window."""
+        """Whether the noise in its values is smaller than what was drawn, and independent from window to window."""
         return self._counted.tree is not None and mechanism.half_width_kind == "noise"
 
     @property
     def tells_noisy(self) -> bool:
-        """Whether records tell noisy values beside what is made of them: of filters, and of groups without pruning."""
+        """Whether records also contain noisy values: those of filters, and of groups without pruning, do."""
         declared = self.release.declared
         return (declared.revisable or declared.grouped) and self.release.prune is None
 
@@ -82,12 +168,12 @@ class CountPlan:
         return np.array([read[index] for index in self._indices], dtype=np.int64)
 
     def suffix(self, window: OccupancyWindow) -> str:
-        """Return what the labels of a window's noise hold besides (``Context``): of a day release its day and bound."""
+        """Return the additional part of a window's noise labels (``Context``): for a day release, its day and bound."""
         day = window.privacy_day
         return "" if self.days is None or day is None else self.days.suffix(day.number)
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
-        """Return the true counts of what its records tell of a window, by level; bounded as ``counts``, restricted."""
+        """Return the true counts of what its records publish, by level; bounded like ``counts``, restricted."""
         zones = self._zone_counts(window)
         floors = {floor: int(zones[self._floors[floor]].sum()) for floor in sorted(self._floors)}
         named = dict(zip(self.names, self._counted.counts(zones).tolist(), strict=True))
@@ -95,18 +181,18 @@ class CountPlan:
         return {level: levels[level] for level in self.release.levels_up}
 
     def told(self, mechanism: CountMechanism, values: Values) -> ByLevel:
-        """Return what a record of these values tells, by level."""
+        """Return what a record of these values publishes, by level."""
         listed = self.by_name([int(value) for value in values.values[: len(self.names)]])
         return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
 
     def state_name(self, epsilon: Fraction) -> str:
-        """Return the name under which an epsilon's post-processing state is kept."""
+        """Return the name under which an epsilon's post-processing state is stored."""
         return f"{self.release.name}/{decimal_string(epsilon)}"
 
     # --- records --------------------------------------------------------------------------------------
 
     def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
-        """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
+        """Return the scale of each name's noise: for these values, or without values the largest possible one."""
         if isinstance(mechanism, Hierarchy | MeasuredTree):
             return _node_scales(mechanism)[: len(self.names)]
         noise = None if values is None else values.noise
@@ -118,7 +204,7 @@ class CountPlan:
     ) -> CountRecord:  # fmt: skip
         """Return the record of a release, or of a denial in the same shape: without values, and with its reason.
 
-        ``spend`` is what the audience is charged for it.
+        ``spend`` is the amount that the audience is charged.
         """
         release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
         mechanism = self.mechanisms[epsilon]
@@ -144,7 +230,7 @@ class CountPlan:
         )
         if self.days is not None:
             price = self.days.prices[audience]
-            record = record.of_day(price.noise, decimal_string(price.delta))
+            record = record.of_day(price.noise, decimal_string(price.delta)).bounded(self.bounded_to)
         if release.levels == ("zone",):
             return record
         scales = None
@@ -153,13 +239,14 @@ class CountPlan:
         return record.with_levels(*self._levels(mechanism, values), scales)
 
     def with_noisy(self, record: CountRecord, values: Values | None) -> CountRecord:
-        """Return a record with the noisy values that its values are made of, where it is to tell them.
+        """Return a record with the noisy values behind its values, where its release publishes them.
 
-        They are free. A filter's values are a function of its audience's noisy values, past and present, and of nothing
-        else, and what was paid for is their noise. PeGaSus' proof is of noisy counts and groups as two outputs, with
-        0.8 and 0.2 of epsilon. An audience is told those of its own epsilon, which a coalition's chain has anyway;
-        those of floors and building are sums of them, or have noise of their own that was paid for. They are as
-        independent from window to window as their noise is: what ``values`` have lost by being smoothed.
+        Noisy values are free. A filter's values are a function of its audience's noisy values, past and present, and of
+        nothing else; the price pays for their noise. The proof of PeGaSus covers noisy counts and groups as two
+        outputs, with 0.8 and 0.2 of epsilon. An audience receives the noisy values of its own epsilon, which a
+        coalition has from the noise chain anyway. Those of floors and building are sums, or have noise of their own
+        that was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
+        that independence by smoothing.
         """
         if not self.tells_noisy:
             return record
@@ -188,7 +275,7 @@ class CountPlan:
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
     def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
-        """Floors and building of a tree whose nodes were measured themselves, an entry a node."""
+        """Floors and building of a tree whose nodes were measured themselves, one entry per node."""
         tree, levels = self._counted.tree, dict[str, dict[str, Entry] | Entry]()
         assert tree is not None  # noqa: S101
         for level, names, here in zip(self.release.levels_up, tree.names, tree.levels, strict=True):
@@ -199,7 +286,7 @@ class CountPlan:
         return levels
 
     def _sums(self, building: int, floors: Sequence[int]) -> Levels:
-        """Levels that are sums of zones, as far as the release asks for them."""
+        """Levels that are sums of zones, as far as the release publishes them."""
         levels: Levels = {}
         if "floor" in self.release.levels:
             levels["floor"] = dict(zip(sorted(self._floors), floors, strict=True))
@@ -208,7 +295,7 @@ class CountPlan:
         return levels
 
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
-        """Return entries, one for each of ``names`` in order, by name; none where a record lists no names."""
+        """Return entries, one for each of ``names`` in order, by name; empty where a record lists no names."""
         return dict(zip(self.names, entries, strict=True)) if self._listed else {}
 
 
@@ -237,5 +324,5 @@ def by_level(values: Mapping[str, int], levels: Mapping[str, Any] | None) -> ByL
 
 
 def rounded_coverage(coverage: Fraction) -> float:
-    """Return a coverage as records have it."""
+    """Return a coverage as records contain it."""
     return round(float(coverage), 4)

@@ -2,12 +2,13 @@
 
 For each count release of a window, in the order of the policy:
 
-1. which audiences can pay, by ledger and policy alone; the rest get a denial of the same shape;
-2. one noise chain over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
-3. each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon
-   share the value;
-4. one ledger entry and one record per audience;
-5. questions about these values, and revisions of earlier ones, each with records of its own, free.
+1. The budget gate decides which audiences can pay, from ledger and policy alone; the others receive a denial of the
+   same shape.
+2. One noise chain is drawn over the epsilons of the audiences that pay (PeGaSus' perturber: four fifths of them).
+3. Each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon share the
+   value.
+4. Each audience gets one ledger entry and one record.
+5. Queries of these values, and revisions of earlier ones, yield further records; they are free.
 """
 
 from __future__ import annotations
@@ -22,32 +23,33 @@ import numpy as np
 
 from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
-from stream.mechanisms.contract import CountMechanism, Revisable, TickInput, Values
-from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import noise_chain
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
-from stream.policy.document import Policy, decimal_string
+from stream.policy.document import Policy
+from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
-from stream.release.carried import Owner
+from stream.release.budget_gate import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
-from stream.release.free_decisions import free_decisions
-from stream.release.issuer import Issuer
-from stream.release.questions import Question, questions_of
-from stream.release.revision_plan import RevisionPlan
-from stream.release.state import ReleaseState
-from stream.release.verdicts import Judge, Verdict, Verdicts
+from stream.release.ledger_writer import LedgerWriter
+from stream.release.queries import Question, questions_of
+from stream.release.revisions import RevisionPlan
+from stream.release.state import PublicationKey, ReleaseState
+from stream.release.thresholds import free_decisions
 from stream.schemas import private_topic
 
 
 class CountReleases:
     """The count releases of one site."""
 
-    def __init__(self, policy: Policy, issuer: Issuer, plans: tuple[CountPlan, ...]) -> None:
+    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[CountPlan, ...]) -> None:
         self._issuer = issuer
         self._site = policy.site[issuer.site]
         self._timezone = ZoneInfo(self._site.timezone)
-        self._judge = Judge(policy, issuer)
+        self._gate = BudgetGate(policy, issuer)
         self._plans = plans
         self._revisable = {
             name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
@@ -61,7 +63,7 @@ class CountReleases:
         }
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
-        """Release one window; a window at or before the latest that was released is left alone."""
+        """Release one window; skip a window that ends at or before the latest released one."""
         if window.window_end <= state.through:
             return
         state.through = window.window_end
@@ -76,22 +78,22 @@ class CountReleases:
             yield from self._count_release(state, plan, window, key_day)
 
     def prepare(self, state: ReleaseState) -> None:
-        """Do one piece of the work that the next window would wait for, where there is any; no byte is another."""
+        """Do one piece of the next window's work ahead, where there is any; released bytes do not change."""
         for name, mechanism in self._revisable.items():
             if name in state.smoothing:
-                held = state.smoothing[name]
-                state.smoothing[name] = mechanism.prepare(held)
-                if state.smoothing[name] is not held:
+                previous = state.smoothing[name]
+                state.smoothing[name] = mechanism.prepare(previous)
+                if state.smoothing[name] is not previous:
                     return
 
     def finish(self, state: ReleaseState) -> Iterator[Published]:
-        """Revise what has not been revised yet, where no window comes any more."""
+        """Revise what has not been revised yet, where no further window comes."""
         for plan in self._plans:
             for revision in self._revisions[plan.release.name]:
                 yield from revision.finish(state.smoothing)
 
     def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
-        """Take a window's coverage into that of its local day."""
+        """Add a window's coverage to that of its local day."""
         day = (EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
         state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
 
@@ -99,46 +101,46 @@ class CountReleases:
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
     ) -> Iterator[Published | CountCharge]:
         release, end = plan.release, window.window_end
-        verdicts = self._judge.verdicts(state, plan, window)
+        verdicts = self._gate.verdicts(state, plan, window)
         paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
         counts = plan.counts(window)
         before = dict(state.smoothing)
-        made = self._perturb(state, plan, window, counts, paying)
+        released = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
         for audience, verdict in verdicts.items():
-            value = made[release.epsilon[audience]] if verdict.reason is None else None
+            value = released[release.epsilon[audience]] if verdict.reason is None else None
             record = plan.with_noisy(plan.record(head, window, audience, value, *verdict), value)
             yield self._issuer.charge(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             topic = private_topic(audience, release.name)
             yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
-        for audience, verdict in verdicts.items():  # when all have been charged, since what is left may be shared
+        for audience, verdict in verdicts.items():  # after all charges, since audiences may share the remaining budget
             yield self._charged(state, plan, window, audience, verdict)
         for query in self._queries[release.name]:
-            yield from self._answers(state, query, window, made, verdicts)
+            yield from self._answers(state, query, window, released, verdicts)
         for revision in self._revisions[release.name]:
-            yield from revision.window(state.smoothing, before, window, made)
+            yield from revision.window(state.smoothing, before, window, released)
 
     def _charged(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: Verdict
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: BudgetDecision
     ) -> CountCharge:
-        """Return what a window has cost an audience, for the account."""
+        """Return the charge of an audience's window, for the account."""
         release, day = plan.release, window.privacy_day
         key_day = key_day_of(window.window_end - self._issuer.tick_length)
         return CountCharge(
             release.name, audience, release.mechanism,
             release.epsilon[audience] if verdict.reason is None else Fraction(0),
-            reason=verdict.reason or "", left=self._judge.budgets.left(state.ledger, release, audience, key_day),
+            reason=verdict.reason or "", left=self._gate.budgets.left(state.ledger, release, audience, key_day),
             attempt=self._issuer.attempt, w=release.windows_paid,
-            terms=None if plan.days is None or day is None else plan.days.paid(audience, day.number),
+            terms=None if plan.days is None or day is None else plan.days.paid(audience, day),
         )  # fmt: skip
 
     def _perturb(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints, paying: set[Fraction]
     ) -> dict[Fraction, Values]:
-        """Draw one noise chain for all who pay, and smooth for each epsilon; close the others' groups."""
+        """Draw one noise chain for all epsilons that pay, and smooth each; close the groups of the other epsilons."""
         for epsilon, mechanism in plan.mechanisms.items():
             name = plan.state_name(epsilon)
             if epsilon not in paying and name in state.smoothing:
@@ -154,26 +156,26 @@ class CountReleases:
         else:
             noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
-        made = {}
+        released = {}
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
-            held = state.smoothing[name] if name in state.smoothing else mechanism.initial()
+            previous = state.smoothing[name] if name in state.smoothing else mechanism.initial()
             item = TickInput(counts, noise[law], key, context, slot)
-            state.smoothing[name], [made[epsilon]] = mechanism.step(held, item)
+            state.smoothing[name], [released[epsilon]] = mechanism.step(previous, item)
             if plan.owner is not None:
                 state.carried[plan.release.name] = plan.owner
-        return made
+        return released
 
     def _answers(
-        self, state: ReleaseState, query: Question, window: OccupancyWindow, made: dict[Fraction, Values],
-        verdicts: Verdicts,
+        self, state: ReleaseState, query: Question, window: OccupancyWindow, released: dict[Fraction, Values],
+        verdicts: BudgetDecisions,
     ) -> Iterator[Published]:  # fmt: skip
-        """Answer a query from the values just made: free, and so without a ledger entry."""
+        """Answer a query from the released values: it is free, so there is no ledger entry."""
         end, answers = window.window_end, dict[Fraction, Any]()
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
             state.smoothing[name], answers[epsilon] = query.step(
-                state.smoothing.get(name), made.get(epsilon), end, epsilon
+                state.smoothing.get(name), released.get(epsilon), end, epsilon
             )
         head = self._issuer.head(end - self._issuer.tick_length, end)
         for audience, (reason, _) in verdicts.items():
@@ -184,7 +186,7 @@ class CountReleases:
             topic = private_topic(audience, query.query.name)
             yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
 
-    # --- what is kept between windows -----------------------------------------------------------------
+    # --- state between windows ------------------------------------------------------------------------
 
     def _mechanisms(self) -> dict[str, CountMechanism]:
         return {
@@ -194,7 +196,7 @@ class CountReleases:
         }
 
     def operators(self) -> dict[str, Operator[Any, Any, Any]]:
-        """Return what the states of post-processing belong to, by name."""
+        """Return the operators to which the post-processing states belong, by name."""
         operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
         for plan in self._plans:
             for query in self._queries[plan.release.name]:
@@ -203,20 +205,20 @@ class CountReleases:
                 operators |= revision.stages
         return operators
 
-    def owners(self) -> dict[str, Owner]:
-        """Return the releases that carry publications, and what these belong to."""
+    def owners(self) -> dict[str, PublicationKey]:
+        """Return the publication keys of the releases that carry publications."""
         return {plan.release.name: plan.owner for plan in self._plans if plan.owner is not None}
 
     def carry_on(self, state: ReleaseState, kept: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
-        """Go on with publications of another policy.
+        """Continue publications of another policy.
 
         Args:
             state: the site's.
             kept: release -> its name in the other policy.
-            parts: the other policy's states of post-processing, by name.
+            parts: the other policy's post-processing states, by name.
         """
         for plan in self._plans:
             if plan.release.name in kept:
                 [(epsilon, mechanism)] = plan.mechanisms.items()
-                held = parts[f"{kept[plan.release.name]}/{decimal_string(epsilon)}"]
-                state.smoothing[plan.state_name(epsilon)] = mechanism.decode(held)
+                previous = parts[f"{kept[plan.release.name]}/{decimal_string(epsilon)}"]
+                state.smoothing[plan.state_name(epsilon)] = mechanism.decode(previous)

@@ -1,9 +1,9 @@
-"""What has been asked of zones' days: once each, for good.
+"""Which days of zones have been queried for attributes.
 
-A zone's local day is asked once, all its attributes together, for all audiences: its permanent coins belong to
-the one reading that they were tossed for. Under whatever release name, rule, policy or time zone it was asked,
-a day that shares an instant with it is not asked again. Live, the days of the last month are remembered; what
-lies further back is read from the ledger.
+All attributes of a zone's local day are queried together, once, for all audiences: the permanent coins belong to the
+one reading for which they were tossed. A day that shares an instant with a queried day is not queried again, whatever
+the release name, rule, policy or time zone of the first query. The live state remembers the days of the last month;
+older ones are read from the ledger.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charged import Span
+from stream.accounting.charges import Span
 from stream.local_time import busiest_month, span_of_day, within_month
 from stream.records import DAY, Micros
 
 
 class LocalDay(NamedTuple):
-    """A site-local day, as one policy's time zone has it."""
+    """A site-local day in one policy's time zone."""
 
     local_day: str
     """ISO date."""
@@ -34,25 +34,25 @@ class LocalDay(NamedTuple):
 
 
 class ZoneAsked(NamedTuple):
-    """What was asked of one zone's day."""
+    """The query of one zone's day."""
 
     attributes: frozenset[str]
     exponent: float
-    """ln of the largest factor that attributes reach by themselves on one of them."""
+    """ln of the largest factor that the attributes reach by themselves on one of them."""
 
 
 EVERY_ZONE = "*"
-"""Stands for the zones of a day of which it is not known which were asked."""
+"""Stands for all zones of a day where the queried zones are unknown."""
 
 
 @dataclass(slots=True)
-class AskedDays:
-    """The zones' days that were asked, of the last month or of all time."""
+class QueriedDays:
+    """The queried days of zones, of the last month or of all time."""
 
     days: dict[LocalDay, dict[str, ZoneAsked]] = field(default_factory=dict)
 
     def note(self, day: LocalDay, zone: str, attribute: str, exponent: float) -> None:
-        """Remember that an attribute was asked, whether its value was shown or withheld."""
+        """Remember that an attribute was queried, whether its value was shown or withheld."""
         self._add(day, zone, ZoneAsked(frozenset([attribute]), exponent))
 
     def _add(self, day: LocalDay, zone: str, more: ZoneAsked) -> None:
@@ -61,16 +61,16 @@ class AskedDays:
         zones[zone] = ZoneAsked(held.attributes | more.attributes, max(held.exponent, more.exponent))
 
     def zones_of(self, day: LocalDay) -> frozenset[str]:
-        """Return the zones that were asked about a day that shares an instant with this one."""
+        """Return the zones that were queried for a day that shares an instant with this one."""
         overlapping = (z for other, z in self.days.items() if other.start < day.end and day.start < other.end)
         return frozenset(zone for zones in overlapping for zone in zones)
 
     def at(self, instant: Micros) -> dict[LocalDay, dict[str, ZoneAsked]]:
-        """Return what was asked of the days that an instant belongs to."""
+        """Return the queries of the days that contain an instant."""
         return {day: zones for day, zones in self.days.items() if day.start <= instant < day.end}
 
     def in_month(self, now: str, zones: Container[str], attributes: Container[str]) -> int:
-        """Return on how many other days of one month with ``now``, at most, one of these was asked."""
+        """Return on how many other days of one month with ``now``, at most, one of these was queried."""
         days = {
             day.local_day
             for day, asked in self.days.items()
@@ -80,7 +80,7 @@ class AskedDays:
         return busiest_month(sorted(days - {now}), now)
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
-        """Keep what was asked of each zone under every name that it has now (``zones_now``)."""
+        """Copy the queries of each zone to every name that the zone has now (``zones_now``)."""
         before, self.days = self.days, {}
         for day, zones in before.items():
             for zone, held in zones.items():
@@ -88,11 +88,11 @@ class AskedDays:
                     self._add(day, name, held)
 
     def forget(self, now: str) -> None:
-        """Let go of days that no month with ``now`` or a later day holds."""
+        """Drop days that share no month with ``now`` or with a later day."""
         self.days = {day: zones for day, zones in self.days.items() if within_month(day.local_day, now)}
 
 
-def encode_asked(state: AskedDays) -> list[Any]:
+def encode_asked(state: QueriedDays) -> list[Any]:
     """Return the JSON form."""
     return [
         [*day, {zone: [sorted(held.attributes), held.exponent] for zone, held in sorted(zones.items())}]
@@ -100,18 +100,18 @@ def encode_asked(state: AskedDays) -> list[Any]:
     ]
 
 
-def all_zones_asked(dates: Iterable[str]) -> AskedDays:
-    """Return what is known where only dates are: all zones were asked, by whatever clock on earth."""
-    return AskedDays({_anywhere(day): {EVERY_ZONE: ZoneAsked(frozenset(), 0.0)} for day in sorted(set(dates))})
+def all_zones_asked(dates: Iterable[str]) -> QueriedDays:
+    """Return the state where only dates are known: all zones count as queried, in every time zone."""
+    return QueriedDays({_anywhere(day): {EVERY_ZONE: ZoneAsked(frozenset(), 0.0)} for day in sorted(set(dates))})
 
 
-def decode_asked(data: Iterable[Any]) -> AskedDays:
+def decode_asked(data: Iterable[Any]) -> QueriedDays:
     """Return the state of its JSON form."""
     days = {
         LocalDay(*day): {zone: ZoneAsked(frozenset(names), exponent) for zone, (names, exponent) in zones.items()}
         for *day, zones in data
     }
-    return AskedDays(days)
+    return QueriedDays(days)
 
 
 def _anywhere(local_day: str) -> LocalDay:

@@ -1,9 +1,9 @@
-"""History that gets better for free: values of a count release published once more, when later windows are known.
+"""Revisions: values of a count release published a second time, when later windows are known.
 
-A revision reads what its audience has been given to read from, and nothing else: the noisy values of its own epsilon,
-and the filter's state, which is made of them. So it costs nothing and has no ledger entry; its records bear the name of
-the first ones in ``revises``. A window that was denied has no noisy value and is not revised. Which windows are
-revised, and when, follows from the clock and the ledger.
+A revision reads only what its audience has received: the noisy values of its own epsilon, and the filter's state, which
+is computed from them. So it costs nothing and has no ledger entry; the field ``revises`` of its records contains the
+release ids of the first ones. A denied window has no noisy value and is not revised. Which windows are revised, and
+when, depends on the clock and the ledger only.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from typing import Any
 
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
-from stream.mechanisms.blocks import Passed, Revised, Revision, Window, window_of
-from stream.mechanisms.contract import CountMechanism, Revisable, Values, noisy_of
-from stream.mechanisms.day_history import DayHistory
-from stream.policy.count_release import CountRelease, Span
-from stream.policy.document import Policy, Site, decimal_string
+from stream.mechanisms.base import CountMechanism, Values, noisy_of
+from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, Window, window_of
+from stream.mechanisms.filter.mechanism import Revisable
+from stream.policy.counts import CountRelease, Span
+from stream.policy.document import Policy
+from stream.policy.fields import decimal_string
+from stream.policy.sites import Site
 from stream.records import OccupancyWindow, Published, ReleaseId
 from stream.release.count_plan import CountPlan
-from stream.release.issuer import Issuer
+from stream.release.ledger_writer import LedgerWriter
 from stream.schemas import private_topic
 
 
 class RevisionPlan:
-    """One span of a count release's windows at a site, and what becomes of them."""
+    """The revision of one span of a count release's windows at a site."""
 
-    def __init__(self, plan: CountPlan, span: Span, site: Site, issuer: Issuer) -> None:
+    def __init__(self, plan: CountPlan, span: Span, site: Site, issuer: LedgerWriter) -> None:
         self._plan, self._span, self._issuer = plan, span, issuer
         self._site = site
         self._of = {epsilon: _stage(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
         self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._of.items()}
-        """What is held between windows belongs to these, by the name under which it is kept."""
+        """State name -> operator of the state between windows."""
 
     def _state_name(self, epsilon: Fraction) -> str:
         return f"{self._plan.release.revised_name}/{self._span}/{decimal_string(epsilon)}"
@@ -42,13 +44,13 @@ class RevisionPlan:
         self, held: MutableMapping[str, Any], before: Mapping[str, Any], window: OccupancyWindow,
         made: Mapping[Fraction, Values],
     ) -> Iterator[Published]:  # fmt: skip
-        """Hold a window that has passed; publish what is due with it.
+        """Buffer a window that has passed; publish the revisions that are due with it.
 
         Args:
-            held: the states of post-processing, by name; those of this revision move on.
-            before: the same, before the window.
-            window: of which the end and the coverage are read, and no count.
-            made: its values, for each epsilon that got any.
+            held: post-processing states by name; those of this revision are updated.
+            before: the same states, before the window.
+            window: only its end and coverage are read, no count.
+            made: its values, for each epsilon that was released.
         """
         for epsilon, stage in self._of.items():
             name, values = self._state_name(epsilon), made.get(epsilon)
@@ -66,7 +68,7 @@ class RevisionPlan:
         return window_of(end, window.coverage, noisy_of(made), slot)
 
     def finish(self, held: MutableMapping[str, Any]) -> Iterator[Published]:
-        """Publish what has not been revised, by what there is."""
+        """Publish revisions of all remaining windows, from what is known."""
         for epsilon, stage in self._of.items():
             now = held.get(self._plan.state_name(epsilon), stage.mechanism.initial())
             revised = stage.finish(held.pop(self._state_name(epsilon), stage.initial()), now)
@@ -90,11 +92,11 @@ class RevisionPlan:
 
 
 LARGEST_HELD = 16 << 20
-"""Bytes, before they are compressed, that may be held of a site's windows to be revised: no snapshot is larger."""
+"""Limit for a site's buffered windows, uncompressed, in bytes: no snapshot is larger."""
 
 
 def check_revisions(policy: Policy, file: str = "policy") -> None:
-    """Raise PolicyError where what has to be held of a site's windows would not fit a snapshot."""
+    """Raise PolicyError where a site's windows buffered for revision would not fit a snapshot."""
     for name, site in policy.site.items():
         size = sum(
             _stage(release, mechanism, span).most_bytes(site.tick)

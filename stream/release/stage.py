@@ -1,4 +1,4 @@
-"""The release stage: windows and days in, private records, ledger entries and their charges out."""
+"""The release stage: turns windows and days into private records, ledger entries and their charges."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from stream.keys import Keys
 from stream.operators import Operator
 from stream.policy.document import Policy
 from stream.records import Charge, DayClosed, OccupancyWindow, Published, Spent
-from stream.release.attribute_plan import attribute_plans
-from stream.release.attribute_stage import AttributeReleases
-from stream.release.carried import continued, waiting_until
+from stream.release.attributes import AttributeReleases, attribute_plans
 from stream.release.count_plan import count_plans
 from stream.release.count_stage import CountReleases
-from stream.release.issuer import Issuer
-from stream.release.state import ReleaseState, decode_release_state, encode_release_state
-from stream.release.threshold_stage import ThresholdReleases
+from stream.release.ledger_writer import LedgerWriter
+from stream.release.state import ReleaseState, continued, decode_release_state, encode_release_state, waiting_until
+from stream.release.thresholds import ThresholdReleases
 
 MECHANISMS = "3"
-"""Version of everything that decides a released byte; a state made under another one is refused."""
+"""Version of everything that decides a released byte; a state of another version is rejected."""
 
 
-class Releases:
+class ReleaseStage:
     """The release stage of one site."""
 
     def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1) -> None:
-        issuer = Issuer.of(policy, site, keys, attempt)
+        issuer = LedgerWriter.of(policy, site, keys, attempt)
         self._issuer = issuer
         self._counts = CountReleases(policy, issuer, count_plans(policy, site))
         self._thresholds = ThresholdReleases(policy, issuer)
@@ -61,7 +59,7 @@ class Releases:
         return state, published
 
     def prepare(self, state: ReleaseState) -> None:
-        """Do one piece of the work that the next window would wait for, where there is any; no byte is another."""
+        """Do one piece of the next window's work ahead, where there is any; released bytes do not change."""
         self._counts.prepare(state)
 
     def encode(self, state: ReleaseState) -> bytes:
@@ -72,7 +70,7 @@ class Releases:
         )
 
     def decode(self, data: bytes) -> ReleaseState:
-        """Return the state of these bytes; DataError when they belong to other releases."""
+        """Decode a state; DataError when it belongs to other releases."""
         state, parts = decode_release_state(data)
         known, owners = self._operators(), self._counts.owners()
         unknown = set(parts) - set(known) or {
@@ -85,10 +83,11 @@ class Releases:
         return state
 
     def adopt(self, data: bytes, now: Mapping[str, frozenset[str]]) -> ReleaseState:
-        """Return the state with which these releases go on from another policy's: the books are kept.
+        """Return the state with which these releases continue another policy's; ledger and charges are kept.
 
-        ``now`` says which zones those of the other policy are now. Groups and filters begin anew. A publication goes on
-        where it belongs to the same as before; what carries publications and begins anew waits.
+        ``now`` maps each zone of the other policy to its present zones. Groups and filters restart from an empty
+        state. A publication continues where its ``PublicationKey`` is unchanged; a release that carries publications
+        and restarts has to wait.
         """
         state, parts = decode_release_state(data)
         state.asked.rename(now)

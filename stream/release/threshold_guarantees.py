@@ -1,25 +1,25 @@
-"""What threshold streams promise: misses, false alarms, denial, delay and price, before anything runs.
+"""Guarantees of threshold streams, computed before anything runs: misses, false alarms, denial, delay and price.
 
     symbol   here       meaning
-    E        events     alerts a node may have a day
-    W        asked      windows of a day that a node is asked at most
-    d                   windows that an event lasts which is to be seen (``within``)
-    q        crossing   probability that a fresh run crosses within W windows of a quiet node
+    E        events     alerts that a node may have per day
+    W        asked      the largest number of windows of a day at which a node is queried
+    d                   duration in windows of an event that must be detected (``within``)
+    q        crossing   probability that a new run crosses within W windows of a quiet node
 
-Misses. A run misses an event with probability m = Pr[silence in d windows just beyond the threshold], exactly
-(``run_law``). Which run is open when an event begins depends on what runs before it said, and one that has survived
-long is one with a high ρ; but of each of the at most E runs that may be open then, the probability that it is and
-misses is at most m. So an event that is not denied is missed with probability E m at most, whatever came before: the
-shift is the least with E m <= ``miss``.
+**Misses.** A run misses an event with probability m = Pr[silence in d windows just beyond the threshold], exactly
+(``mechanisms.sparse_vector``). Which run is open when an event begins depends on the output of earlier runs, and a run
+that has survived long has probably a high ρ. But for each of the at most E runs that may be open then, the probability
+that it is open and misses the event is at most m. So an event that is not denied is missed with probability E m at
+most, whatever came before. The shift is the smallest with E m <= ``miss``.
 
-False alarms, of a node that stays ``distance`` below its threshold. Each run is drawn anew, so it crosses with
-probability q at most, whatever came before: the j-th false alarm needs j crossings, and a day has at most
-Σ_{j<=E} q^j on average. A node is denied when all E runs have crossed: with r real events besides, with probability
-Pr[Bin(E, q) >= E - r] at most.
+**False alarms**, of a node that stays ``distance`` below its threshold. Each run is drawn independently, so it crosses
+with probability q at most, whatever came before. The j-th false alarm needs j crossings, so a day has at most
+Σ_{j<=E} q^j on average. A node is denied when all E runs have crossed: with r real events in addition, with
+probability Pr[Bin(E, q) >= E - r] at most.
 
-Of what is decided on released counts, the noise of windows is independent: a miss has at most the probability that d
-draws are all so low, a day at most as many false alarms as its windows together, and nothing is denied that the counts
-are not.
+**Decisions on released counts.** The noise of different windows is independent. A miss has at most the probability that
+d draws are all so low. A day has at most as many false alarms as its windows together. A decision is denied only where
+the counts are denied.
 """
 
 from __future__ import annotations
@@ -31,40 +31,39 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
-from stream.mechanisms.noise_tails import tail
+from stream.mechanisms.noise_parameters import tail
 from stream.mechanisms.sparse_vector import SparseVector
-from stream.policy.document import CountRelease, Policy, ThresholdRelease, decimal_string
-from stream.policy.schedule import WEEKDAYS
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
-from stream.policy.threshold_release import decidable
+from stream.policy.thresholds import WEEKDAYS, ThresholdRelease, decidable
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 from stream.release.count_plan import CountPlan
-from stream.release.free_decisions import FreeDecision
-from stream.release.run_prices import thresholds_at
-from stream.release.threshold_plan import ThresholdPlan
-from stream.release.threshold_stage import RunPlan
+from stream.release.prices import thresholds_at
+from stream.release.thresholds import FreeDecision, RunPlan, ThresholdPlan
 
 LONGEST_DAY: Micros = DAY + HOUR
-"""A local day on which the clocks are put back."""
+"""The longest local day: clocks are set back by an hour."""
 RARE = Fraction(1, 20)
-"""False alarms a day up to which a node counts as quiet."""
+"""The largest average number of false alarms per day of a node that counts as quiet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """What a node may expect whose counts stay at some distance from its threshold all day."""
+    """Bounds for a node whose counts stay at a given distance from its threshold all day."""
 
     distance: int
     """Devices."""
     false_alarms: float
-    """A day, on average, at most."""
+    """Average per day, upper bound."""
     denied: float
-    """Probability that an event of such a day is denied, at most: all alerts were false ones."""
+    """Upper bound on the probability that an event of such a day is denied, because all alerts were false."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdPromise:
-    """What one stream promises at one site the audiences that are told the same."""
+    """The guarantees of one stream at one site, for audiences that receive the same decisions."""
 
     site: str
     release: str
@@ -75,28 +74,28 @@ class ThresholdPromise:
     thresholds: dict[str, int]
     """By node."""
     miss: Fraction
-    """Probability with which an event goes without alert while it is not denied, at most."""
+    """Upper bound on the probability that an event without denial has no alert."""
     within: Micros
-    """How long such an event lasts, and the longest until its alert."""
+    """Duration of such an event, and the largest delay of its alert."""
     cooldown: Micros
-    """By so much later at most, where it begins while nothing is asked."""
+    """Upper bound on the additional delay of an event that begins while nothing is queried."""
     events: int | None
-    """Alerts a day; None: any number."""
+    """Alerts per day; None: any number."""
     early: int
-    """By how many devices alerts are asked for early, at most, so that misses are so rare."""
+    """Upper bound on the number of devices by which alerts come early to keep misses that rare."""
     quiet: Quiet
-    """The least distance with ``RARE`` false alarms a day at most."""
+    """The smallest distance with at most ``RARE`` false alarms per day."""
     empty: Quiet
-    """Where nobody is there (or, of alerts below, twice the threshold), at the node nearest to that."""
+    """For an empty node (for alerts below: at twice its threshold), at the node where that distance is smallest."""
     run: Fraction
-    """Epsilon of one run; 0 where counts that are paid for are decided on."""
+    """Epsilon of one run; 0 for decisions on counts that are paid for."""
     day: Fraction
-    """The most that a device's day costs, added or removed."""
+    """The largest cost of a device's day, added or removed."""
     given: tuple[str, ...] = ()
-    """Count releases that give all its audiences the counts of its zones anyway: to decide on them would be free."""
+    """Count releases that give all its audiences the counts of its zones anyway; decisions on them would be free."""
 
     def figures(self) -> dict[str, Any]:
-        """Return what programs are given."""
+        """Return the machine-readable form."""
         return {
             "site": self.site, "release": self.release, "audiences": list(self.audiences), "mechanism": self.mechanism,
             "alert": self.alert, "level": self.level, "thresholds": self.thresholds,
@@ -108,7 +107,7 @@ class ThresholdPromise:
         }  # fmt: skip
 
     def sentence(self) -> str:
-        """Return what is promised, in words."""
+        """Return the guarantees as a sentence."""
         side, least = "below" if self.alert == "above" else "above", float(1 - self.miss)
         whose = f"{self.release} for {', '.join(self.audiences)} at {self.site}"
         said = [
@@ -130,7 +129,7 @@ class ThresholdPromise:
         return " ".join([*said, *near, price, *free])
 
     def _near(self) -> list[str]:
-        """Say so where nobody can be far enough from the threshold to be quiet."""
+        """Return a warning where no node can be far enough from the threshold to be quiet."""
         if self.empty.distance >= self.quiet.distance:
             return []
         which = "even an empty one" if self.alert == "above" else "one at twice its threshold"
@@ -146,7 +145,7 @@ def _figures(quiet: Quiet) -> dict[str, Any]:
 
 
 def threshold_promises(policy: Policy) -> list[ThresholdPromise]:
-    """Return what every stream of decisions promises: one that is free by each law of the noise it is decided on."""
+    """Return the guarantees of every decision stream; a free stream has one for each noise law of its counts."""
     return [
         promise
         for site in policy.site
@@ -156,13 +155,13 @@ def threshold_promises(policy: Policy) -> list[ThresholdPromise]:
 
 
 def quiet_run(vector: SparseVector, asked: int, distance: int, real: int = 0) -> Quiet:
-    """Return what a node may expect that stays at a distance on the quiet side of its threshold.
+    """Return the bounds for a node that stays at a distance on the quiet side of its threshold.
 
     Args:
-        vector: what decides.
-        asked: windows of the day.
+        vector: makes the decisions.
+        asked: queried windows of the day.
         distance: devices, at least 0.
-        real: events of the day besides.
+        real: additional real events of the day.
     """
     q, events = vector.law.crossing(vector.shift - 1 - distance, asked), vector.events
     false_alarms = math.fsum(q**j for j in range(1, events + 1))
@@ -171,7 +170,7 @@ def quiet_run(vector: SparseVector, asked: int, distance: int, real: int = 0) ->
 
 
 def asked_a_day(release: ThresholdRelease, place: Site) -> int:
-    """Return at how many windows of a day a node is asked, at most: of a privacy day, where the site has those."""
+    """Return the most windows per day, or per privacy day where the site has those, at which a node is queried."""
     longest = LONGEST_DAY // place.tick
     if not release.schedule:
         return longest
@@ -254,7 +253,7 @@ def _given(policy: Policy, release: ThresholdRelease, site: str) -> tuple[str, .
 
 
 def _nearest(plan: ThresholdPlan) -> int:
-    """Return the least distance of an empty node from its threshold; of alerts below, that of twice the threshold."""
+    """Return the least distance of an empty node (alerts below: one at twice its threshold) from its threshold."""
     return min(plan.thresholds)
 
 

@@ -1,1 +1,1 @@
-"""What drives the pipeline: partitions with their snapshots, the worker on Kafka, the embedded runner, backfill."""
+"""Runners, which drive the engine: the embedded runner, and the tasks and the Faust app of a worker on Kafka."""

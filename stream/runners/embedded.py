@@ -1,10 +1,16 @@
-"""The embedded runner: the table of stages over a local store, without a broker.
+"""The embedded runner: drives the engine of one partition over a local store, without a broker.
 
-Every message is made durable before it is acknowledged. When a window closes, one transaction of the store
-writes outputs, ledger, state and position; only then are the audiences' outboxes filled, which may be done
-again at any time. A mark beside the key remembers how far each site's hash chain has come, so that a store that
-was set back is noticed: what it makes again must end in the same hash chain, and nothing is written or published
-until it has.
+Every message is durable before it is acknowledged. A commit, which each closed window causes, has these steps:
+
+1. Read the mark again; FinalityError if another process has moved it.
+2. Write outputs, ledger, state and position in one transaction of the store.
+3. Advance the mark.
+4. Fill the audiences' outboxes from the store. This step is idempotent and is repeated at each start.
+5. Destroy the keys of days that no unfinished release needs.
+
+The mark is a file beside the key that records how far each site's hash chain has been published. By it the runner
+detects a store that was set back to an earlier copy. Such a store must reproduce its chains up to the mark; nothing is
+written or published before it has, and a chain that differs ends the run.
 """
 
 from __future__ import annotations
@@ -12,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from stream.encoding import encode_message
+from stream.engine.outputs import OutputRecord
+from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError, UsageError
-from stream.messages import encode_message
 from stream.records import Message, Micros
 from stream.release.stage import MECHANISMS
-from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, parse_record
 
 Chains = dict[str, tuple[int, str]]
@@ -28,78 +34,82 @@ class Store(Protocol):
     """What the runner needs of its store; every call returns when its effect is durable."""
 
     def append(self, value: bytes, stamp: Micros | None) -> int:
-        """Keep one message and when it was received; return its position, counting up from 0."""
+        """Store one message and its receive time; return its position, counted from 0."""
 
     def snapshot(self) -> bytes | None:
         """Return the last committed state, None at first."""
 
     def waiting(self, start: int) -> Iterable[tuple[int, bytes, Micros | None]]:
-        """Return the messages kept at ``start`` and later with their stamps, in order."""
+        """Return the stored messages from position ``start`` on with their stamps, in order."""
 
-    def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
-        """Write outputs and state at once and forget the messages before ``position``."""
+    def commit(self, outputs: Sequence[OutputRecord], snapshot: bytes, position: int) -> None:
+        """Write outputs and state in one transaction and delete the messages before ``position``."""
 
     def keep_policy(self, version: str, document: bytes) -> None:
-        """Keep a policy for the account; one that is kept already stays as it is."""
+        """Store a policy for the account; one that is stored already stays unchanged."""
 
     def chain_hash(self, site: str, sequence: int) -> str | None:
         """Return the hash of a committed ledger entry."""
 
     def deliver(self) -> None:
-        """Bring every outbox up to date; FinalityError when a record is there with other bytes."""
+        """Bring every outbox up to date; FinalityError when an outbox has a record with other bytes."""
 
 
 class Mark(Protocol):
-    """How far each site's hash chain has been published, kept apart from the store."""
+    """How far each site's hash chain has been published; stored apart from the store."""
 
     def read(self) -> Chains:
         """Return the mark; empty at first."""
 
     def made_by(self) -> str | None:
-        """Return the mechanism version that published last; None where that is not known."""
+        """Return the mechanism version that published last; None if that is not known."""
+
+    def refuse_moved(self) -> None:
+        """Raise FinalityError if anything else has moved the mark since this process did."""
 
     def advance(self, chains: Chains) -> None:
-        """Move the mark forward."""
+        """Move the mark forward; FinalityError as for ``refuse_moved``."""
 
 
 class KeyHolder(Protocol):
-    """A key file that can let go of days that are over."""
+    """A key file that can destroy the keys of past days."""
 
     def forget_before(self, key_day: int) -> None:
         """Destroy the keys of earlier days."""
 
 
-Published = Callable[[Partition, Sequence[Emitted]], None]
-"""Called when what a commit holds is in the outboxes; at a start with nothing."""
+Published = Callable[[PartitionEngine, Sequence[OutputRecord]], None]
+"""Called with a commit's outputs when they are in the outboxes; at a start with none."""
 
 
 class Embedded:
-    """Feeds one partition from a store and commits at each window."""
+    """Processes the messages of one partition from a store and commits at each closed window."""
 
     def __init__(
-        self, partition: Partition, store: Store, mark: Mark, keys: KeyHolder,
+        self, partition: PartitionEngine, store: Store, mark: Mark, keys: KeyHolder,
         clock: Callable[[], Micros] | None = None,
     ) -> None:  # fmt: skip
-        """``clock`` says when a live message is received; None for recordings, which nothing bounds."""
+        """``clock`` gives the receive time of live messages; None for recordings, whose times are not bounded."""
         self.partition = partition
         self._clock = clock
         self._store = store
         self._mark = mark
         self._keys = keys
-        self._pending: list[Emitted] = []
+        self._pending: list[OutputRecord] = []
         self._position = 0
         self._unreached: Chains = {}
+        """The marks that the sites' chains have not reached; nothing is committed while there is one."""
         self._unfinished: Iterator[None] = iter(())
-        """The steps left of the last message."""
+        """The remaining steps of the last message."""
         self._whole = True
         self.observers: list[Published] = []
 
     def start(self) -> None:
-        """Take up where the last committed transaction left off.
+        """Resume after the last committed transaction.
 
         Raises:
-            UsageError: the state belongs to another policy, mechanism version or key, or another version has
-                published what lies beyond it.
+            UsageError: the state belongs to another policy, mechanism version or key, or another version published
+                entries beyond it.
             FinalityError: a site's hash chain contradicts the mark.
         """
         position = self.partition.restore(self._store.snapshot())
@@ -108,21 +118,21 @@ class Embedded:
         self._refuse_other_version()
         self._store.keep_policy(self.partition.policy.version, self.partition.policy.document())
         if not self._unreached:
-            self._give_out(())
+            self._publish(())
         for offset, value, stamp in self._store.waiting(self._position):
             self._unfinished = self._fold(offset, value, stamp)
             self._finish()
 
     def take(self, message: Message, *, durable: bool = True) -> None:
-        """Process one message; unless its source can give it again (``durable`` False) keep it first."""
+        """Process one message. It is stored first, unless its source can send it again (``durable`` False)."""
         for _ in self.steps(message, durable=durable):
             pass
 
     def steps(self, message: Message, *, durable: bool = True) -> Iterator[None]:
-        """Process one message by steps of a bounded number of windows, and commit after each that closed any.
+        """Process one message in steps of a bounded number of windows, and commit after each that closed any.
 
-        What is left when a caller stops between two steps is done before the next message; after a stop, when
-        the message is read from the store or given again.
+        If the caller stops between two steps, the remaining steps run before the next message; after a restart, they
+        run when the message is read from the store or passed again.
         """
         self._finish()
         value = encode_message(message, self.partition.vault if durable else None)
@@ -132,34 +142,34 @@ class Embedded:
             yield
 
     def reopen(self, site: str) -> None:
-        """Let a site that has shut at ``max_devices`` go on; UsageError when it is not shut."""
+        """Resume a site that was suspended at ``max_devices``; UsageError when it is not suspended."""
         self.partition.sites.reopen(site)
 
     def keep(self, message: Message) -> None:
-        """Make one message durable for the next start, which takes it up in its place."""
+        """Store one message without processing it; the next start processes it in its order."""
         self._store.append(
             encode_message(message, self.partition.vault), None if self._clock is None else self._clock()
         )
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last message has windows left to close."""
+        """Whether the last message still has windows to close."""
         return not self._whole
 
     def _finish(self) -> None:
         for _ in self._unfinished:
             pass
 
-    def give(self, outputs: Sequence[Emitted]) -> None:
-        """Commit and publish what was released besides the stream, such as a backfill."""
+    def give(self, outputs: Sequence[OutputRecord]) -> None:
+        """Commit and publish outputs that did not come from the stream, such as those of a backfill."""
         self._pending += outputs
         self._commit()
 
     def stop(self) -> None:
-        """Commit what has been taken in since the last window.
+        """Commit everything that was processed since the last commit.
 
         Raises:
-            FinalityError: the store was set back and has not come as far again as what was published.
+            FinalityError: the store was set back and has not reproduced everything that was published.
         """
         if self._unreached:
             raise _unreached(min(self._unreached))
@@ -179,12 +189,13 @@ class Embedded:
     def _commit(self) -> None:
         if self._unreached:
             return
+        self._mark.refuse_moved()
         snapshot = self.partition.snapshot(self._position, 0)
         self._store.commit(self._pending, snapshot, self._position)
         committed, self._pending = self._pending, []
-        self._give_out(committed)
+        self._publish(committed)
 
-    def _give_out(self, committed: Sequence[Emitted]) -> None:
+    def _publish(self, committed: Sequence[OutputRecord]) -> None:
         self._mark.advance(self.partition.sites.chains())
         self._store.deliver()
         key_day = self.partition.sites.oldest_key_day_needed()
@@ -204,7 +215,7 @@ class Embedded:
                 raise _contradiction(site, entries)
 
     def _refuse_other_version(self) -> None:
-        """Let no other mechanism version repeat what was published: a hash chain says nothing of the noise."""
+        """Refuse to reproduce what another mechanism version published: a hash chain does not show the noise."""
         others = {self.partition.made_by, self._mark.made_by()} - {None, MECHANISMS}
         if self._unreached and others:
             msg = (
@@ -213,7 +224,7 @@ class Embedded:
             )
             raise UsageError(msg)
 
-    def _compare_outputs(self, outputs: Sequence[Emitted]) -> None:
+    def _compare_outputs(self, outputs: Sequence[OutputRecord]) -> None:
         for output in outputs:
             if output.topic == AUDIT and self._unreached:
                 entry = parse_record(output.value)

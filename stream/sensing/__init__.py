@@ -1,1 +1,1 @@
-"""From observations to presence, occupancy and the attributes of a room's day."""
+"""From observations to presence, occupancy and the attributes of a zone's day."""

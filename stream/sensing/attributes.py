@@ -1,18 +1,17 @@
-"""Attributes of a zone's day, read off its occupancy.
+"""Attributes of a zone's day, computed from its occupancy.
 
-A tick belongs to the site-local date of its instant. A local day closes with the first window of the next
-local day, and yields its attributes only if every tick of it was seen with at least one source up: days with
-a change of the clocks have an hour more or less. All attributes of a day come out together, in the order of
-zones and attributes, whatever happened in them.
+A tick belongs to the site-local date of its instant. A local day closes with the first window of the next local day. It
+yields its attributes only if every tick of it had coverage above 0; a day on which the clocks change has an hour more
+or less. All attributes of a day are published together, in the order of zones and attributes, whatever their values.
 
 * ``arrival``, ``departure``: local time ``HH:MM`` of the first and last occupied tick.
-* ``breaks``: how often, between these two, the zone was empty for at least 15 min; an empty tick stands for
-  one tick's length of emptiness.
+* ``breaks``: how often, between these two, the zone was empty for at least 15 min; an empty tick counts as one tick
+  length of emptiness.
 * ``occupancy_level``: share of occupied ticks among those with start <= local time < end of the working
   hours, rounded to 4 decimals.
 
-A zone that was empty all day has None for each. How an attribute is counted and read stands in its declaration
-(``stream/policy/attributes.py``); here the day is kept.
+A zone that was empty all day has None for each. The declaration of an attribute (``stream/policy/attributes.py``) says
+how it is counted and computed; this module maintains the state of the day.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ _COUNTS = tuple(counts for kind in ATTRIBUTES.values() if (counts := kind.counts
 
 @dataclass(slots=True)
 class ZoneDay:
-    """What one zone's day has shown so far."""
+    """The state of one zone's day so far."""
 
     first: Micros | None = field(default=None, repr=False)
     last: Micros | None = field(default=None, repr=False)
     counted: list[int] = field(default_factory=lambda: [0] * len(COUNTING), repr=False)
-    """What has been counted for each of ``COUNTING``."""
+    """The counter of each attribute in ``COUNTING``."""
 
 
 @dataclass(slots=True)
 class DayState:
-    """The day at hand."""
+    """The state of the current local day."""
 
     local_day: str | None = None
     """Site-local date, ISO form; None before the first window."""
@@ -50,13 +49,13 @@ class DayState:
     end: Micros = 0
     """The day's instants are [start, end)."""
     seen: int = 0
-    """Ticks of the day that came with a source up."""
+    """Ticks of the day that had coverage above 0."""
     working: int = 0
     """Those of them in working hours."""
     last: Micros | None = None
-    """Latest window; it and earlier ones change nothing when they come again."""
+    """The latest window; it and earlier windows change nothing when they are repeated."""
     skipped: int = 0
-    """Days that gave no record because part of them was not covered."""
+    """Days that yielded no record because part of them was not covered."""
     zones: list[ZoneDay] = field(default_factory=list)
 
 
@@ -66,7 +65,7 @@ class DayAttributes:
 
     site: str
     zones: tuple[tuple[str, int], ...]
-    """(zone, its index in the window's counts) of the zones wanted, in registry order."""
+    """(zone, its index in the window's counts) for each selected zone, in registry order."""
     timezone: str
     """IANA name."""
     tick_length: Micros
@@ -94,7 +93,7 @@ class DayAttributes:
         return DayState()
 
     def step(self, state: DayState, item: OccupancyWindow) -> tuple[DayState, list[DayClosed]]:
-        """Take the next window; it yields a day's attributes when it is the first of the day after."""
+        """Process the next window; the first window of a day yields the attributes of the day before."""
         if item.site != self.site:
             raise DataError("window.site: not the site of this stage")
         tick = item.window_end
@@ -113,7 +112,7 @@ class DayAttributes:
         return (EPOCH + timedelta(microseconds=instant)).astimezone(self._zone)
 
     def _midnight(self, day: date) -> Micros:
-        """Return the first instant of a local date, also where the clocks skip or repeat midnight."""
+        """Return the first instant of a local date, also if the clocks skip or repeat midnight."""
         return (datetime.combine(day, time(0), self._zone) - EPOCH) // timedelta(microseconds=1)
 
     def _open(self, tick: Micros, skipped: int) -> DayState:
@@ -167,7 +166,8 @@ class DayAttributes:
     def decode(self, data: bytes) -> DayState:
         """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
 
-        A day begun when less was counted of each zone is not gone on with: it will not be whole, and give no record.
+        A day that began under a version with fewer counters per zone is dropped: it would be incomplete, so it yields
+        no record.
         """
         try:
             plain = orjson.loads(data)

@@ -1,15 +1,15 @@
-"""Counts to which a device adds at no more than K ticks of its privacy day, by what that day alone says of it.
+"""Bounded counts: a device adds to counts at no more than K ticks of its privacy day.
 
-At a tick of the day (S, E] a device counts where its last observation at or before the tick put it, if that
-observation lies in the day and is still valid, and if it has counted at fewer than K ticks of the day before.
-With residents ignored, a device present at a tick of the day's first 30 minutes (a printer, an access point, a
-machine that runs all night) counts only after it was absent at six ticks in a row; what is not counted uses up
-nothing. Whether a device counts never depends on another device or on another day, so one device's day, taken
-away or put in, changes at most K counts, all of that day.
+At a tick of the day (S, E] a device counts in the zone of its last observation at or before the tick, if that
+observation lies in the day and is still valid, and if the device has counted at fewer than K ticks of the day so far.
+If residents are ignored, a device that is present at a tick of the day's first 30 minutes (a printer, an access point,
+a machine that runs all night) counts only after it was absent at six ticks in a row; a tick at which it is not counted
+does not use up any of its K ticks. Whether a device counts never depends on another device or on another day. So adding
+or removing one device's day changes at most K counts, all of that day.
 
-The counters of a day are one run: they go on over restarts and changes of policy that leave their definition
-alone. Where it changes, or where a part of the log or of the devices is lost, nothing is counted until the next
-day begins: two runs in one day would count one device twice as often as was promised.
+The counters of a day are one run: they continue across restarts, and across changes of policy that keep their
+definition (``ContributionBound``). When the definition changes, or part of the log or of the devices is lost, nothing
+is counted until the next day begins: two runs in one day could count one device twice as often as was promised.
 
 | symbol | name              |
 |--------|-------------------|
@@ -23,15 +23,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stream.policy.privacy_day import EARLY, PrivacyDays
+from stream.policy.privacy_days import EARLY, PrivacyDays
 from stream.records import Micros, PrivacyDay
 
 EMPTY_TICKS = 6
-"""Absent at so many ticks in a row, a resident has left and counts from when it is back."""
+"""A resident that is absent at so many ticks in a row has left; it counts from its return on."""
 
 
-class Definition(NamedTuple):
-    """What counters count under; under another definition it is another run."""
+class ContributionBound(NamedTuple):
+    """The definition of the counters; another definition is another run."""
 
     day_starts: str
     """Site-local time of day, ``HH:MM``."""
@@ -45,27 +45,28 @@ class Definition(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
-    """The counters of the privacy day at hand; they are let go at the first tick of the next."""
+class DayCounter:
+    """The counters of the current privacy day; they are discarded at the first tick of the next."""
 
-    definition: Definition | None
-    """None where the site bounds nothing any more, but has within the day."""
+    definition: ContributionBound | None
+    """None if the site no longer bounds counts but did so earlier in the day."""
     day: PrivacyDay | None = None
     """The day of the last tick; None before the first."""
     resumes: Micros | None = None
-    """Counts only from the first day on that starts then or later; None: counts now."""
+    """Counting resumes with the first day that starts at this time or later; None: the counters are counting."""
     counted: dict[str, int] = field(default_factory=dict, repr=False)
-    """Each device that was present at a tick of the day -> the ticks at which it has counted."""
+    """Device that was present at a tick of the day -> number of ticks at which it has counted."""
     residents: dict[str, int] = field(default_factory=dict, repr=False)
-    """Those of them that do not count yet -> the ticks in a row, up to the last one, at which they were absent."""
+    """Resident device that does not count yet -> number of ticks in a row, up to the last one, at which it was
+    absent."""
 
     def break_off(self, until: Micros) -> None:
-        """Forget everybody and count nothing before the first day that starts at ``until`` or later."""
+        """Forget all devices, and count nothing before the first day that starts at ``until`` or later."""
         self.counted, self.residents = {}, {}
         self.resumes = until if self.resumes is None else max(self.resumes, until)
 
     def is_over(self, tick: Micros) -> bool:
-        """Whether the day is over that a site without a definition waits for."""
+        """Whether a site without a definition no longer needs these counters: the day they wait for is over."""
         return self.resumes is None or tick >= self.resumes
 
     def to_plain(self) -> list[Any]:
@@ -74,11 +75,11 @@ class Tally:
         return [definition, day, self.resumes, sorted(self.counted.items()), sorted(self.residents.items())]
 
     @classmethod
-    def from_plain(cls, plain: list[Any]) -> Tally:
-        """Return what ``to_plain`` has put down; ValueError or TypeError where it is nothing of that kind."""
+    def from_plain(cls, plain: list[Any]) -> DayCounter:
+        """Return the counters that ``to_plain`` has written; ValueError or TypeError for anything else."""
         definition, day, resumes, counted, residents = plain
         return cls(
-            None if definition is None else Definition(*definition),
+            None if definition is None else ContributionBound(*definition),
             None if day is None else PrivacyDay(*day),
             resumes,
             dict(counted),
@@ -87,29 +88,29 @@ class Tally:
 
 
 class BoundedCounts:
-    """From who is present at each tick, in order, to the bounded counts of its privacy day."""
+    """Computes the bounded counts of each tick from the devices present; ticks come in order."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: ContributionBound) -> None:
         self.definition = definition
         self.days = PrivacyDays(definition.day_starts, definition.timezone)
 
-    def initial(self) -> Tally:
-        """Return the counters of a site of which nothing has been heard; they count from its first tick on."""
-        return Tally(self.definition)
+    def initial(self) -> DayCounter:
+        """Return the counters of a site before its first message; they count from its first tick on."""
+        return DayCounter(self.definition)
 
-    def break_off(self, tally: Tally, next_tick: Micros | None) -> None:
-        """Let the counters count nothing more of the day of their last tick, nor of that of the next."""
+    def break_off(self, tally: DayCounter, next_tick: Micros | None) -> None:
+        """Stop counting for the privacy days of the last and of the next tick."""
         over = [day.end for day in (tally.day, next_tick and self.days.at(next_tick)) if day]
         if over:
             tally.break_off(max(over))
 
     def count(
-        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+        self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
     ) -> tuple[int, ...] | None:
-        """Count the next tick into the tally, in place.
+        """Count the next tick and update the counters, in place.
 
         Args:
-            tally: the counters up to the tick before.
+            tally: the counters up to the previous tick.
             tick: microseconds, later than any before.
             present: device -> (zone, time of its last observation), all still valid at the tick.
             zones: how many zones there are.
@@ -117,7 +118,7 @@ class BoundedCounts:
         Returns:
             One count a zone; None while the counters may not count.
         """
-        start = self._turn(tally, tick).start
+        start = self._day_of(tally, tick).start
         if tally.resumes is not None:
             return None
         here = {device: zone for device, (zone, time) in present.items() if time > start}
@@ -131,10 +132,11 @@ class BoundedCounts:
                 counts[zone] += 1
         return tuple(counts)
 
-    def _turn(self, tally: Tally, tick: Micros) -> PrivacyDay:
-        """Return the day of a tick; where it is not that of the tally, begin it with nobody in it.
+    def _day_of(self, tally: DayCounter, tick: Micros) -> PrivacyDay:
+        """Return the day of a tick; if it is not the day of the counters, reset them for it.
 
-        Under newer data of the time zone it may share ticks with the one before; then that has to be over first.
+        Under newer time zone data the new day may share ticks with the previous one; then the previous one must be over
+        before counting resumes.
         """
         day = self.days.at(tick)
         if day != tally.day:
@@ -146,8 +148,8 @@ class BoundedCounts:
         return day
 
 
-def _note_residents(tally: Tally, here: Mapping[str, int], *, early: bool) -> None:
-    """Take in who is resident at this tick, and let go of who has been absent for long enough."""
+def _note_residents(tally: DayCounter, here: Mapping[str, int], *, early: bool) -> None:
+    """Add the devices that are resident at this tick, and remove those that were absent for long enough."""
     if early:
         tally.residents |= dict.fromkeys(here.keys() - tally.counted.keys(), 0)
     for device, absent in list(tally.residents.items()):
@@ -156,31 +158,37 @@ def _note_residents(tally: Tally, here: Mapping[str, int], *, early: bool) -> No
             del tally.residents[device]
 
 
-def adopted(held: Tally | None, definition: Definition | None, latest: Micros | None) -> Tally | None:
-    """Return the counters with which a site goes on from a state.
+def adopted(held: DayCounter | None, definition: ContributionBound | None, reach: Micros | None) -> DayCounter | None:
+    """Return the counters with which a site resumes from a stored state.
+
+    The time at which counting resumes follows from policy and clock alone, never from observations: otherwise one
+    device could decide which windows are released.
 
     Args:
-        held: the state's; None where it had none.
-        definition: what is counted under from now on; None: nothing is.
-        latest: time of the last observation in the state, which bears a name of its own definition; None where
-            it has no observation.
+        held: the counters in the state; None if it has none.
+        definition: the definition from now on; None: counts are not bounded.
+        reach: an upper bound on the times of the observations that the site keeps, whether it keeps any or not; None
+            if it keeps none.
 
     Returns:
-        The same where they count under that definition. Otherwise counters that count from the first day on that
-        starts when the day of the others is over, and with names of its own alone; None where there is nothing to
-        wait for and nothing to count.
+        The stored counters if their definition is the same. Otherwise counters that resume with the first day that
+        starts after the day of the stored ones is over and after all observations under other pseudonyms; None if there
+        is nothing to wait for and nothing to count.
     """
-    if held is None:
-        return None if definition is None else Tally(definition, resumes=latest)
-    if held.definition == definition:
+    if held is not None and held.definition == definition:
         return held
-    over = [held.resumes, held.day and held.day.end]
-    if _names(held.definition) != _names(definition):
-        over.append(latest)
+    over = [] if held is None else [held.resumes, held.day and held.day.end]
+    if definition is not None and renames(held, definition):
+        over.append(reach)
     resumes = max((each for each in over if each is not None), default=None)
-    return None if definition is None and resumes is None else Tally(definition, resumes=resumes)
+    return None if definition is None and resumes is None else DayCounter(definition, resumes=resumes)
 
 
-def _names(definition: Definition | None) -> tuple[str, str] | None:
-    """Return what decides when a device's name changes."""
+def renames(held: DayCounter | None, definition: ContributionBound | None) -> bool:
+    """Whether devices change pseudonyms at other times under this definition than under that of the counters."""
+    return _name_period(None if held is None else held.definition) != _name_period(definition)
+
+
+def _name_period(definition: ContributionBound | None) -> tuple[str, str] | None:
+    """Return the fields that decide when a device's pseudonym changes."""
     return None if definition is None else (definition.day_starts, definition.timezone)

@@ -1,12 +1,17 @@
-"""Occupancy of a site that is told counts: its counters have counted people, and nobody is known by any name.
+"""Occupancy of a site that receives counts from people counters; there are no devices and no pseudonyms.
 
-A counted window closes itself and every earlier one that was not closed: a window is closed once, in order, none left
-out. Where nobody has told of a zone its count is 0, and coverage says so: it is the share of the zones that were told
-of. What comes for a window that is closed is dropped and counted.
+A counted window closes itself and every earlier window that is still open. Windows close once, in order, and none is
+left out. A message for a window that is closed is dropped, and the drop is counted.
 
-What one person changes is what the policy declares: one count at one tick, or, where a day is paid, as many of a
-privacy day as ``contribution`` says. Nothing here can bound that, for a count does not say whom it is of; so the
-bounded counts of a day are the counts.
+Coverage says nothing about a single zone, because a zone that is missing from a message may be an empty zone. A window
+that has the count of every zone has coverage 1. A window that lacks some counts is rejected whole; a window for which
+no message came is closed nevertheless. Both have counts of 0 and coverage 0. If the policy declares that zeros are
+omitted, a zone without a count has 0, and every window for which a message came has coverage 1, however many zones it
+names.
+
+One person changes as much as the policy declares: one count at one tick, or, where a release is paid per privacy day,
+as many counts of a privacy day as ``contribution`` says. This module cannot bound that, because a count does not say
+whose it is; so the bounded counts of a day are the counts themselves.
 """
 
 from __future__ import annotations
@@ -15,25 +20,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import CountedWindow, Heartbeat, Message, Micros, OccupancyWindow, Rejected
 from stream.sensing import watermark
-from stream.sensing.occupancy import WINDOWS_AT_ONCE, Out, Sense
-from stream.sensing.sense_state import SenseState
+from stream.sensing.occupancy import WINDOWS_AT_ONCE, OccupancyOperator, Out
+from stream.sensing.state import SensingState
 
 COUNTERS = "counters"
 """The one source of such a site."""
+INCOMPLETE = "incomplete"
+"""The reason for rejecting a window that lacks the count of a zone."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedSense(Sense):
+class CounterFeedOperator(OccupancyOperator):
     """The stage from counted windows of one site to its occupancy windows."""
 
     days: PrivacyDays | None = None
-    """Its privacy days; None where it has none."""
+    """The site's privacy days; None if it has none."""
+    zeros_omitted: bool = False
+    """Whether a zone without a count is empty."""
 
-    def steps(self, state: SenseState, item: Message) -> Iterator[tuple[list[Out], bool]]:
-        """Take one counted window, in steps of at most ``WINDOWS_AT_ONCE`` windows; anything else is rejected."""
+    def steps(self, state: SensingState, item: Message) -> Iterator[tuple[list[Out], bool]]:
+        """Process one counted window, in steps of at most ``WINDOWS_AT_ONCE`` windows; reject any other message."""
         fault = self._fault(item)
         if fault is not None or not isinstance(item, CountedWindow):
             state.count_dropped(item, "input")
@@ -47,7 +56,7 @@ class CountedSense(Sense):
         yield from self._close_until(state, item)
 
     def _fault(self, item: Message) -> Rejected | None:
-        """Return what is wrong with a message, whenever it comes."""
+        """Return what is wrong with a message, whatever the state."""
         if item.site != self.site:
             return Rejected(item.source, "wrong_site", "site")
         if not isinstance(item, CountedWindow):
@@ -60,8 +69,8 @@ class CountedSense(Sense):
             return Rejected(item.source, "unknown_zone", "counts")
         return None
 
-    def _stale(self, state: SenseState, item: CountedWindow) -> str | None:
-        """Take note of a window; return why it closes nothing, or None."""
+    def _stale(self, state: SensingState, item: CountedWindow) -> str | None:
+        """Record that a window was reported; return the reason why it closes nothing, or None."""
         before = state.clock.progress.get(item.source)
         again = before is not None and before.session == item.session
         beat = Heartbeat(item.site, item.source, item.session, item.window_end)
@@ -78,24 +87,31 @@ class CountedSense(Sense):
             return "repeated_batch" if again else "late"
         return None
 
-    def _close_until(self, state: SenseState, item: CountedWindow) -> Iterator[tuple[list[Out], bool]]:
-        """Close what is due up to a counted window, itself the last; at the end of each step the state is whole."""
+    def _close_until(self, state: SensingState, item: CountedWindow) -> Iterator[tuple[list[Out], bool]]:
+        """Close the due windows up to and including a counted one; after each step the state is consistent."""
         first = item.window_end if state.next_tick is None else state.next_tick
         due = range(first, item.window_end + 1, self.tick_length)
         for begin in range(0, len(due), WINDOWS_AT_ONCE):
             out: list[Out] = []
-            for tick in due[begin : begin + WINDOWS_AT_ONCE]:
-                out.append(self._counted(tick, item if tick == item.window_end else None))
-                state.closed, state.next_tick = tick, tick + self.tick_length
             last = begin + WINDOWS_AT_ONCE >= len(due)
-            if last:
+            for tick in due[begin : begin + WINDOWS_AT_ONCE]:
+                out.append(self._counted(tick, item if tick == item.window_end and self._is_whole(item) else None))
+                state.closed, state.next_tick = tick, tick + self.tick_length
+            if last and item.counts and not self._is_whole(item):
+                out.append(Rejected(item.source, INCOMPLETE, "counts"))
+                state.count_dropped(item, INCOMPLETE)
+            elif last:
                 state.counters.update({"rows": len(item.counts), "accepted": len(item.counts)})
             yield out, last
 
+    def _is_whole(self, item: CountedWindow) -> bool:
+        """Whether a message determines the count of each zone; if zeros are omitted, every message does."""
+        return self.zeros_omitted or {zone for zone, _ in item.counts} == set(self.zones)
+
     def _counted(self, tick: Micros, item: CountedWindow | None) -> OccupancyWindow:
-        told = {} if item is None else dict(item.counts)
-        counts = tuple(told.get(zone, 0) for zone in self.zones)
-        share = Fraction(len(told), len(self.zones))
+        reported = {} if item is None else dict(item.counts)
+        counts = tuple(reported.get(zone, 0) for zone in self.zones)
+        coverage = Fraction(0 if item is None else 1)
         if self.days is None:
-            return OccupancyWindow(self.site, tick, counts, share)
-        return OccupancyWindow(self.site, tick, counts, share, self.days.at(tick), counts)
+            return OccupancyWindow(self.site, tick, counts, coverage)
+        return OccupancyWindow(self.site, tick, counts, coverage, self.days.at(tick), counts)

@@ -1,19 +1,23 @@
 """Occupancy of a site: how many distinct devices each zone holds at each tick.
 
-An observation at ``t`` opens the presence [t, t + V); the device's next observation ends it at its own time,
-and so does a row without an access point. At a tick ``tau`` a device therefore is where its last observation
-at or before ``tau`` was, if that is less than V ago, and in no other zone of the site. "Last" is by
-(time, source, session, sequence, row). Half-open presence is what bounds sensitivity: one observation more or
-less changes at most two counts at each of ceil(V / tick) ticks.
+An observation at ``t`` opens the presence [t, t + V). The device's next observation, or a row without an access point,
+ends it at its own time. At a tick ``tau`` a device therefore is in the zone of its last observation at or before
+``tau``, if that is less than V ago, and in no other zone of the site. "Last" is by (time, source, session, sequence,
+row). Half-open presence bounds the sensitivity: one observation more or less changes at most two counts at each of
+ceil(V / tick) ticks.
 
-A window closes once, when the site's watermark has passed its tick and the lateness. What comes for it
-afterwards is dropped and counted. Only heartbeats move the watermark, so the moment at which a window closes
-says nothing about anybody.
+A window closes once, when the site's watermark has passed its tick plus the lateness. Rows that arrive for it later are
+dropped, and the drops are counted. Only heartbeats move the watermark, so the moment at which a window closes reveals
+nothing about any person.
 
-Every device that is accepted is remembered: whether one counts never depends on another. The one bound is a
-stop far above any real building. A site that would hold more than ``max_devices`` (where it bounds counts by the day:
-of one privacy day) shuts: it forgets everybody,
-takes nothing more and closes nothing more until it is reopened, and then nobody vouches for what was missed.
+Every accepted device is remembered, so whether one device counts never depends on another. The only bound is
+``max_devices``, a limit far above any real building. A site that would store more devices (if it bounds counts per
+privacy day: more devices of one privacy day) is suspended. It then forgets all devices, accepts no message and closes
+no window until it is resumed, and the windows that it missed have coverage 0.
+
+A batch is processed in three steps, one class for each: ``Admission`` decides which rows are dropped and to which
+window each other row belongs, ``Filing`` adds the rows to their windows, and ``OccupancyOperator`` closes windows and
+counts.
 
 | symbol | name |
 |--------|------------|
@@ -25,11 +29,15 @@ takes nothing more and closes nothing more until it is reopened, and then nobody
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from stream.columns import Columns
+from stream.encoding import Columns
+from stream.errors import UsageError
 from stream.records import (
+    MINUTE,
+    SECOND,
     CountedWindow,
     Heartbeat,
     Message,
@@ -40,43 +48,245 @@ from stream.records import (
     Rejected,
     Stay,
 )
-from stream.sensing import presence, sense_state, watermark
-from stream.sensing.admission import ROWS_A_DEVICE, UNKNOWN
-from stream.sensing.contribution import adopted
-from stream.sensing.filing import Filing
-from stream.sensing.sense_state import SenseState
-from stream.sensing.waiting import END, Waiting
+from stream.sensing import presence, watermark
+from stream.sensing import state as sense_state
+from stream.sensing.contribution import BoundedCounts, ContributionBound, adopted, renames
+from stream.sensing.state import END, Entry, PendingWindows, SensingState, TickRun
+
+# --- admission of rows --------------------------------------------------------------------------------
+
+UNKNOWN = -2
+"""Zone index of an access point that the site does not have."""
+ROWS_A_DEVICE = 64
+"""With ``keep_presence``, at most so many rows per device, on average, are buffered for open windows."""
+
+
+class Window(NamedTuple):
+    """An open window, to which rows are added."""
+
+    tick: Micros
+    low: Micros
+    high: Micros
+    """Rows with times in (low, high] are admitted."""
+    waiting: PendingWindows
+    rows: dict[tuple[str, Micros], Entry] | None
+    """(device, time) -> its last entry; None unless stays are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """The configuration of a site's sensing, and the rules by which messages and rows are admitted."""
+
+    site: str
+    zones: tuple[str, ...]
+    """The zone registry: counts come in this order."""
+    access_points: Mapping[str, str]
+    """Access point -> zone."""
+    sources: tuple[str, ...]
+    tick_length: Micros
+    validity: Micros
+    lateness: Micros
+    max_devices: int
+    """The site is suspended if it would store more devices; while it has no watermark, more entries (device and
+    window);
+    with ``keep_presence``, more than ``ROWS_A_DEVICE`` times as many rows."""
+    source_timeout: Micros = 120 * SECOND
+    ahead: Micros = 5 * MINUTE
+    """A row whose time is further than this ahead of the watermark is rejected."""
+    keep_presence: bool = False
+    first_window: Micros | None = None
+    """No window before this one is released; rows too old to affect it are dropped."""
+    last_window: Micros | None = None
+    """No window after this one is released; rows after it are dropped."""
+    by_day: ContributionBound | None = None
+    """How counts are bounded per privacy day; None: they are not."""
+    _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
+    _zone_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        index = {zone: i for i, zone in enumerate(self.zones)}
+        zone_of: dict[str | None, int] = {ap: index[zone] for ap, zone in self.access_points.items()}
+        zone_of[None] = END
+        object.__setattr__(self, "_zone_of", zone_of)
+        object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
+
+    def _misdirected(self, item: Message) -> Rejected | None:
+        if item.site != self.site:
+            return Rejected(item.source, "wrong_site", "site")
+        if isinstance(item, CountedWindow):
+            return Rejected(item.source, "input", "kind")
+        if item.source not in self.sources:
+            return Rejected(item.source, "unknown_source", "source")
+        if isinstance(item, ObservationBatch) and not self._is_epoch(item.epoch):
+            return Rejected(item.source, "epoch", "epoch")
+        return None
+
+    def _is_epoch(self, epoch: PrivacyDay | None) -> bool:
+        """Whether pseudonyms of this epoch are those by which the site counts.
+
+        A connector with another policy, or with other time zone data, would give a device two pseudonyms a day.
+        """
+        if epoch is None or self._day_counts is None:
+            return epoch is None and self._day_counts is None
+        return self._day_counts.days.at(epoch.end) == epoch
+
+    def _refusal(self, state: SensingState, time: Micros, epoch: PrivacyDay | None) -> str | None:
+        """Return why a row of this time is dropped, or None; ``epoch`` is that of its batch."""
+        if epoch is not None and not epoch.start < time <= epoch.end:
+            return "epoch"
+        if state.closed is not None and time <= state.closed:
+            return "late"
+        if self.first_window is not None and time <= self.first_window - self.validity:
+            return "before_first"
+        if self.last_window is not None and time > self.last_window:
+            return "after_last"
+        if state.clock.watermark is not None and time > state.clock.watermark + self.ahead:
+            return "ahead"
+        return None
+
+    def _window_of(self, state: SensingState, time: Micros) -> Window:
+        """Return the window of ``time``, its range cut to the admitted times, with its buffered rows."""
+        tick = self._grid(time)
+        low, high = tick - self.tick_length, tick
+        if self.first_window is not None:
+            low = max(low, self.first_window - self.validity)
+        if self.last_window is not None:
+            high = min(high, self.last_window)
+        if state.clock.watermark is not None:
+            high = min(high, state.clock.watermark + self.ahead)
+        rows = state.rows.setdefault(tick, {}) if self.keep_presence else None
+        if tick not in state.pending:
+            state.pending[tick] = PendingWindows(low)
+        return Window(tick, low, high, state.pending[tick], rows)
+
+    def _grid(self, time: Micros) -> Micros:
+        """Return the tick of the window in which an instant lies."""
+        return -(-time // self.tick_length) * self.tick_length
+
+
+def _check(admission: Admission) -> None:
+    """Raise UsageError for a configuration that is inconsistent."""
+    for name in ("tick_length", "validity", "source_timeout", "max_devices"):
+        if getattr(admission, name) <= 0:
+            raise UsageError(f"{name} must be positive, got {getattr(admission, name)}")
+    for name in ("lateness", "ahead"):
+        if getattr(admission, name) < 0:
+            raise UsageError(f"{name} must not be negative, got {getattr(admission, name)}")
+    if not admission.sources:
+        raise UsageError("sources must name at least one source")
+    if len(set(admission.zones)) != len(admission.zones):
+        raise UsageError("zones must be distinct")
+    for zone in admission.access_points.values():
+        if zone not in admission.zones:
+            raise UsageError(f"access_points must lie in the site's zones, got zone {zone!r}")
+
+
+# --- rows to windows ----------------------------------------------------------------------------------
+
+MANY = 8
+"""A batch of at least so many rows is added in one step where possible."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filing(Admission):
+    """Adds rows to their windows: of a device and window only the last entry is kept, whatever the order of arrival."""
+
+    def _held(self, state: SensingState) -> tuple[int, int]:
+        """Return the number of known devices and, while no watermark bounds their times, of buffered entries."""
+        waiting = 0 if state.clock.watermark is not None else sum(map(len, state.pending.values()))
+        return len(state.known), waiting
+
+    def _file_at_once(
+        self, state: SensingState, batch: ObservationBatch, columns: Columns, zones: Sequence[int]
+    ) -> bool:  # fmt: skip
+        """Add a batch whose rows are all admitted, ordered by time and of one window; return whether it is such a
+        batch.
+
+        Nearly all batches are. For them no Python code runs per row.
+        """
+        times = columns.times
+        if len(times) < MANY or self.keep_presence or UNKNOWN in zones or sorted(times) != list(times):
+            return False
+        first, last = times[0], times[-1]
+        if any(self._refusal(state, time, batch.epoch) for time in (first, last)):
+            return False
+        window = self._window_of(state, last)
+        if first <= window.low:
+            return False
+        stamp = (batch.source, batch.session, batch.sequence)
+        run = TickRun(stamp, columns.devices, [*map(zones.__getitem__, columns.places)], times)
+        if first > window.waiting.latest and state.clock.watermark is not None:
+            window.waiting.append(run)
+        else:
+            window.waiting.merge(run)
+        state.known.update(columns.devices)
+        self._note_latest(window, last)
+        return True
+
+    def _file_by_row(
+        self, state: SensingState, batch: ObservationBatch, columns: Columns, zones: Sequence[int]
+    ) -> Iterator[tuple[int, str]]:
+        """Add the admitted rows one by one; yield each row that is dropped, with the reason.
+
+        The window is looked up again only where two neighbouring rows lie on two sides of a tick.
+        """
+        stamp, known = (batch.source, batch.session, batch.sequence), state.known
+        window, entries = Window(0, 0, 0, PendingWindows(0), None), dict[str, Entry]()
+        latest = max(columns.times, default=0)
+        for row, (device, place, time) in enumerate(zip(columns.devices, columns.places, columns.times, strict=True)):
+            zone = zones[place]
+            if zone == UNKNOWN or not window.low < time <= window.high:
+                refusal = "unknown_access_point" if zone == UNKNOWN else self._refusal(state, time, batch.epoch)
+                if refusal is not None:
+                    yield row, refusal
+                    continue
+                window = self._window_of(state, time)
+                entries = window.waiting.entries
+                self._note_latest(window, latest)
+            entry = (time, stamp, row, zone)
+            last = entries.get(device)
+            if last is None or last < entry:
+                known.add(device)
+                entries[device] = entry
+            if window.rows is not None and window.rows.get((device, time), entry) <= entry:
+                window.rows[device, time] = entry
+
+    def _note_latest(self, window: Window, time: Micros) -> None:
+        window.waiting.latest = min(window.tick, max(time, window.waiting.latest))
+
+
+# --- windows to counts --------------------------------------------------------------------------------
 
 WINDOWS_AT_ONCE = 16
-"""So many windows a step closes at most: tenths of a second, after which a runner may look around."""
+"""A step closes at most so many windows, which takes tenths of a second; then the runner can do other work."""
 FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time", "epoch": "time"}
-"""Reasons that reject a row, with the field at fault; the other reasons only drop and count it."""
+"""Reason that rejects a row -> the field at fault; the other reasons only drop the row and count it."""
 
 Out = OccupancyWindow | Stay | Rejected
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sense(Filing):
+class OccupancyOperator(Filing):
     """The stage from observations and heartbeats of one site to its occupancy windows.
 
-    Outputs: ``OccupancyWindow`` in the order of windows, none left out; ``Rejected`` for rows that broke a
-    rule, in row order; with ``keep_presence`` also each ``Stay`` once it is final, after the window that
-    made it final.
+    Outputs: ``OccupancyWindow`` in the order of windows, none left out; ``Rejected`` for rows that broke a rule, in row
+    order; with ``keep_presence`` also each ``Stay``, after the window that makes it final.
     """
 
-    def initial(self) -> SenseState:
-        """Return the state of a site of which nothing has been heard."""
-        return SenseState(tally=None if self._day_counts is None else self._day_counts.initial())
+    def initial(self) -> SensingState:
+        """Return the state of a site before its first message."""
+        return SensingState(tally=None if self._day_counts is None else self._day_counts.initial())
 
-    def step(self, state: SenseState, item: Message) -> tuple[SenseState, list[Out]]:
-        """Take one item; a batch yields rejections only, windows close on heartbeats."""
+    def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
+        """Process one message; a batch yields rejections only, windows close on heartbeats."""
         return state, [each for part, _ in self.steps(state, item) for each in part]
 
-    def steps(self, state: SenseState, item: Message) -> Iterator[tuple[list[Out], bool]]:
-        """Take one item into the state, which changes in place, in steps of at most ``WINDOWS_AT_ONCE`` windows.
+    def steps(self, state: SensingState, item: Message) -> Iterator[tuple[list[Out], bool]]:
+        """Process one message in steps of at most ``WINDOWS_AT_ONCE`` windows; the state changes in place.
 
-        Yields what each step gives and whether it is the last. A heartbeat that was not taken to its end may
-        be taken again from its beginning: it then closes the windows that are left.
+        Yields the outputs of each step and whether it is the last. A heartbeat whose steps were not all run may be
+        processed again from its beginning: it then closes the remaining windows.
         """
         fault = self._misdirected(item)
         if fault is not None or isinstance(item, CountedWindow):
@@ -96,8 +306,8 @@ class Sense(Filing):
         else:
             yield self._observe(state, item), True
 
-    def _observe(self, state: SenseState, batch: ObservationBatch) -> list[Out]:
-        """File each row under its window; of a device and window only the last entry is kept."""
+    def _observe(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
+        """Add each row of a batch to its window; suspend the site if it would store too many devices."""
         out: list[Out] = []
         dropped: Counter[str] = Counter()
         columns = Columns.of(batch.rows)
@@ -116,22 +326,22 @@ class Sense(Filing):
         state.count(batch, dropped)
         return out
 
-    def _shut(self, state: SenseState, batch: ObservationBatch) -> list[Out]:
-        """Shut the site on a batch that it cannot hold; its clock stays, so that it can be reopened."""
+    def _shut(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
+        """Suspend the site on a batch that exceeds ``max_devices``; its clock stays, so that it can be resumed."""
         state.shut = True
         self._break_off_counting(state)
         state.forget_devices()
         state.count_dropped(batch, "site_shut")
         return [Rejected(batch.source, "site_shut", "site")]
 
-    def reopen(self, state: SenseState) -> SenseState:
-        """Return the state of a shut site that goes on; no source vouches for what it missed."""
+    def reopen(self, state: SensingState) -> SensingState:
+        """Return the state of a suspended site that resumes; no source covers what it missed."""
         state.shut = False
         watermark.lose(state.clock, self.sources)
         return state
 
-    def _take_heartbeat(self, state: SenseState, beat: Heartbeat) -> bool:
-        """Take note of a heartbeat; return whether the site has a watermark, by which windows may be due."""
+    def _take_heartbeat(self, state: SensingState, beat: Heartbeat) -> bool:
+        """Record a heartbeat; return whether the site has a watermark, so that windows may be due."""
         if not watermark.record_heartbeat(state.clock, beat):
             state.counters["stale_heartbeats"] += 1
             return False
@@ -142,8 +352,8 @@ class Sense(Filing):
             state.next_tick = self._grid(begin)
         return reached is not None
 
-    def _close_due(self, state: SenseState) -> Iterator[tuple[list[Out], bool]]:
-        """Close what the watermark has passed; at the end of each step the state is whole."""
+    def _close_due(self, state: SensingState) -> Iterator[tuple[list[Out], bool]]:
+        """Close the windows that the watermark has passed; after each step the state is consistent."""
         due = self._due(state)
         while True:
             out: list[Out] = []
@@ -157,7 +367,7 @@ class Sense(Filing):
             if not due:
                 return
 
-    def _due(self, state: SenseState) -> range:
+    def _due(self, state: SensingState) -> range:
         """Return the ticks of the windows to close now."""
         if state.next_tick is None or state.clock.watermark is None:
             return range(0)
@@ -166,8 +376,8 @@ class Sense(Filing):
             end = min(end, self.last_window + 1)
         return range(state.next_tick, end, self.tick_length)
 
-    def _close(self, state: SenseState, tick: Micros) -> OccupancyWindow:
-        """Bring ``current`` up to ``tick``, let expired presences go, and count."""
+    def _close(self, state: SensingState, tick: Micros) -> OccupancyWindow:
+        """Bring ``current`` up to ``tick``, remove expired presences, and count."""
         current = state.current
         for earlier in sorted(t for t in state.pending if t <= tick):
             state.pending.pop(earlier).move_into(current)
@@ -187,8 +397,8 @@ class Sense(Filing):
         watermark.forget_listened(state.clock, tick)
         return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded)
 
-    def _count_by_day(self, state: SenseState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
-        """Return the privacy day of a tick and its bounded counts, by what is current then."""
+    def _count_by_day(self, state: SensingState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
+        """Return the privacy day of a tick and its bounded counts, by the devices present at the tick."""
         tally = state.tally
         if tally is None or self._day_counts is None:
             if tally is not None and tally.is_over(tick):
@@ -196,26 +406,27 @@ class Sense(Filing):
             return None, None
         return self._day_counts.days.at(tick), self._day_counts.count(tally, tick, state.current, len(self.zones))
 
-    def lose(self, state: SenseState) -> SenseState:
-        """Return the state after a loss in the log: no source vouches for anything before its next heartbeat."""
+    def lose(self, state: SensingState) -> SensingState:
+        """Return the state after a loss in the log: no source covers any time before its next heartbeat."""
         watermark.lose(state.clock, self.sources)
         self._break_off_counting(state)
         return state
 
-    def _break_off_counting(self, state: SenseState) -> None:
-        """Bound nothing until the next privacy day: the counters of this one have not seen all of it."""
+    def _break_off_counting(self, state: SensingState) -> None:
+        """Suspend bounded counts until the next privacy day: the counters of this one are incomplete."""
         if self._day_counts is not None and state.tally is not None:
             self._day_counts.break_off(state.tally, state.next_tick)
 
-    def rejoin(self, state: SenseState) -> SenseState:
-        """Return the state of a site that no policy had for a time: it owes none of the windows until then."""
+    def rejoin(self, state: SensingState) -> SensingState:
+        """Return the state of a site that was absent from the policy: the windows of that time are not closed."""
         state.next_tick = None
         return state
 
-    def regrid(self, state: SenseState) -> SenseState:
-        """Return a state made under another tick: its next window is on this grid, and what waits is filed anew.
+    def regrid(self, state: SensingState) -> SensingState:
+        """Return a state made under another tick length: its next window and its buffered entries are moved to this
+        grid.
 
-        Of a device's entries that now fall into one window the last stays, whatever order they come in.
+        Of a device's entries that now fall into one window the last is kept, whatever the order of arrival.
         """
         if state.next_tick is not None:
             state.next_tick = self._grid(state.next_tick)
@@ -223,40 +434,45 @@ class Sense(Filing):
         for waiting in filed.values():
             for device, entry in waiting.entries.items():
                 tick = self._grid(entry[0])
-                window = state.pending.setdefault(tick, Waiting(tick)).entries
+                window = state.pending.setdefault(tick, PendingWindows(tick)).entries
                 window[device] = max(entry, window.get(device, entry))
         return state
 
-    def _finish_stays(self, state: SenseState, until: Micros | None) -> list[Stay]:
+    def _finish_stays(self, state: SensingState, until: Micros | None) -> list[Stay]:
         """Return the stays that nothing after ``until`` (None: nothing at all) can prolong, by end."""
         found = presence.extend(state.stays_open, self._sightings(state, until), self.validity)
         found += presence.expire(state.stays_open, self.validity, until)
         found.sort(key=lambda stay: (stay.end, stay.start, stay.device))
         return [Stay(self.site, *stay) for stay in found]
 
-    def _sightings(self, state: SenseState, until: Micros | None) -> dict[tuple[str, Micros], str | None]:
-        """Take the kept rows of the windows up to ``until`` (None: all) out of the state."""
+    def _sightings(self, state: SensingState, until: Micros | None) -> dict[tuple[str, Micros], str | None]:
+        """Remove the stored rows of the windows up to ``until`` (None: all) from the state and return them."""
         sightings: dict[tuple[str, Micros], str | None] = {}
         for window in [t for t in state.rows if until is None or t <= until]:
             for key, (_, _, _, zone) in state.rows.pop(window).items():
                 sightings[key] = None if zone == END else self.zones[zone]
         return sightings
 
-    def remaining_stays(self, state: SenseState) -> list[Stay]:
-        """Return, at the end of a finished log, the stays not yet put out; uses the state up."""
+    def remaining_stays(self, state: SensingState) -> list[Stay]:
+        """Return, at the end of a finished log, the stays not yet output; the state must not be used afterwards."""
         return self._finish_stays(state, None)
 
-    def encode(self, state: SenseState) -> bytes:
-        """Return the stable byte form: JSON in one fixed order, whatever order things arrived in."""
+    def encode(self, state: SensingState) -> bytes:
+        """Return the stable byte form: JSON in one fixed order, whatever the order of arrival."""
         return sense_state.encode(state, self.zones)
 
-    def decode(self, data: bytes) -> SenseState:
+    def decode(self, data: bytes) -> SensingState:
         """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
 
-        Zones are known by name: where the registry has changed, devices in zones that are gone are let go. Counters of
-        the privacy day go on where they have the same definition.
+        Zones are identified by name: if the registry has changed, devices in removed zones are dropped. The counters of
+        the privacy day continue if their definition is the same. If pseudonyms now change at other times, buffered
+        observations further ahead than this site admits are dropped, so that none under an earlier pseudonym arrives
+        after counting has resumed.
         """
         state = sense_state.decode(data, self.zones)
-        state.tally = adopted(state.tally, self.by_day, state.latest())
+        reach = None if state.clock.watermark is None else state.clock.watermark + self.ahead
+        if renames(state.tally, self.by_day):
+            state.forget_after(reach)
+        state.tally = adopted(state.tally, self.by_day, reach)
         state.note_known()
         return state

@@ -1,10 +1,10 @@
 """Stays: observations of a device joined into the time that it spent in a zone.
 
-An observation at ``t`` says that the device is there in [t, t + V), V the validity; the device's next
-observation, if it comes within V, ends this at its own time. Consecutive observations in the same zone that
-are at most V apart make one stay. With ``tail`` a stay ends V after its last observation unless something
-ended it before; without, it ends at its last observation. Half-open: the device is in the zone at ``start``
-and no longer at ``end``.
+An observation at ``t`` means that the device is present in [t, t + V), where V is the validity. The device's next
+observation, if it comes within V, ends this presence at its own time. Consecutive observations in the same zone that
+are at most V apart make one stay. With ``tail`` a stay ends V after its last observation, unless another observation
+ended it before; without ``tail`` it ends at its last observation. Stays are half-open: the device is in the zone at
+``start`` and no longer at ``end``.
 
 Of several observations of a device at the same instant only the last counts.
 """
@@ -17,11 +17,11 @@ from typing import NamedTuple
 from stream.records import Micros
 
 Cut = Callable[[Micros], int]
-"""Gives each instant the number of its period; a stay does not cross from one period into another."""
+"""Maps an instant to the number of its period; a stay does not cross from one period into another."""
 
 
 class OpenStay(NamedTuple):
-    """A stay that may still go on."""
+    """A stay that a later observation may still prolong."""
 
     zone: str
     start: Micros
@@ -46,12 +46,12 @@ def extend(
     tail: bool = True,
     cut: Cut | None = None,
 ) -> list[FinishedStay]:
-    """Fold sightings into the open stays, in place; return the stays that they finished.
+    """Add sightings to the open stays, in place; return the stays that they finished.
 
     Args:
         stays_open: the open stay of each device that has one.
         sightings: (device, time) -> zone, or None where the device's stay ends. Every time is later
-            than what was folded before for the same device; the mapping's own order does not matter.
+            than those added before for the same device; the mapping's own order does not matter.
         validity: V, microseconds, positive.
         tail: whether a stay lasts beyond its last observation.
         cut: periods that a stay may not cross; None for one endless period.

@@ -1,39 +1,49 @@
-"""How far each source has reported: sessions, the site's watermark, and who listened when.
+"""A site's clock: how far each source has reported, the site's watermark, its coverage, and the bound on clock skew.
 
-Each source (a controller, reported on by a connector) says by heartbeats how far it has come. The site has
-come as far as the slowest of its sources that still reports; a source that falls more than the timeout behind
-the fastest one is left out until it catches up. A heartbeat also says since when its connector has listened
-without a break. Coverage is read from that alone: it never depends on whether anything was heard, for what is
-heard is people. All of this is log time: nothing here knows what the clock on the wall says.
+Each source (a controller, on which a connector reports) sends heartbeats that say how far it has reported. The site's
+watermark is that of the slowest source that still reports. A source that falls more than the timeout behind the fastest
+one is left out until it catches up. A heartbeat also says since when its connector has listened without a break.
+Coverage is computed from that alone. It never depends on whether observations arrived, because observations are people.
+All times are log time: this module does not read the wall clock.
+
+A log stamps every message when it appends it (Kafka's append time, the receive time in the embedded store). A
+connector's clock is ahead of that stamp by no more than its error, so no time in a message may lie further than
+``MAX_CLOCK_SKEW`` beyond its stamp. Otherwise one forged or mistaken heartbeat could close the windows of years to
+come, and one session of the future could lock out every later connector. The stamp is stored with the message, so
+processing the log again gives the same decisions. Recordings have no stamp and no bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from stream.records import Heartbeat, Micros
+from stream.encoding import Columns
+from stream.records import MINUTE, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
 
 BREAKS_REMEMBERED = 64
-"""So many stretches of listening are kept of a source; older ones vouch for nothing any more."""
+"""Listening intervals stored per source; older ones no longer count for coverage."""
+MAX_CLOCK_SKEW: Micros = 5 * MINUTE
+"""A message or row whose time is further than this ahead of the message's stamp is rejected."""
+REASON = "ahead"
 
 
 @dataclass(slots=True)
 class SourceProgress:
-    """What is remembered of one source."""
+    """The progress of one source."""
 
     session: int
-    """The latest start of its connector that was seen, in batches or heartbeats."""
+    """The latest start of its connector, from batches or heartbeats."""
     sequence: int = -1
     """The greatest batch number of that session; -1 before its first batch."""
     watermark: Micros | None = None
     """Its greatest heartbeat, over all sessions; None before the first."""
     listened: list[tuple[Micros, Micros]] = field(default_factory=list)
-    """(since, until), in order and apart: the stretches for which its heartbeats vouch."""
+    """(since, until), ordered and disjoint: the intervals in which its connector listened, by its heartbeats."""
     vouches_from: Micros | None = 0
-    """It vouches for nothing before this; None: part of its log was lost, and it has not reported since."""
+    """It covers no time before this; None: part of its log was lost, and it has not reported since."""
 
 
 @dataclass(slots=True)
@@ -44,14 +54,14 @@ class SiteClock:
     first: Micros | None = None
     """Watermark of the first heartbeat of any source."""
     watermark: Micros | None = None
-    """The site's watermark; None until it exists, then never going back."""
+    """The site's watermark; None until it exists. It never goes back."""
 
 
 def admit(clock: SiteClock, source: str, session: int, sequence: int) -> str | None:
-    """Take note of a batch; return None when it is new, else the reason for which it is dropped.
+    """Record a batch; return None if it is new, else the reason why it is dropped.
 
     Reasons: ``stale_session`` (the connector has restarted since), ``repeated_batch`` (this number or a
-    later one of the same session was seen before).
+    later one of the same session came before).
     """
     progress = _progress(clock, source, session)
     if progress is None:
@@ -63,7 +73,7 @@ def admit(clock: SiteClock, source: str, session: int, sequence: int) -> str | N
 
 
 def record_heartbeat(clock: SiteClock, beat: Heartbeat) -> bool:
-    """Take note of a heartbeat; return False when it comes from a session that has been replaced."""
+    """Record a heartbeat; return False if it comes from a session that has been replaced."""
     progress = _progress(clock, beat.source, beat.session)
     if progress is None:
         return False
@@ -79,7 +89,7 @@ def record_heartbeat(clock: SiteClock, beat: Heartbeat) -> bool:
 
 
 def _extend(listened: list[tuple[Micros, Micros]], since: Micros, until: Micros) -> None:
-    """Add the stretch from ``since`` to ``until``, which is later than all there are, in place."""
+    """Add the interval from ``since`` to ``until``, which is later than all others, in place."""
     if since >= until:
         return
     while listened and listened[-1][1] >= since:
@@ -100,10 +110,10 @@ def _progress(clock: SiteClock, source: str, session: int) -> SourceProgress | N
 
 
 def settle(clock: SiteClock, sources: tuple[str, ...], timeout: Micros) -> None:
-    """Bring the site's watermark up to date with its sources' heartbeats.
+    """Update the site's watermark from its sources' heartbeats.
 
-    It comes into being when every listed source has reported, or when the greatest heartbeat is ``timeout``
-    past the first one. From then on it is the least over the sources within ``timeout`` of the greatest, and
+    The watermark exists from the moment when every listed source has reported, or when the greatest heartbeat is
+    ``timeout`` past the first one. It is the least heartbeat among the sources within ``timeout`` of the greatest, and
     it never goes back.
     """
     reported = [mark for mark in _marks(clock, sources) if mark is not None]
@@ -118,7 +128,7 @@ def settle(clock: SiteClock, sources: tuple[str, ...], timeout: Micros) -> None:
 
 
 def coverage(clock: SiteClock, sources: tuple[str, ...], start: Micros, end: Micros) -> Fraction:
-    """Return the share of the listed sources that vouch for the whole window (start, end]."""
+    """Return the share of the listed sources whose connectors listened throughout the window (start, end]."""
     listed = (clock.progress.get(source) for source in sources)
     covering = sum(progress is not None and _covers(progress, start, end) for progress in listed)
     return Fraction(covering, len(sources))
@@ -129,14 +139,14 @@ def _covers(progress: SourceProgress, start: Micros, end: Micros) -> bool:
 
 
 def lose(clock: SiteClock, sources: tuple[str, ...]) -> None:
-    """Take note that part of the log is gone: each source vouches only from its next heartbeat on."""
+    """Record that part of the log is lost: each source covers time only from its next heartbeat on."""
     for source in sources:
         progress = clock.progress.setdefault(source, SourceProgress(-1))
         progress.listened, progress.vouches_from = [], None
 
 
 def forget_listened(clock: SiteClock, before: Micros) -> None:
-    """Let go of what no window that begins at ``before`` or later needs."""
+    """Remove the listening intervals that no window beginning at ``before`` or later needs."""
     for progress in clock.progress.values():
         progress.listened = [stretch for stretch in progress.listened if stretch[1] > before]
 
@@ -147,13 +157,24 @@ def _marks(clock: SiteClock, sources: tuple[str, ...]) -> Iterable[Micros | None
         yield None if progress is None else progress.watermark
 
 
+def has_begun(clock: SiteClock) -> bool:
+    """Return whether any source has sent a heartbeat. A batch does not count: whether one comes depends on people."""
+    return clock.first is not None
+
+
 def newest_session(clock: SiteClock) -> Micros:
     """Return the latest session that any source has had, -1 before the first."""
     return max((progress.session for progress in clock.progress.values()), default=-1)
 
 
+def newest_session_of(clock: SiteClock, source: str) -> Micros:
+    """Return the latest session that a source has had, -1 before the first."""
+    progress = clock.progress.get(source)
+    return -1 if progress is None else progress.session
+
+
 def reached(clock: SiteClock) -> Micros:
-    """Return the time that a site has come to by its own clock: watermark or newest session, 0 before both."""
+    """Return a site's present time by its own clock: watermark or newest session, 0 before both."""
     return max(newest_session(clock), clock.watermark or 0, 0)
 
 
@@ -167,9 +188,9 @@ def to_plain(clock: SiteClock) -> list[object]:
 
 
 def from_plain(plain: list[Any], *, form: int) -> SiteClock:
-    """Return the clock of which ``to_plain`` made ``plain``.
+    """Return the clock that ``to_plain`` wrote as ``plain``.
 
-    Form 1 knew no ``listened_since``: what it says of silences vouches for nothing.
+    Form 1 has no ``listened_since``, so its intervals do not count for coverage.
     """
     first, watermark, rows = plain
     progress = {
@@ -179,3 +200,30 @@ def from_plain(plain: list[Any], *, form: int) -> SiteClock:
         for name, session, at, mark, *rest in rows
     }
     return SiteClock(progress, first, watermark)
+
+
+def bounded(message: Message, stamp: Micros | None) -> tuple[Message | None, list[Rejected]]:
+    """Return the admissible part of a message, None if there is none, and rejections of times too far ahead."""
+    if stamp is None:
+        return message, []
+    latest = stamp + MAX_CLOCK_SKEW
+    for name, claimed in _claims(message):
+        if claimed > latest:
+            return None, [Rejected(message.source, REASON, name)]
+    if not isinstance(message, ObservationBatch):
+        return message, []
+    columns = Columns.of(message.rows)
+    if max(columns.times, default=latest) <= latest:
+        return message, []
+    early = [number for number, time in enumerate(columns.times) if time > latest]
+    rows = columns.where(time <= latest for time in columns.times)
+    return replace(message, rows=rows), [Rejected(message.source, REASON, f"rows[{number}].time") for number in early]
+
+
+def _claims(message: Message) -> Iterator[tuple[str, Micros]]:
+    """Yield the field and value of each time that the message as a whole has."""
+    yield "session", message.session
+    if isinstance(message, Heartbeat):
+        yield "watermark", message.watermark
+    elif isinstance(message, CountedWindow):
+        yield "window_end", message.window_end

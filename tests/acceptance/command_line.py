@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.cli import main
+from connectors.cli.main import main
+from tests.patience import PATIENCE
 
-TIMEOUT = 180
+TIMEOUT = PATIENCE
 
 POLICY = """
 [site.east]

@@ -48,7 +48,7 @@ def main() -> None:
     hurried = Hurried(times, wall, origin)
     time.monotonic_ns, time.time_ns = hurried.monotonic_ns, hurried.time_ns
 
-    from connectors.cli import main as tacet
+    from connectors.cli.main import main as tacet
 
     sys.argv[1:] = sys.argv[4:]
     tacet()

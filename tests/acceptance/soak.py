@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from connectors.simulation import policy as simulation_policy
-from connectors.simulation.traps import Datagram, trap_schedule
-from connectors.snmp.ber import TRAP_V2, tlv
-from connectors.snmp.traps import envelope
-from connectors.snmp.usm.users import Users
+from connectors.lab.simulation import policy as simulation_policy
+from connectors.lab.simulation.traps import Datagram, trap_schedule
+from connectors.sources.snmp.ber import TRAP_V2, tlv
+from connectors.sources.snmp.traps import envelope
+from connectors.sources.snmp.usm.users import Users
+from stream.lab.simulator.events import DAY_SHOWN, Simulation, simulate
 from stream.records import HOUR, SECOND, Micros
-from stream.simulator.events import DAY_SHOWN, Simulation, simulate
 from tests.acceptance.command_line import tacet
 from tests.acceptance.hurried import Hurried
 from tests.unit.radius.radius_ground import INTERIM, SECRET, request

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.runner import opened
+from connectors.keys import key_files
+from connectors.storage.embedded.runner import opened
 from stream.policy.document import load_policy
 from tests.acceptance.command_line import run, tacet
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
@@ -36,7 +36,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     folder = tmp_path_factory.mktemp("account")
     text = policy_text(COUNTS + ATTRIBUTES.replace('zones = { kind = "office" }', MODEL) + KNOWN)
     (folder / "policy.toml").write_text(text)
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     policy = load_policy(text)
     with opened(policy, folder / "key", folder / "store") as (runner, _):
         for message in messages(people(hours=50), policy):
@@ -183,7 +183,7 @@ def change(tmp_path_factory: pytest.TempPathFactory) -> Change:
     folder = tmp_path_factory.mktemp("change")
     texts = [policy_text(COUNTS.replace("pegasus", name) + ATTRIBUTES) for name in ("pegasus", "laplace")]
     paths = [folder / "before.toml", folder / "after.toml"]
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     log = list(messages(people(hours=50), load_policy(texts[0])))
     parts = log[: len(log) // 2], log[len(log) // 2 :]
     for text, path, part in zip(texts, paths, parts, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.embedded.readings import read_outbox
+from connectors.storage.embedded.reader import read_outbox
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.attacks.laboratory import Terms, attack_day
-from connectors.attacks.recording import opened_at_random, record
-from connectors.attacks.told import report
-from connectors.files.dialect import OWN
+from connectors.lab.attacks.recording import opened_at_random, record
+from connectors.lab.attacks.report import report
+from connectors.lab.attacks.study import AttackTerms, attack_day
+from connectors.sources.recordings.dialect import OWN
 from stream.policy.document import load_policy
 from stream.records import MINUTE
 from tests.acceptance.command_line import Done, run
@@ -120,7 +120,7 @@ def test_the_same_seed_finds_the_same_and_another_other_noise(found: tuple[Path,
     single = []
     for seed in (1, 2):
         recorded = record(ground / "observations.csv", policy, SITE, seed, OWN, lambda *_: None)
-        made = attack_day(policy, recorded, shut, Terms(15 * MINUTE, 1, seed, 7, ()), lambda _: None)
+        made = attack_day(policy, recorded, shut, AttackTerms(15 * MINUTE, 1, seed, 7, ()), lambda _: None)
         single.append(row(report(made, "external", 15), **wanted)["single_run"])
     assert single[0] == row(found[1], **wanted)["single_run"]
     assert single[1] != single[0]
@@ -148,6 +148,7 @@ def test_people_read_tables_and_who_sees_zones_looks_for_fewer(ground: Path) -> 
     [
         (("--span", "7"), "--span: must divide a day and be a multiple of the tick (15 min), got 7"),
         (("--open", "hall", "--open", "lobby", "--open", "office"), "at least one zone must be closed"),
+        (("--open", "lounge"), "--open: must be a kind of the site's zones (hall, lobby, office), got 'lounge'"),
         (("--site", "elsewhere"), "--site: must be one of the policy's sites (dbh), got 'elsewhere'"),
     ],
 )
@@ -157,6 +158,33 @@ def test_what_cannot_be_attacked_is_refused_and_nothing_written(ground: Path, mo
     assert done.code == 2
     assert said in done.problem
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--span", "7"), "--span: must divide a day"),
+        (("--open", "hall", "--open", "lobby", "--open", "office"), "at least one zone must be closed"),
+        (("--open", "lounge"), "--open: must be a kind"),
+        (("--site", "elsewhere"), "--site: must be one of"),
+    ],
+)
+def test_options_are_checked_before_the_recording_is_read(
+    ground: Path, tmp_path: Path, more: tuple[str, ...], said: str
+) -> None:
+    """The recording is not there, and that is not what is said."""
+    (tmp_path / "policy.toml").write_text((ground / "policy.toml").read_text())
+    done = attack(tmp_path, tmp_path / "out", *more)
+    assert done.code == 2
+    assert said in done.problem
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_the_recording_is_read(ground: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text((ground / "policy.toml").read_text())
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    assert "must be a folder that only its owner can enter" in attack(tmp_path, tmp_path / "open").problem
+    assert "--out: must be a folder that can be written" in attack(tmp_path, tmp_path / "policy.toml" / "out").problem
 
 
 def test_a_recording_of_one_day_has_nothing_to_learn_from(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connectors.attacks.alarms import alarm_releases, alarm_scores, deciding
-from connectors.attacks.recording import days_of, record
-from connectors.files.dialect import OWN
+from connectors.lab.attacks.membership import alarm_releases, alarm_scores, deciding
+from connectors.lab.attacks.recording import days_of, record
+from connectors.sources.recordings.dialect import OWN
 from stream.policy.document import load_policy
 from stream.records import MINUTE
 from tests.acceptance.command_line import Done, run
@@ -176,6 +176,10 @@ def test_what_cannot_be_tried_is_refused(ground: Path, more: tuple[str, ...], sa
 def test_a_release_without_a_promise_is_refused(ground: Path) -> None:
     fewer = ground / "fewer.toml"
     fewer.write_text((ground / "policy.toml").read_text().replace('facilities = "2", public = "1"', 'facilities = "2"'))
-    done = membership(ground, "--promised", fewer)
+    policy = ground / "policy.toml"
+    # The recording is not there: what is promised is compared before it is read.
+    done = run(
+        "attack", "membership", "--observations", ground / "nowhere.csv", "--policy", policy, "--promised", fewer
+    )
     assert done.code == 2
     assert "--promised: must have release 'plain' for audience 'public' too" in done.problem

@@ -14,11 +14,12 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile, private_file
-from connectors.embedded.readings import read_topic
-from connectors.embedded.runner import opened
+from connectors.keys import key_files
+from connectors.secrets import private_files
+from connectors.storage.embedded.reader import read_topic
+from connectors.storage.embedded.runner import opened
 from stream.accounting.ledger import chain_hash
-from stream.envelope import Kind, seal, unseal
+from stream.encryption import Kind, seal, unseal
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.acceptance.command_line import TIMEOUT, Done, command, run
@@ -34,7 +35,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key, recording and a store in which half a day has been released."""
     folder = tmp_path_factory.mktemp("audit")
     (folder / "policy.toml").write_text(TEXT)
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     policy = load_policy(TEXT)
     with opened(policy, folder / "key", folder / "store") as (runner, _):
         for message in messages(SEEN, policy):
@@ -150,7 +151,7 @@ def test_a_commitment_to_other_counts_is_noticed(ground: Any) -> None:
     def wreck(connection: sqlite3.Connection) -> None:
         held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
         seq, value = held.fetchall()[3]
-        body = orjson.loads(unseal(Kind.RESTRICTED, value, keyfile.FileKeys(ground / "key").vault))
+        body = orjson.loads(unseal(Kind.RESTRICTED, value, key_files.FileKeys(ground / "key").vault))
         body["counts"]["a"] += 1
         sealed = seal(Kind.RESTRICTED, orjson.dumps(body))
         connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (sealed, seq))
@@ -166,10 +167,10 @@ def test_the_head_is_compared_with_the_mark(ground: Any) -> None:
     document = json.loads(mark.read_text())
     ((store, sites),) = document["stores"].items()
     sites[SITE][0] += 1
-    private_file.replace(mark, document)
+    private_files.replace_file(mark, document)
     assert verify(ground)["ok"]
     assert "the mark knows of" in verify(ground, "--key-file", ground / "key")["first_break"]
-    private_file.replace(mark, {"tacet_mark": 1, "stores": {}})
+    private_files.replace_file(mark, {"tacet_mark": 1, "stores": {}})
     assert f"must know store {store}" in verify(ground, "--key-file", ground / "key")["first_break"]
 
 

@@ -10,22 +10,21 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.commands.backfill import StoreBook
-from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
-from connectors.embedded.runner import opened
-from connectors.files.observations import ObservationFile
-from connectors.simulation import files as simulation
-from connectors.simulation import policy as simulation_policy
+from connectors.cli.backfill import StoreBook
+from connectors.keys import key_files
+from connectors.lab.simulation import files as simulation
+from connectors.lab.simulation import policy as simulation_policy
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.embedded.reader import read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.runner import opened
+from stream.engine.backfill import Backfill, Backfilled
+from stream.engine.snapshot import open_snapshot, seal_site, seal_snapshot
 from stream.errors import DataError, FinalityError, KeyFileError
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Options
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY
-from stream.runners.backfill import Backfill, Backfilled
-from stream.runners.site_form import seal_site
-from stream.runners.snapshot import open_snapshot, seal_snapshot
 from stream.schemas import AUDIT, parse_time
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.by_window import by_window
 from tests.chains import verify_chain
 from tests.core_ground import building, messages, people
@@ -49,7 +48,7 @@ def run(
     folder, policy = day
     options = Options(first_window=first, last_window=last)
     with opened(policy, key, where, options, accept_policy=accept_policy) as (runner, _):
-        for message in ObservationFile(folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
+        for message in ObservationFile(folder / "o.csv", policy, key_files.pseudonym_key(key)).messages():
             runner.take(message, durable=False)
 
 
@@ -61,8 +60,8 @@ def backfill(
     options = Options(attempt=attempt, first_window=first, last_window=last)
     with opened(policy, key, where) as (runner, store):
         book = StoreBook(store)
-        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, options, earlier, names)
-        for message in ObservationFile(file or folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
+        settled = Backfill(policy, key_files.FileKeys(key), runner.partition, book, options, earlier, names)
+        for message in ObservationFile(file or folder / "o.csv", policy, key_files.pseudonym_key(key)).messages():
             settled.take(message)
         settled.close()
         runner.give(settled.made.emitted)
@@ -70,7 +69,7 @@ def backfill(
 
 
 def new_key(folder: Path, *, laboratory: bool = True) -> Path:
-    keyfile.create(folder / "key", laboratory=laboratory)
+    key_files.create(folder / "key", laboratory=laboratory)
     return folder / "key"
 
 
@@ -125,14 +124,14 @@ def test_other_observations_under_the_same_ids_are_refused(day: Any, tmp_path: P
 
 def forget_everything(key: Path, where: Path) -> None:
     """Let a store have gone on for days, under whose keys its state lies, and the keys of those before be gone."""
-    vault, later = keyfile.FileKeys(key).vault, (NOON // DAY) + 5
+    vault, later = key_files.FileKeys(key).vault, (NOON // DAY) + 5
     snapshot, _ = read_snapshot(where)
     assert snapshot is not None
     head, sites = open_snapshot(snapshot, vault)
     sealed = seal_snapshot(head, {name: seal_site(name, stages, vault, later) for name, stages in sites.items()})
     with closing(sqlite3.connect(where / "store.sqlite")) as connection, connection:
         connection.execute("UPDATE state SET value = ?", (sealed,))
-    keyfile.FileKeys(key).forget_before(later)
+    key_files.FileKeys(key).forget_before(later)
 
 
 def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn(day: Any, tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day: An
 def test_a_recording_with_more_devices_than_a_site_may_hold_settles_nothing(tmp_path: Path) -> None:
     policy, key = building(site="max_devices = 3"), new_key(tmp_path)
     with opened(policy, key, tmp_path / "s") as (runner, store):
-        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, StoreBook(store), Options())
+        settled = Backfill(policy, key_files.FileKeys(key), runner.partition, StoreBook(store), Options())
         with pytest.raises(DataError, match=r"^site dbh: the recording has more devices than its max_devices; nothing"):
             list(map(settled.take, messages(people(hours=2), policy)))
 

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.commands.account import in_order
-from connectors.embedded.readings import read_outbox, read_topic
-from stream.accounting.views import readers_of
+from connectors.cli.account import in_order
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from stream.accounting.reader_spend import readers_of
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE

@@ -23,16 +23,14 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile, logs
-from connectors.data_keys import DataKeys
-from connectors.embedded.readings import read_outbox, read_topic
-from connectors.embedded.runner import embedded
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from connectors.files.shortfall import shortfall
-from connectors.snmp.ber import IP_ADDRESS, tlv
-from connectors.snmp.profiles import ENTERPRISES
-from connectors.snmp.sender import (
+from connectors.keys import key_files
+from connectors.keys.data_keys import DataKeys
+from connectors.runtime import logs
+from connectors.sources.recordings.observations import ObservationFile, shortfall
+from connectors.sources.recordings.replay import replay
+from connectors.sources.snmp.ber import IP_ADDRESS, tlv
+from connectors.sources.snmp.profiles import ENTERPRISES
+from connectors.sources.snmp.sender import (
     Association,
     encode_associate,
     encode_keepalive,
@@ -41,15 +39,17 @@ from connectors.snmp.sender import (
     send,
     varbind,
 )
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from connectors.storage.embedded.runner import embedded
+from stream.encoding import decode_message, encode_message
+from stream.engine.partition import PartitionEngine
 from stream.errors import TacetError
 from stream.keys import subkey
-from stream.messages import decode_message, encode_message
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import load_policy
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow, Published
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.core_ground import (
     ACCESS_POINTS,
     EVENING,
@@ -61,6 +61,7 @@ from tests.core_ground import (
     policy_text,
     write_csv,
 )
+from tests.patience import PATIENCE
 
 MACS = [f"a4:5e:60:{n:02x}:ee:{n + 1:02x}" for n in range(40, 77)]
 """37 devices, all in one room, so that the true count is 37 for an hour."""
@@ -103,7 +104,7 @@ class Needles:
         document = json.loads(key_file.read_text())
         texts = (document["noise"]["root"], document["audit"], document["pseudonym"], document["data"]["key"])
         root, audit, pseudonym, data = (bytes.fromhex(text) for text in texts)
-        keys = keyfile.laboratory_keys(key_file)
+        keys = key_files.laboratory_keys(key_file)
         names = Pseudonyms.daily(pseudonym)
         self.forms = [form for address in MACS for form in address_forms(address)]
         self.forms += [USER.decode(), SSID.decode(), "10.77.66.55", COMMUNITY.decode()]
@@ -125,7 +126,7 @@ class Needles:
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     return tmp_path / "key"
 
 
@@ -147,8 +148,8 @@ def test_the_needles_would_be_found(needles: Any, key: Path) -> None:
     """The search is not blind: it finds each kind of secret in what really holds it."""
     assert needles.found_in(key.read_text())
     path = write_csv(key.with_name("o.csv"), day_of_traps())
-    file = ObservationFile(path, building(releases=RELEASES), keyfile.pseudonym_key(key))
-    vault = keyfile.FileKeys(key).vault
+    file = ObservationFile(path, building(releases=RELEASES), key_files.pseudonym_key(key))
+    vault = key_files.FileKeys(key).vault
     batches = [item for item in file.messages() if isinstance(item, ObservationBatch)]
     read = [decode_message(encode_message(item, vault), vault)[0] for item in batches]
     held = "".join(str(tuple(item.rows)) for item in read if isinstance(item, ObservationBatch))
@@ -223,12 +224,12 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path: 
         port = ports["listening"]
         made = list(datagrams())
         asyncio.run(send(made, ("127.0.0.1", port), None, source=SOURCES[0], max_rate=3000))
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + PATIENCE
         while time.monotonic() < patience and _windows(tmp_path / "store") < 20:
             time.sleep(0.1)
-        shown = urllib.request.urlopen(f"http://127.0.0.1:{ports['metrics']}/metrics", timeout=30).read().decode()
+        shown = urllib.request.urlopen(f"http://127.0.0.1:{ports['metrics']}/metrics", timeout=PATIENCE).read().decode()
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 0, err
@@ -271,11 +272,11 @@ def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(
     ]
     path.write_text("\n".join([lines[0], *broken, *lines[1:], *broken]) + "\n")
     policy = building(releases=RELEASES, tick="5min")
-    file = ObservationFile(path, policy, keyfile.pseudonym_key(key))
-    made = replay(file, policy, keyfile.laboratory_keys(key), tmp_path / "out", Options())
+    file = ObservationFile(path, policy, key_files.pseudonym_key(key))
+    made = replay(file, policy, key_files.laboratory_keys(key), tmp_path / "out", Options())
     report = f"{shortfall(made.tally)!r} {shortfall(made.tally)} {made!r}"
     with embedded(policy, key, tmp_path / "store") as runner:
-        for message in ObservationFile(path, policy, keyfile.pseudonym_key(key)).messages():
+        for message in ObservationFile(path, policy, key_files.pseudonym_key(key)).messages():
             runner.take(message)
     replayed = "\n".join(p.read_text() for p in (tmp_path / "out").rglob("*.jsonl"))
     assert made.tally.bad == 10
@@ -324,7 +325,7 @@ epsilon = {{ board = "0.01" }}
 
 def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key: Path, needles: Any) -> None:
     policy = building(releases=RELEASES)
-    partition = Partition(policy, keyfile.FileKeys(key))
+    partition = PartitionEngine(policy, key_files.FileKeys(key))
     body = {"v": 1, "site": SITE, "source": SOURCES[0], "session": 1, "kind": "observations", "sequence": 0}
     row = [MACS[0].replace(":", ""), ACCESS_POINTS["a"], EVENING]
     bad_rows_too = [row, [MACS[5] * 5, *row[1:]], [*row[:2], MACS[6]], MACS[7], {MACS[8]: 1}]
@@ -342,7 +343,7 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key: Path
     text = " ".join(f"{out.value.decode()} {out.key.decode()} {out.id}" for out in emitted)
     assert not needles.found_in(text)
     assert "02:ff:ff" not in text
-    keys = keyfile.FileKeys(key)
+    keys = key_files.FileKeys(key)
     stages = Pipeline(policy, SITE, keys).table
     report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages.release._issuer))
     assert not needles.found_in(report)
@@ -350,8 +351,8 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key: Path
 
 def test_errors_of_the_state_show_nothing_of_it(key: Path, needles: Any) -> None:
     policy = building(releases=RELEASES)
-    partition = Partition(policy, keyfile.laboratory_keys(key))
-    file = ObservationFile(write_csv(key.with_name("o.csv"), day_of_traps()), policy, keyfile.pseudonym_key(key))
+    partition = PartitionEngine(policy, key_files.laboratory_keys(key))
+    file = ObservationFile(write_csv(key.with_name("o.csv"), day_of_traps()), policy, key_files.pseudonym_key(key))
     for offset, item in enumerate(file.messages()):
         partition.feed(offset, None, encode_message(item))
     snapshot = partition.snapshot(1, 0)
@@ -359,7 +360,7 @@ def test_errors_of_the_state_show_nothing_of_it(key: Path, needles: Any) -> None
     for cut in range(0, len(snapshot), max(1, len(snapshot) // 40)):
         for damaged in (snapshot[:cut], snapshot[:cut] + b"\x00" + snapshot[cut + 1 :]):
             try:
-                Partition(policy, keyfile.laboratory_keys(key)).restore(damaged)
+                PartitionEngine(policy, key_files.laboratory_keys(key)).restore(damaged)
             except Exception as error:
                 report.append(f"{error!r} {error}")
     assert report

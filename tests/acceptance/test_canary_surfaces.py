@@ -17,12 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.runner import opened
-from connectors.files.observations import ObservationFile
-from connectors.private_file import replace
-from stream.envelope import Kind, unseal
-from stream.messages import decode_message
+from connectors.keys import key_files
+from connectors.secrets.private_files import replace_file
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.embedded.runner import opened
+from stream.encoding import decode_message
+from stream.encryption import Kind, unseal
 from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, Message, ObservationBatch
 from stream.schemas import rfc3339
@@ -49,7 +49,7 @@ AUDIENCES = ("facilities", "public", "board")
 def make(folder: Path, policy: str, messages: list[Message], until: int) -> None:
     """Fill a store up to a message; what waits for its window then lies in it, and in its write-ahead log."""
     (folder / "policy.toml").write_text(policy)
-    replace(folder / "key", KEY)
+    replace_file(folder / "key", KEY)
     with opened(load_policy(policy), folder / "key", folder / "store") as (runner, _):
         for message in messages[:until]:
             runner.take(message, durable=False)
@@ -109,7 +109,7 @@ def test_nothing_is_found_in_the_files_of_a_store_that_runs(place: Path, needles
 def test_nothing_is_found_in_a_backup_of_it_which_holds_people_all_the_same(place: Path, needles: Needles) -> None:
     assert_nothing_in(bytes_of(place / "backup"), needles)
     assert not [path for path in (place / "backup").rglob("*") if "key" in path.name or "mark" in path.name]
-    vault = keyfile.FileKeys(place / "key").vault
+    vault = key_files.FileKeys(place / "key").vault
     with closing(sqlite3.connect(place / "backup" / "store.sqlite")) as store:
         kept = [bytes(value) for (value,) in store.execute("SELECT value FROM observations")]
     held = [decode_message(unseal(Kind.MESSAGE, value), vault)[0] for value in kept]
@@ -211,7 +211,7 @@ def test_a_count_of_a_people_counter_is_in_no_file_and_no_backup(tmp_path: Path)
     for kept in ("running", "backup"):
         data = bytes_of(tmp_path / kept)
         assert [form for form in count_forms() if form in data] == []
-    vault = keyfile.FileKeys(tmp_path / "key").vault
+    vault = key_files.FileKeys(tmp_path / "key").vault
     with closing(sqlite3.connect(tmp_path / "backup" / "store.sqlite")) as store:
         kept_values = [bytes(value) for (value,) in store.execute("SELECT value FROM observations")]
     shown = [str(decode_message(unseal(Kind.MESSAGE, value), vault)[0]) for value in kept_values]

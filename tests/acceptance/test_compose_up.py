@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 1500
 
@@ -17,7 +19,7 @@ def missing() -> str | None:
     """Say what the script needs and this machine has not; None when it has all."""
     for words in (["docker", "info"], ["docker", "compose", "version"]):
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"'{' '.join(words)}': {type(error).__name__}"
         if done.returncode:
@@ -44,6 +46,6 @@ def test_compose_comes_up_healthy_takes_traps_at_port_162_and_gives_counts_to_a_
     assert "all JSON of listed fields" in done.stdout
     left = subprocess.run(
         ["docker", "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project=tacet-try"],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert not left.stdout, "what was started is removed"

@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import read_topic
-from connectors.embedded.runner import opened
-from connectors.files.observations import ObservationFile
+from connectors.keys import key_files
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.embedded.reader import read_topic
+from connectors.storage.embedded.runner import opened
 from stream.errors import FinalityError, UsageError
+from stream.pipeline import Options
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch
 from stream.schemas import AUDIT, parse_time, rfc3339
 from tests.acceptance.command_line import run as command
 from tests.acceptance.test_backfill import backfill, new_key
-from tests.acceptance.test_backfill import run as run_recording
 from tests.chains import verify_chain
 from tests.day_ground import day_release, shared
 
@@ -88,7 +88,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _messages(folder: Path, key: Path) -> Iterator[ObservationBatch | Heartbeat]:
-    return ObservationFile(folder / "o.csv", policy(), keyfile.pseudonym_key(key)).messages()
+    return ObservationFile(folder / "o.csv", policy(), key_files.pseudonym_key(key)).messages()
 
 
 def policy(*releases: str, site: str = BUILDING) -> Policy:
@@ -111,9 +111,12 @@ class Ground:
     def run(self, wanted: Policy, first: Micros, last: Micros, *, accept: bool = False) -> None:
         """Go on with the recording as if it were live, up to a window."""
         self.policies.append(wanted)
-        run_recording(
-            (self.recording, wanted), self.store, self.key, first=first, last=last, accept_policy=accept
-        )  # fmt: skip
+        options = Options(first_window=first, last_window=last)
+        with opened(wanted, self.key, self.store, options, accept_policy=accept) as (runner, _):
+            for message in _messages(self.recording, self.key):
+                if isinstance(message, Heartbeat) and message.watermark > last + TICK + 5 * MINUTE:
+                    break
+                runner.take(message, durable=False)
 
     def backfill(self, wanted: Policy, first: Micros, last: Micros, attempt: int = 1, names: Sequence[str] = ()) -> int:
         """Return how many windows were released."""

@@ -49,6 +49,22 @@ def test_it_prints_decisions_in_the_order_of_the_thresholds_and_nothing_restrict
     assert ask(ground, "--json", words=words).answer == answer
 
 
+def test_a_column_zone_names_predicates_as_a_table_of_counts_does(ground: Path) -> None:
+    """'tacet release' writes zones; such a table need not be rewritten."""
+    wanted = ask(ground, "--json").answer
+    for name in ("counts", "thresholds"):
+        path = ground / f"{name}.csv"
+        path.write_text(path.read_text().replace("predicate,", "zone,"))
+        assert ask(ground, "--json").answer == wanted
+
+
+def test_a_table_that_names_predicates_twice_is_refused(ground: Path) -> None:
+    (ground / "counts.csv").write_text("zone,predicate,count\na,hall,1\n")
+    done = ask(ground)
+    assert done.code == 2
+    assert "must have a column predicate or zone, not both" in done.problem
+
+
 def test_what_is_restricted_is_printed_when_asked_for_and_evaluating_asks_for_it(ground: Path) -> None:
     words = ["--mechanism", "dppwlm", *WORDS[2:]]
     restricted = ask(ground, "--json", "--restricted", words=words).answer

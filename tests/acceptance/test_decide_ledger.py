@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from connectors.commands import deciding
-from connectors.files import decision_ledger
-from stream.decisions.deciding import price_of
-from stream.decisions.plan import Terms
+from connectors.cli import decide
+from connectors.tables import decision_ledger
+from stream.decisions.plan import DecisionTerms
+from stream.decisions.progressive import price_of
 from tests.acceptance.command_line import Done, run
 from tests.documents import ROOT
 
@@ -25,7 +25,7 @@ TSLM = ["--mechanism", "tslm", "--beta", "0.05", "--epsilon-max", "4"]
 
 
 def price(alpha: int) -> float:
-    return float(price_of((Fraction(alpha),), Terms("tslm", Fraction(1, 20))))
+    return float(price_of((Fraction(alpha),), DecisionTerms("tslm", Fraction(1, 20))))
 
 
 def write(folder: Path, counts: dict[str, int], thresholds: dict[str, str], header: str = "threshold,alpha") -> None:
@@ -70,6 +70,14 @@ def test_another_label_is_another_answer_with_noise_of_its_own_and_charged(groun
     assert second["ledger"]["total"] == pytest.approx(2 * price(0))
 
 
+def test_the_ledger_does_not_show_whether_counts_under_two_labels_are_the_same(ground: Path) -> None:
+    ask(ground, "monday")
+    ask(ground, "tuesday")
+    monday, tuesday = entries(ground)
+    assert monday["theta"] == tuesday["theta"]
+    assert monday["commitment"] != tuesday["commitment"]
+
+
 @pytest.mark.parametrize("changed", ["counts", "thresholds", "mechanism", "order"])
 def test_a_label_is_given_to_one_question_of_one_table(ground: Path, changed: str) -> None:
     assert ask(ground, "monday").code == 0
@@ -105,7 +113,7 @@ def test_it_is_on_disk_before_noise_is_drawn(ground: Path, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(deciding, "decide_tree", cut_off)
+        patched.setattr(decide, "decide_tree", cut_off)
         assert ask(ground, "monday").code == 130
     booked = (ground / "ledger").read_bytes()
     assert ask(ground, "monday").answer["denied"] is False

@@ -15,15 +15,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.commands.demo import is_served, shown
-from connectors.commands.options import read_policy
-from connectors.reports.units import unit_rows
-from tests.acceptance.command_line import command, tacet
+from connectors.cli.demo import is_served, shown
+from connectors.cli.options import read_policy
+from connectors.operations.reports.guarantees import unit_rows
+from tests.acceptance.command_line import command
 from tests.acceptance.serve.ground import eventually, served
 from tests.documents import DOCUMENTS
 
 SPEED = 4000
-"""Times real time: the traps of a day in 22 seconds."""
+"""Times real time: the traps of a day in 22 seconds, where the machine can follow; else they wait for it."""
+WAITED = 3600
+"""Seconds after which a demo has failed that was waited for."""
+pytestmark = pytest.mark.timeout(WAITED + 600)
 
 
 class Shown(NamedTuple):
@@ -36,16 +39,23 @@ class Shown(NamedTuple):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     folder = tmp_path_factory.mktemp("demo") / "kept"
-    done = tacet("demo", "--json", "--speed", str(SPEED), "--dir", folder)
+    arguments = command(["demo", "--json", "--speed", str(SPEED), "--dir", folder])
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=WAITED, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"waited {WAITED} s for the demo to take in its day")
+    assert done.returncode == 0, done.stderr or done.stdout
     return Shown(json.loads(done.stdout), folder)
 
 
-def test_every_trap_sent_is_received_and_accounted_for(demo: Shown) -> None:
+def test_every_trap_of_the_day_is_sent_received_and_taken_in_however_busy_the_machine_is(demo: Shown) -> None:
+    """The controller waits for the receiver (tests/unit/test_demo_sending.py); a repeated sighting is no loss."""
     traps = demo.report["traps"]
+    assert demo.report["missing"] == []
     assert traps["sent"] > 40_000
-    assert traps["sent"] == traps["received"] + traps["kernel_drops"]
+    assert traps["sent"] == traps["received"]
     assert traps["received"] == traps["observations"] + sum(traps["dropped"].values())
-    assert traps["kernel_drops"] < traps["sent"] / 1000, "on loopback, at a tenth of what the receiver takes"
+    assert (set(traps["dropped"]), traps["kernel_drops"]) == ({"collapsed"}, 0)
 
 
 def test_every_window_of_the_day_is_released_to_every_audience(demo: Shown) -> None:
@@ -82,10 +92,6 @@ def test_what_the_demo_publishes_is_nearer_to_the_truth_than_0(demo: Shown) -> N
         assert not row["worse_than_zero"]
 
 
-def test_no_part_of_the_day_is_lost_however_busy_the_machine_is(demo: Shown) -> None:
-    assert set(demo.report["traps"]["dropped"]) <= {"collapsed"}
-
-
 def test_the_day_that_the_readme_shows_is_such_a_day(demo: Shown) -> None:
     readme, traps = DOCUMENTS["README.md"], demo.report["traps"]
     sent, dropped = traps["sent"], traps["dropped"]["collapsed"]
@@ -102,6 +108,8 @@ def test_the_day_that_the_readme_shows_is_such_a_day(demo: Shown) -> None:
             assert float(shown[2]) == pytest.approx(figures["median"], rel=0.01)
     (signed,) = demo.report["promises"]
     assert signed in " ".join(readme.split())
+    (bounded,) = demo.report["bounds"]
+    assert bounded in " ".join(readme.split()), "why one building has two means"
     (site,) = demo.report["account"].values()
     readers = [*site["last"]["audiences"].values(), site["last"]["coalition"]]
     for row in unit_rows(readers, ("presence_tuple", "observation", "device_total", "person_total")):
@@ -184,5 +192,5 @@ def test_at_a_terminal_a_demo_says_where_its_page_is_and_ends_with_ctrl_c(tmp_pa
         text += os.read(terminal, 4096).decode()
     assert "Ctrl-C ends it" in text
     started.send_signal(signal.SIGINT)
-    assert started.wait(60) == 0
+    assert started.wait(600) == 0, "waited for the page to end"
     os.close(terminal)

@@ -20,23 +20,22 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.embedded import outboxes
-from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
-from connectors.embedded.rollback_mark import MarkFile
-from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from connectors.snmp.sender import Association, encode_associate, send
-from stream.envelope import Kind, unseal
-from stream.messages import decode_message
+from connectors.keys import key_files
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.replay import replay
+from connectors.sources.snmp.sender import Association, encode_associate, send
+from connectors.storage.embedded import outboxes
+from connectors.storage.embedded.reader import read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.rollback_mark import MarkFile
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.store import SqliteStore
+from stream.encoding import decode_message
+from stream.encryption import Kind, Vault, unseal
+from stream.engine.snapshot import open_snapshot
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.records import MINUTE, ObservationBatch
-from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, LEAKAGE, parse_record
-from stream.vault import Vault
 from tests.chains import verify_chain
 from tests.core_ground import (
     ACCESS_POINTS,
@@ -49,6 +48,7 @@ from tests.core_ground import (
     policy_text,
     write_csv,
 )
+from tests.patience import PATIENCE
 
 RELEASES = (
     COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]
@@ -73,11 +73,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key, a day of observations, and what replay makes of them."""
     folder = tmp_path_factory.mktemp("crash")
     (folder / "policy.toml").write_text(TEXT)
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     after_midnight = Seen(EVENING + 1_700 * MINUTE, mac(9), ACCESS_POINTS["a"])
     file = write_csv(folder / "seen.csv", [*people(devices=10), after_midnight])
-    key = keyfile.pseudonym_key(folder / "key")
-    keys = keyfile.laboratory_keys(folder / "key")
+    key = key_files.pseudonym_key(folder / "key")
+    keys = key_files.laboratory_keys(folder / "key")
     replay(ObservationFile(file, POLICY, key), POLICY, keys, folder / "replay", Options())
     return folder
 
@@ -99,7 +99,7 @@ def assert_as_replayed(folder: Path, ground: Path) -> None:
     assert audit == (ground / "replay" / "audit.jsonl").read_bytes().splitlines()
     assert read_topic(folder, LEAKAGE) == (ground / "replay" / "leakage.jsonl").read_bytes().splitlines()
     entries = [parse_record(value) for value in audit]
-    verify_chain(entries, keyfile.laboratory_keys(ground / "key").audit)
+    verify_chain(entries, key_files.laboratory_keys(ground / "key").audit)
     assert set(Counter(entry["release_id"] for entry in entries).values()) == {1}
     assert len(entries) > 500
 
@@ -114,7 +114,7 @@ def command(ground: Path, folder: Path, *more: str) -> list[str]:
 
 def run_file(ground: Path, folder: Path) -> None:
     """What ``tacet run --observations`` does, in this process."""
-    key = keyfile.pseudonym_key(ground / "key")
+    key = key_files.pseudonym_key(ground / "key")
     with embedded(POLICY, ground / "key", folder) as runner:
         for message in ObservationFile(ground / "seen.csv", POLICY, key).messages():
             runner.take(message, durable=False)
@@ -134,7 +134,7 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
             except BaseException:
                 os._exit(9)
             os._exit(0)
-        patience, wanted = time.monotonic() + 60, before + rng.choice((1, 5, 30))
+        patience, wanted = time.monotonic() + PATIENCE, before + rng.choice((1, 5, 30))
         while _entries(folder) < wanted and time.monotonic() < patience and os.waitpid(child, os.WNOHANG) == (0, 0):
             time.sleep(rng.uniform(0, 0.003))
         time.sleep(rng.uniform(0, 0.02))
@@ -156,11 +156,11 @@ def test_the_command_is_killed_told_to_stop_and_goes_on(ground: Any, tmp_path: P
     run = command(ground, folder, "--observations", str(ground / "seen.csv"), "--speed", "2000")  # most of a minute
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        seen, patience = _entries(folder), time.monotonic() + 60
+        seen, patience = _entries(folder), time.monotonic() + PATIENCE
         while process.poll() is None and _entries(folder) < seen + 40 and time.monotonic() < patience:
             time.sleep(0.002)
         process.send_signal(number)
-        said, report = process.communicate(timeout=60)
+        said, report = process.communicate(timeout=PATIENCE)
         assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), report
         assert seen + 40 <= _entries(folder) < whole, "the run had time to finish its file"
         assert ("stopped before the end of the file" in said) == (number != signal.SIGKILL)
@@ -240,7 +240,7 @@ def test_a_run_that_ends_between_any_two_steps_of_a_commit_goes_on_alike(
     ground: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Any
 ) -> None:
     folder = tmp_path / "store"
-    file, key = ground / "seen.csv", keyfile.pseudonym_key(ground / "key")
+    file, key = ground / "seen.csv", key_files.pseudonym_key(ground / "key")
     rng, ended = random.Random(STEPS.index(step)), 0
     for _ in range(3):
         with monkeypatch.context() as patch:
@@ -288,23 +288,23 @@ def listening(ground: Path, tmp_path: Path) -> Iterator[Any]:
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(
     ground: Path, listening: Any, tmp_path: Path
 ) -> None:
-    folder, kept, vault = tmp_path / "store", 0, keyfile.FileKeys(ground / "key").vault
+    folder, kept, vault = tmp_path / "store", 0, key_files.FileKeys(ground / "key").vault
     for number, end in enumerate((signal.SIGKILL, signal.SIGTERM)):
         process, port = listening()
         assert _rows(folder, vault) == kept
         datagrams = [(n, association(200 * number + n)) for n in range(200)]
         asyncio.run(send(datagrams, ("127.0.0.1", port), None, source=SOURCES[0], max_rate=5000))
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + PATIENCE
         while _rows(folder, vault) < kept + 200 and time.monotonic() < patience:
             time.sleep(0.01)
         process.send_signal(end)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         kept += 200
         assert _rows(folder, vault) == kept, "every row is in the table or in the state"
     assert process.returncode == 0
@@ -317,7 +317,7 @@ def association(number: int) -> bytes:
 
 
 def _waiting(folder: Path) -> list[tuple[int, bytes]]:
-    with sqlite3.connect(f"file:{folder / 'store.sqlite'}?mode=ro", uri=True, timeout=10) as connection:
+    with sqlite3.connect(f"file:{folder / 'store.sqlite'}?mode=ro", uri=True, timeout=PATIENCE) as connection:
         rows = connection.execute("SELECT position, value FROM observations ORDER BY position").fetchall()
     return [(position, unseal(Kind.MESSAGE, value)) for position, value in rows]
 

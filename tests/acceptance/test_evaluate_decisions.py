@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connectors.experiments import decisions as trials
+from connectors.lab.experiments import decisions as trials
 from stream.decisions.plan import Mechanism
 from tests.acceptance.command_line import Done, run
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from connectors.experiments.tasks import BLIND, Extent, results
-from connectors.simulation.detective import ROUNDS, TASKS, Terms, drawn
+from connectors.lab.experiments.tasks import BLIND, Extent, results
+from connectors.lab.simulation.lessons import ROUNDS, TASKS, DetectiveTerms, drawn
 from tests.acceptance.command_line import Done, run
 
 EPSILONS = ("0.01", "10")
@@ -50,7 +50,9 @@ def test_little_noise_answers_well_and_much_noise_badly(evaluated: tuple[Path, D
 
 def test_points_are_the_mean_over_every_round_and_run(evaluated: tuple[Path, Done]) -> None:
     """Each answer scored anew, by the distance of one time from the other."""
-    cases = [drawn("stuck", number, Terms("0.01", "laplace", run)) for run in (0, 1) for number in range(ROUNDS)]
+    cases = [
+        drawn("stuck", number, DetectiveTerms("0.01", "laplace", run)) for run in (0, 1) for number in range(ROUNDS)
+    ]
     off = [abs(minutes(case.machine) - minutes(case.truth)) // 5 for case in cases]
     told = rows(evaluated[1], "stuck")["0.01"]
     assert told["off"] == pytest.approx(sum(off) / len(off))
@@ -64,7 +66,7 @@ def minutes(clock: str) -> int:
 
 
 def test_runs_differ_by_their_noise_alone() -> None:
-    first, second = (drawn("above", 3, Terms("0.3", "pegasus", run)) for run in (0, 1))
+    first, second = (drawn("above", 3, DetectiveTerms("0.3", "pegasus", run)) for run in (0, 1))
     assert (first.series[0].values != second.series[0].values).any()
     assert (first.series[0].truth == second.series[0].truth).all()
     assert first.truth == second.truth

@@ -12,12 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors import keyfile
-from connectors.hooks.mist import SIGNATURE
+from connectors.keys import key_files
+from connectors.sources.webhooks.decoders import SIGNATURE
 from tests.acceptance.command_line import POLICY, command
+from tests.patience import PATIENCE
 from tests.unit.hooks.hooks_ground import FILE, join, now, octets, signature
-
-ENDS = 60.0
 
 
 def started(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:
@@ -26,7 +25,7 @@ def started(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> str:
     process.terminate()
-    said, complaints = process.communicate(timeout=ENDS)
+    said, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complaints
     return said
 
@@ -41,7 +40,7 @@ def hooks_file(folder: Path) -> dict[str, str]:
 def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> None:
     policy, key, socket = tmp_path / "policy", tmp_path / "key", tmp_path / "socket"
     policy.write_text(re.sub(r"sources = \[.*?\]", 'sources = ["cloud:mist"]', POLICY, count=1))
-    keyfile.create(key, laboratory=True)
+    key_files.create(key, laboratory=True)
     env = hooks_file(tmp_path)
     run = started(
         "run", "--policy", str(policy), "--key-file", str(key), "--store", str(tmp_path / "store"), "--hooks",
@@ -52,9 +51,9 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
     address = hooks.stdout.readline().strip()
     assert address.endswith("/hooks/mist")
     body = octets(join(now(), ap="020000000e01"))
-    deadline = time.monotonic() + ENDS
+    deadline = time.monotonic() + PATIENCE
     while httpx.post(address, content=body, headers={SIGNATURE: signature(body)}, trust_env=False).status_code != 200:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "the ingest was never found"
         time.sleep(0.2)
     assert httpx.post(address, content=body, headers={SIGNATURE: "0" * 64}, trust_env=False).status_code == 401
     told = json.loads(ended(hooks).splitlines()[-1])
@@ -74,5 +73,5 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
 )
 def test_what_does_not_fit_is_one_line_and_exit_code_2(words: tuple[str, ...], rule: str, tmp_path: Path) -> None:
     process = started("hooks", "--to", str(tmp_path / "socket"), *words, env=hooks_file(tmp_path))
-    _, complaints = process.communicate(timeout=ENDS)
+    _, complaints = process.communicate(timeout=PATIENCE)
     assert (process.returncode, rule in complaints) == (2, True), complaints

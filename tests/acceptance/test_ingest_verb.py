@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.snmp.sender import Association, encode_associate
+from connectors.keys import key_files
+from connectors.sources.snmp.sender import Association, encode_associate
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
 from tests.integration.kafka_ground import Broker, clear_topics
+from tests.patience import PATIENCE
 
 KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"
-LISTENING = 60.0
 
 
 class Ground:
@@ -32,7 +32,7 @@ class Ground:
         self.folder, self.policy, self.key, self.rows = folder, folder / "policy", folder / "key", folder / "rows.csv"
         self.policy.write_text(POLICY)
         self.rows.write_text(OBSERVATIONS)
-        keyfile.create(self.key, laboratory=True)
+        key_files.create(self.key, laboratory=True)
         (folder / "communities").write_text("s3cret\n")
         (folder / "communities").chmod(0o600)
         self.env = os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(folder / "communities")}
@@ -77,21 +77,21 @@ class Ground:
 
     def until_taken_in(self) -> None:
         """Wait until the process has taken everything from its port."""
-        patience, port = time.monotonic() + LISTENING, f":{self.port:04X} "
+        patience, port = time.monotonic() + PATIENCE, f":{self.port:04X} "
         while time.monotonic() < patience:
             (row,) = [row.split() for row in Path("/proc/net/udp").read_text().splitlines() if port in row]
             if row[4].endswith(":00000000"):
                 return
             time.sleep(0.01)
-        raise AssertionError
+        raise AssertionError(f"waited {PATIENCE:.0f} s for an empty port")
 
     def ask_until_answered(self) -> None:
-        patience = time.monotonic() + LISTENING
+        patience = time.monotonic() + PATIENCE
         while time.monotonic() < patience:
             self.send(4000, inform=True)
             if self.answers():
                 return
-        raise AssertionError
+        raise AssertionError(f"waited {PATIENCE:.0f} s for an answer")
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_the_access_points_that_the_policy_lacks_are_told_at_the_end(ground: Gro
             for again in range(3 if number < 20 else 1):
                 ground.send(100 * again + number, unknown(number))
         ground.until_taken_in()
-        out, err = ended(live, 0, LISTENING)
+        out, err = ended(live, 0, PATIENCE)
     names = [unknown(number).hex(":") for number in range(20)]
     if as_json:
         report = json.loads(out)
@@ -165,7 +165,7 @@ def test_ingest_ends_although_the_broker_does_not_answer(kafka: Broker, ground: 
             for number in range(3):
                 ground.send(number, inform=True)
             ground.until_taken_in()
-            out, err = ended(live, 1, LISTENING)
+            out, err = ended(live, 1, PATIENCE)
         finally:
             kafka.resume()
         assert ground.answers() == 0, "what was not written is not acknowledged"
@@ -187,12 +187,12 @@ def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(
     worker = subprocess.Popen(command(["worker", "--kafka", bootstrap, *common]), stderr=subprocess.DEVNULL)
     try:
         found: dict[str, Any] = {}
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + PATIENCE
         while found != wanted and time.monotonic() < patience:
             words = ["subscribe", "--kafka", bootstrap, "--from-start", "--until-end", "--json"]
             found = {name: tacet(*words, "--audience", name).stdout.splitlines() for name in wanted}
         worker.terminate()
-        assert worker.wait(LISTENING) == 0
+        assert worker.wait(PATIENCE) == 0
     finally:
         worker.kill()
         worker.wait()

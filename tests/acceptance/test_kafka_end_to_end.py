@@ -17,22 +17,23 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from connectors import keyfile
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from connectors.simulation import files as simulation
-from connectors.simulation import policy as simulation_policy
-from connectors.snmp.sender import Association, encode_associate, send
+from connectors.keys import key_files
+from connectors.lab.simulation import files as simulation
+from connectors.lab.simulation import policy as simulation_policy
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.replay import replay
+from connectors.sources.snmp.sender import Association, encode_associate, send
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.schemas import private_topic
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.acceptance.command_line import run
 from tests.day_ground import day_release, shared
 from tests.integration.kafka_ground import Broker, clear_topics
 from tests.integration.storm import records
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka]
 TACET = [sys.executable, "-m", "connectors"]
 ASSOCIATE = "1.3.6.1.4.1.14179.2.6.3.53"
 STATION, ACCESS_POINT = "1.3.6.1.4.1.14179.2.6.2.34.0", "1.3.6.1.4.1.14179.2.6.2.35.0"
@@ -74,12 +75,12 @@ def tacet(*words: str) -> str:
 
 @contextlib.contextmanager
 def running(*words: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A verb that runs until it is told to stop; it must end well, within ten seconds."""
+    """A verb that runs until it is told to stop; it must end well."""
     process = subprocess.Popen([*TACET, *words], env=env, stdout=subprocess.DEVNULL)
     try:
         yield process
         process.terminate()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     finally:
         if process.poll() is None:
             process.kill()
@@ -117,21 +118,21 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     text = text.replace(filtered, f'{filtered}revise = ["1h", "1d"]\n') + BY_DAY
     policy_file, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "o.csv"
     policy_file.write_text(text)
-    keyfile.create(key, laboratory=True)
+    key_files.create(key, laboratory=True)
     with rows.open("w", newline="") as file:
         simulation.write_csv(made, file)
     policy = load_policy(text)
-    observations = ObservationFile(rows, policy, keyfile.pseudonym_key(key))
-    replay(observations, policy, keyfile.laboratory_keys(key), tmp_path / "out", Options())
+    observations = ObservationFile(rows, policy, key_files.pseudonym_key(key))
+    replay(observations, policy, key_files.laboratory_keys(key), tmp_path / "out", Options())
     bootstrap = cleared(kafka, policy_file)
     common = ["--kafka", bootstrap, "--policy", str(policy_file), "--key-file", str(key)]
     wanted = {path: path.read_text().splitlines() for path in sorted((tmp_path / "out/private").glob("*/*.jsonl"))}
     assert {path.stem for path in wanted} >= {"occupancy", "hourly", "floors", "floors-revised", "day"}
     with running("worker", *common):
         tacet("ingest", *common, "--observations", str(rows))
-        patience = time.monotonic() + 120
-        floors = private_topic("public", "floors")
-        while len(asyncio.run(records(bootstrap, floors))) < 290 and time.monotonic() < patience:
+        floors, patience = private_topic("public", "floors"), time.monotonic() + PATIENCE
+        while len(asyncio.run(records(bootstrap, floors))) < 290:
+            assert time.monotonic() < patience, f"waited {PATIENCE:.0f} s for 290 records of {floors}"
             time.sleep(1)
     for path, lines in wanted.items():
         assert subscribed(bootstrap, path.parent.name, path.stem) == lines, path
@@ -152,7 +153,7 @@ NOBODY = Association(bytes(6), bytes(6))
 
 def until_answered(port: int, told: Association = NOBODY) -> None:
     """Wait until an inform, of nobody unless told, is answered: ingest listens, and its broker takes what it sends."""
-    patience = time.monotonic() + 120
+    patience = time.monotonic() + PATIENCE
     inform = encode_associate(told, community=b"s3cret", uptime=1, request_id=1, inform=True)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
         controller.settimeout(0.5)
@@ -161,7 +162,7 @@ def until_answered(port: int, told: Association = NOBODY) -> None:
             with contextlib.suppress(OSError):
                 if controller.recv(65_535):
                     return
-    raise AssertionError
+    raise AssertionError(f"waited {PATIENCE:.0f} s for an answer to an inform")
 
 
 @pytest.mark.snmptrap
@@ -171,7 +172,7 @@ def test_live_traps_reach_a_subscriber_through_kafka(kafka: Broker, tmp_path: Pa
         pytest.skip("net-snmp's snmptrap is not here")
     policy_file, key, communities = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "communities"
     policy_file.write_text(LIVE)
-    keyfile.create(key, laboratory=False)
+    key_files.create(key, laboratory=False)
     communities.write_text("s3cret\n")
     communities.chmod(0o600)
     bootstrap = cleared(kafka, policy_file)
@@ -189,7 +190,7 @@ def test_live_traps_reach_a_subscriber_through_kafka(kafka: Broker, tmp_path: Pa
             subprocess.run(
                 ["snmptrap", "-v2c", "-c", "s3cret", f"127.0.0.1:{port}", "4711", ASSOCIATE,
                  STATION, "x", device, ACCESS_POINT, "x", "5c521e002011"],
-                check=True, timeout=20,
+                check=True, timeout=PATIENCE,
             )  # fmt: skip
         simulated = [
             (
@@ -201,11 +202,11 @@ def test_live_traps_reach_a_subscriber_through_kafka(kafka: Broker, tmp_path: Pa
             for n in range(5)
         ]
         asyncio.run(send(simulated, ("127.0.0.1", port), None))
-        patience = time.monotonic() + 150
+        patience = time.monotonic() + PATIENCE
         found: list[dict[str, object]] = []
         while time.monotonic() < patience and not found:
             time.sleep(2)
             records = [json.loads(line) for line in subscribed(bootstrap, "engineers", "occupancy")]
             found = [r for r in records if r["values"] == {"101": 2, "102": 5} and r["coverage"] == 1.0]
-    assert found, "a window with the devices in it, listened to from its begin, must have come"
+    assert found, f"waited {PATIENCE} s for a window with the devices in it, listened to from its begin"
     assert found[0]["laboratory"] is False

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.embedded import succession
-from connectors.embedded.readings import outboxes, read_outbox, read_snapshot, read_topic
-from connectors.embedded.runner import opened
+from connectors.keys import key_files
+from connectors.storage.embedded import succession
+from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.runner import opened
+from stream.engine.snapshot import books_only, open_snapshot
 from stream.errors import TacetError
-from stream.policy.document import decimal_string, load_policy
+from stream.policy.document import load_policy
+from stream.policy.fields import decimal_string
 from stream.records import DAY, HOUR, PrivacyDay
-from stream.release.paid_days import PaidDays, Standing
+from stream.release.prices import DayPaymentStatus, PaidDays
 from stream.release.state import ReleaseState, decode_release_state, encode_release_state
-from stream.runners.site_form import books_only
-from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, LEAKAGE, parse_record
-from stream.sensing.sense_state import SenseState, encode
+from stream.sensing.state import SensingState, encode
 from tests.acceptance.command_line import Done, run
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text, write_csv
 
@@ -44,8 +44,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("retire")
     (folder / "policy.toml").write_text(TEXT)
     for name in ("key", "new.key", "third.key"):
-        keyfile.create(folder / name, laboratory=False)
-    keyfile.create(folder / "laboratory", laboratory=True)
+        key_files.create(folder / name, laboratory=False)
+    key_files.create(folder / "laboratory", laboratory=True)
     go_on(folder, slice(None, HALF), "store", "key")
     return folder
 
@@ -187,9 +187,9 @@ def test_no_begun_privacy_day_is_gone_on_with_for_the_price_that_was_paid() -> N
     """That price bought one run of the counters, with one noise."""
     day = PrivacyDay(20_000, 20_000 * DAY, 20_001 * DAY)
     state = ReleaseState(paid=PaidDays({"busy": {day: "terms"}}), through=20_000 * DAY + HOUR)
-    stages = {"release": encode_release_state(state, {}), "sense": encode(SenseState(), ()), "account": b"{}"}
+    stages = {"release": encode_release_state(state, {}), "sense": encode(SensingState(), ()), "account": b"{}"}
     begun, _ = decode_release_state(books_only(stages)["release"])
-    assert begun.paid.standing("busy", day, "terms") is Standing.OTHERWISE
+    assert begun.paid.standing("busy", day, "terms") is DayPaymentStatus.OTHERWISE
     assert begun.through == state.through
 
 

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors import keyfile, logs
+from connectors.keys import key_files
+from connectors.runtime import logs
 from stream.schemas import OBSERVATIONS as TOPIC
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
 from tests.integration.kafka_ground import Broker, clear_topics
+from tests.patience import PATIENCE
 
 CLOSED = "127.0.0.1:1"
 CANARY = "5c52.1e00.2011 jane"
@@ -41,7 +43,7 @@ def lines_of(err: str) -> list[dict[str, Any]]:
 
 def ended(words: Sequence[str | Path], **more: str) -> tuple[int, list[dict[str, Any]]]:
     done = subprocess.run(
-        command(words), env=environment(**more), capture_output=True, text=True, timeout=120, check=False
+        command(words), env=environment(**more), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     return done.returncode, lines_of(done.stderr)
 
@@ -50,7 +52,7 @@ def ended(words: Sequence[str | Path], **more: str) -> tuple[int, list[dict[str,
 def files(tmp_path: Path) -> list[str | Path]:
     policy, key = tmp_path / "policy.toml", tmp_path / "key"
     policy.write_text(POLICY)
-    keyfile.create(key, laboratory=True)
+    key_files.create(key, laboratory=True)
     return ["--policy", policy, "--key-file", key]
 
 
@@ -86,7 +88,6 @@ async def put(kafka: Broker, value: bytes) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
 def test_a_worker_on_a_real_broker_writes_json_alone_and_nothing_of_what_it_reads(
     kafka: Broker, files: list[str | Path], tmp_path: Path
 ) -> None:
@@ -99,11 +100,11 @@ def test_a_worker_on_a_real_broker_writes_json_alone_and_nothing_of_what_it_read
         try:
             asyncio.run(put(kafka, CANARY.encode()))
             tacet("ingest", "--kafka", kafka.bootstrap, *files, "--observations", rows)
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + PATIENCE
             while not published(kafka) and time.monotonic() < deadline and worker.poll() is None:
                 time.sleep(0.5)
             worker.send_signal(signal.SIGTERM)
-            assert worker.wait(timeout=20) == 0
+            assert worker.wait(timeout=PATIENCE) == 0
         finally:
             worker.kill()
     text = err.read_text()
@@ -117,6 +118,6 @@ def published(kafka: Broker) -> bool:
     words = ["subscribe", "--kafka", kafka.bootstrap, "--audience", "facilities", "--release", "occupancy"]
     done = subprocess.run(
         [sys.executable, "-m", "connectors", *words, "--from-start", "--until-end", "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     return bool(done.stdout)

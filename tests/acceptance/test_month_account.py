@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from connectors.simulation.policy import policy_text
+from connectors.lab.simulation.policy import policy_text
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Pipeline
 from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 from stream.schemas import LEAKAGE
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.by_window import by_window
 from tests.core_ground import audit_of, bodies, laboratory, run
 

@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.snmp.sender import Association, encode_associate, encode_keepalive
-from connectors.spellings import address_of
+from connectors.sources.ingest.addresses import address_of
+from connectors.sources.snmp.sender import Association, encode_associate, encode_keepalive
 from tests.acceptance.command_line import command, run, tacet
 from tests.documents import ROOT
+from tests.patience import PATIENCE
 
 COMMUNITY = b"operators"
 LIST = ROOT / "docs/examples/inventory/cisco-9800.csv"
@@ -40,7 +41,7 @@ def traps(radio: bytes) -> Iterator[bytes]:
 
 def address_in(log: Path) -> tuple[str, int]:
     """Return where a run listens, as its log says."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         found = re.search(
             r'"event": ?"listening".*?"port": ?(\d+)|"port": ?(\d+).*?"event": ?"listening"', log.read_text()
@@ -77,7 +78,7 @@ def test_from_a_controllers_list_to_what_people_read(tmp_path: Path) -> None:
                 sender.sendto(datagram, address)
     finally:
         process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=120)
+        printed, _ = process.communicate(timeout=PATIENCE)
     heard = json.loads(printed)
     assert (heard["datagrams"], heard["unknown_access_points"]) == (len(sent), {})
     records = [record for record in released(store) if record["released"]]

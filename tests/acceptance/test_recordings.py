@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors import keyfile
+from connectors.keys import key_files
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS
 from tests.acceptance.command_line import here as tacet
 
@@ -35,8 +35,8 @@ def ground(tmp_path: Path) -> Ground:
     names = ("policy.toml", "laboratory", "production", "rows.csv", "newest_first.csv")
     made = Ground(tmp_path, *(tmp_path / name for name in names))
     made.policy.write_text(POLICY)
-    keyfile.create(made.laboratory, laboratory=True)
-    keyfile.create(made.production, laboratory=False)
+    key_files.create(made.laboratory, laboratory=True)
+    key_files.create(made.production, laboratory=False)
     head, *rows = OBSERVATIONS.splitlines()
     made.rows.write_text(OBSERVATIONS)
     made.newest_first.write_text("\n".join([head, *reversed(rows)]) + "\n")
@@ -89,7 +89,7 @@ def test_a_device_alone_makes_the_records_of_nobody(ground: Ground) -> None:
     ids = []
     for name, file in (("all", ground.rows), ("alone", alone), ("nobody", nobody)):
         key, store = ground.folder / f"{name}.key", ground.folder / f"{name}.store"
-        keyfile.create(key, laboratory=False)
+        key_files.create(key, laboratory=False)
         ground.call("run", "--observations", file, "--store", store, *RANGE, key=key)
         lines = tacet(
             "subscribe", "--store", store, "--audience", "facilities", "--from-start", "--until-end", "--json"
@@ -129,8 +129,8 @@ def test_a_replay_that_fails_while_it_writes_leaves_things_as_they_were(
 ) -> None:
     from click.testing import CliRunner
 
-    from connectors.cli import tacet as verbs
-    from connectors.files import replay
+    from connectors.cli.main import tacet as verbs
+    from connectors.sources.recordings import replay
 
     out = ground.folder / "out"
     if there:

@@ -14,14 +14,14 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import read_outbox, read_topic
-from connectors.embedded.runner import embedded
-from connectors.intake.ingest import Ingest
-from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.traps import decode
+from connectors.keys import key_files
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.traps import decode
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from connectors.storage.embedded.runner import embedded
+from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
-from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 
@@ -82,7 +82,7 @@ class Noting:
         self.order: list[str] = []
         fold = runner.partition.fold
 
-        def noted(*given: Any) -> Iterator[tuple[list[Emitted], bool]]:
+        def noted(*given: Any) -> Iterator[tuple[list[OutputRecord], bool]]:
             for outputs, last in fold(*given):
                 self.order += [f"{out.topic} {out.id} {out.timestamp_ms} {out.key!r}" for out in outputs]
                 for out in outputs:
@@ -100,7 +100,7 @@ class Noting:
 
 
 def observed(folder: Path, key: Path, *, with_person: bool) -> tuple[Noting, dict[str, list[Any]]]:
-    ingest = Ingest.of_policy(POLICY, keyfile.pseudonym_key(key))
+    ingest = Ingest.of_policy(POLICY, key_files.pseudonym_key(key))
     state = ingest.initial(START)
     with embedded(POLICY, key, folder) as runner:
         noting, now = Noting(runner), START
@@ -122,7 +122,7 @@ def observed(folder: Path, key: Path, *, with_person: bool) -> tuple[Noting, dic
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Noting, dict[str, list[Any]]]]:
     folder = tmp_path_factory.mktemp("shape")
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     return [observed(folder / f"with{flag}", folder / "key", with_person=flag) for flag in (False, True)]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -63,7 +64,7 @@ def lines(file: Path) -> Lines:
 
 
 def put(file: Path, records: Lines) -> None:
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    file.write_bytes(b"".join(orjson.dumps(record, option=orjson.OPT_SORT_KEYS) + b"\n" for record in records))
 
 
 def forged(records: Lines) -> Lines:
@@ -155,7 +156,7 @@ def told(**fields: Any) -> Callable[[Lines], Lines]:
         (without("head", 0), "signed head 0 must be there and include the one before it"),
         (told(time="2026-01-01T00:00:00Z"), "signed head 0 of 2026-01-01T00:00:00Z must be signed with the key given"),
         (told(sites={}), "must be signed with the key given"),
-        (told(more=1), "must say nothing besides what is signed"),
+        (told(more=1), "byte for byte"),
         (told(number="x"), "every signed head must be one that 'tacet audit sign' wrote"),
         (lambda records: [r for r in records if "head" not in r], "--public-key: must go with signed heads"),
     ],
@@ -220,7 +221,7 @@ def test_signed_heads_are_never_passed_over_for_want_of_the_key(ground: Path) ->
 
 
 def test_a_clock_that_is_behind_the_last_head_signs_nothing(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.reports.heads_files.wall_clock", lambda: 0)
+    monkeypatch.setattr("connectors.operations.reports.signed_heads.wall_clock", lambda: 0)
     assert "the clock must have come as far as signed head 1" in sign(ground).problem
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from connectors.snmp.sender import send
+from connectors.sources.snmp.sender import send
 from stream.records import SECOND
 from tests.acceptance.command_line import tacet
 from tests.core_ground import SOURCES, policy_text
+from tests.patience import PATIENCE
 from tests.unit.snmp.v3_ground import AUTH, ENGINE, PRIVACY, Controller
 
 USERS = f"""
@@ -78,7 +79,7 @@ def run(folder: Path, *datagrams: bytes) -> Any:
                 break
         asyncio.run(send([(0, datagram) for datagram in datagrams], (SOURCES[0], port), None, source=SOURCES[0]))
         process.send_signal(signal.SIGTERM)
-        out, rest = process.communicate(timeout=120)
+        out, rest = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 0, said + rest

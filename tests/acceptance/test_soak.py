@@ -13,7 +13,6 @@ LOG_PAGES = 1200 * 4096
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
 def test_over_a_day_with_four_sources_memory_descriptors_and_disk_of_work_do_not_grow(tmp_path: Path) -> None:
     made = soak(tmp_path)
     for of in sorted(made.samples[-1].figures):

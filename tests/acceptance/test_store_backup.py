@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.embedded import backup
-from connectors.embedded.readings import outboxes, read_outbox
-from connectors.embedded.runner import opened
+from connectors.keys import key_files
+from connectors.storage.embedded import backup
+from connectors.storage.embedded.reader import outboxes, read_outbox
+from connectors.storage.embedded.runner import opened
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from tests.acceptance.command_line import Done, run
@@ -37,7 +37,7 @@ def go_on(folder: Path, part: slice, store: str = "store") -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a production key and a store; ``early`` is a backup after half of it, ``late`` one of all."""
     folder = tmp_path_factory.mktemp("backup")
-    keyfile.create(folder / "key", laboratory=False)
+    key_files.create(folder / "key", laboratory=False)
     for part, name in ((slice(None, len(MESSAGES) // 2), "early"), (slice(len(MESSAGES) // 2, None), "late")):
         go_on(folder, part)
         assert run("store", "backup", "--store", folder / "store", "--out", folder / name).code == 0
@@ -104,7 +104,7 @@ def test_a_store_that_is_there_is_never_written_over(ground: Path) -> None:
 
 
 def test_another_key_puts_nothing_back(ground: Path) -> None:
-    keyfile.create(ground / "other", laboratory=False)
+    key_files.create(ground / "other", laboratory=False)
     done = run("store", "restore", ground / "late", "--store", ground / "store", "--key-file", ground / "other")
     assert (done.code, "must know store" in done.problem, (ground / "store").exists()) == (2, True, False)
 
@@ -164,7 +164,7 @@ def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(gr
                 backup.back_up(ground / "running", out)
                 whole.append(out)
 
-    keyfile.create(ground / "second", laboratory=True)
+    key_files.create(ground / "second", laboratory=True)
     policy = load_policy(TEXT)
     with opened(policy, ground / "second", ground / "running") as (runner, _):
         thread = threading.Thread(target=copy)

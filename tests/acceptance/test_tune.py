@@ -100,6 +100,39 @@ def test_what_does_not_go_together_is_refused(ground: Path, words: list[str], sa
     assert said in " ".join(done.problem.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--unit", "device_day", "--mechanism", "ttl"], "which has none"),
+        (["--task", "tasks", "--period", "day"], "period must not be given with tasks"),
+        (["--epsilon-min", "2", "--epsilon-max", "1"], "none from 2 to 1 does"),
+        (["--runs", "5"], "runs must be at least 18"),
+        (["--site", "elsewhere"], "--site: must be one of dbh"),
+    ],
+)
+def test_options_are_checked_before_the_recording_is_read(ground: Path, words: list[str], said: str) -> None:
+    """The recording is not there, and that is not what is said."""
+    files = ("--observations", ground / "nowhere.csv", "--policy", ground / "policy.toml")
+    done = run("tune", *files, "--task", "building", "--mechanism", "laplace", "--utility", "0.9", *words)
+    assert done.code == 2
+    assert said in " ".join(done.problem.split())
+
+
+def test_bad_rows_are_named_after_the_answer(ground: Path, tmp_path: Path) -> None:
+    """As 'replay' does: a bad row loses only itself."""
+    words = ["--task", "building", "--mechanism", "ttl", "--utility", "0.9", "--json"]
+    good = ask(ground, *words)
+    rows = (ground / "seen.csv").read_text()
+    broken = tmp_path / "seen.csv"
+    broken.write_text(rows + "yesterday,a4:00:00:00:00:01,a4:00:00:00:00:02,dbh\n" * 4)
+    done = run("tune", "--observations", broken, "--policy", ground / "policy.toml", *words)
+    assert done.code == 3
+    assert "4 bad rows were left out" in done.problem
+    assert f"line {len(rows.splitlines()) + 1}" in done.problem
+    assert "yesterday" not in done.problem
+    assert done.answer == good.answer
+
+
 def test_too_few_runs_for_the_confidence_are_refused_with_their_number(ground: Path) -> None:
     done = ask(ground, "--task", "building", "--mechanism", "laplace", "--utility", "0.9", "--runs", "5")
     assert done.code == 2

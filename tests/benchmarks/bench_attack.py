@@ -13,16 +13,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from connectors.attacks.published import Nodes, Told
-from connectors.attacks.study import Scene, beliefs, pairs
-from stream.attackers.laws import LearntLaw, NoiseLaw, learn
-from stream.attackers.localised import found_by_confidence
-from stream.attackers.posteriors import worst_case
-from stream.attackers.priors import Floats, Ints, by_span, prior
+from connectors.lab.attacks.published import Nodes, PublishedDay
+from connectors.lab.attacks.study import Scene, beliefs, pairs
+from stream.lab.attackers.beliefs import Floats, Ints, LearntLaw, NoiseLaw, by_span, learn, prior, worst_case
+from stream.lab.attackers.localised import found_by_confidence
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.mechanisms.noise import discrete_laplace
+from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import DAY, MINUTE
-from stream.sensing.renamed import Sightings, counts_under_names
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.benchmarks.ground import Figure, cpu, quick, tell
 
 T = TypeVar("T")
@@ -49,11 +47,11 @@ def measured(counts: Ints, spans: Ints) -> list[Figure]:
     nodes = Nodes(tuple(("zone", str(zone)) for zone in range(64)), np.eye(64, dtype=bool))
     noise = discrete_laplace(b"k" * 32, b"bench", EPSILON, counts.size).reshape(counts.shape)
     everywhere = np.ones(len(counts), dtype=bool)
-    told = Told(counts + noise, everywhere, None)
+    told = PublishedDay(counts + noise, everywhere, None)
     at = np.arange(len(counts) - last + 1, len(counts), 2)
     scene = Scene(counts[at], counts[at], known, np.zeros(64, dtype=bool))
-    now = Told(told.values[at], everywhere[at], None)
-    truth, values = pairs(Told(told.values[:-last], everywhere[:-last], None), nodes, counts[:-last])
+    now = PublishedDay(told.values[at], everywhere[at], None)
+    truth, values = pairs(PublishedDay(told.values[:-last], everywhere[:-last], None), nodes, counts[:-last])
     bound, bound_seconds = timed(lambda: worst_case(scene.closed, float(EPSILON), "all"))
     exact, exact_seconds = timed(lambda: beliefs(now, nodes, (NoiseLaw("laplace", 1.0),) * 64, scene))
     law, train = timed(lambda: trained(truth, values, now.values, int(scene.counts.sum(axis=1).max())))

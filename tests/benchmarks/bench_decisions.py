@@ -10,10 +10,10 @@ from functools import partial, reduce
 
 import numpy as np
 
-from stream.decisions.composition import Theta, composed
-from stream.decisions.deciding import Table, decide
-from stream.decisions.min_entropy import min_entropy
-from stream.decisions.plan import Mechanism, Terms
+from stream.decisions.ledger import Theta, composed
+from stream.decisions.min_entropy import minimum_entropy
+from stream.decisions.plan import DecisionTerms, Mechanism
+from stream.decisions.progressive import Table, decide
 from tests.benchmarks.ground import Figure, tell
 
 PREDICATES, GOAL_S = 10_000, 1.0
@@ -35,7 +35,7 @@ def entropy() -> Figure:
             known = [10 ** random_.uniform(-5, finest) for _ in range(levels)]
             epsilons = [random_.choice(known) for _ in range(PREDICATES)]
             priors = [random_.choice((0.1, 0.5, 1.0)) for _ in range(PREDICATES)]
-            asked = partial(min_entropy, epsilons), partial(min_entropy, epsilons, priors)
+            asked = partial(minimum_entropy, epsilons), partial(minimum_entropy, epsilons, priors)
             worst = max(worst, *map(seconds, asked))
     return Figure(
         "min-entropy of 10,000 predicates", worst, "s CPU", f"< {GOAL_S:g}", worst < GOAL_S, "the worst of 40 answers"
@@ -47,7 +47,7 @@ def run(mechanism: Mechanism) -> Figure:
     rng = random.Random(2)
     counts = np.array([rng.randrange(20_000) for _ in range(PREDICATES)])
     table = Table(tuple(map(str, range(PREDICATES))), counts, np.full(PREDICATES, 9_000), (Fraction(1),) * PREDICATES)
-    took = seconds(lambda: decide(table, Terms(mechanism, Fraction(1, 20)), b"k" * 32, 1))
+    took = seconds(lambda: decide(table, DecisionTerms(mechanism, Fraction(1, 20)), b"k" * 32, 1))
     return Figure(f"{mechanism}, 10,000 predicates", took, "s CPU")
 
 

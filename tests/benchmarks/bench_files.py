@@ -13,10 +13,10 @@ from pathlib import Path
 from time import process_time
 from unittest.mock import patch
 
-from connectors.files import playback
-from connectors.files.observations import ObservationFile
-from connectors.files.row_columns import RowColumns
-from stream.messages import encode_message
+from connectors.sources.recordings import observations
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.rows import RowColumns
+from stream.encoding import encode_message
 from stream.policy.document import Policy
 from stream.records import HOUR
 from stream.schemas import rfc3339
@@ -67,7 +67,10 @@ def main() -> None:
         recording(path, rules, buildings[0].start, rows)
         columns = min((spent(path, rules, rows) for _ in range(3)), key=sum)
         same = digest(path, rules)
-        with patch.object(RowColumns, "read", lambda _, each: (None, each)), patch.object(playback, "_FEW", 1 << 30):
+        with (
+            patch.object(RowColumns, "read", lambda _, each: (None, each)),
+            patch.object(observations, "_FEW", 1 << 30),
+        ):
             alone = min((spent(path, rules, rows) for _ in range(3)), key=sum)
             assert digest(path, rules) == same, "the same bytes, either way"
     ratio = sum(alone) / sum(columns)

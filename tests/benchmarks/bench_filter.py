@@ -17,22 +17,22 @@ from unittest.mock import patch
 import numpy as np
 from cramjam import zstd
 
-from stream.mechanisms import filter as filter_
-from stream.mechanisms.active import Posterior, Windows
-from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.nightly import BEFORE as BEFORE_DAY
-from stream.mechanisms.nightly import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
+from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.filter import step as filter_
+from stream.mechanisms.filter.learning import BEFORE as BEFORE_DAY
+from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
+from stream.mechanisms.filter.revision import smooth
+from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.support import Posterior, Windows
 from stream.mechanisms.noise import Ints, discrete_laplace
-from stream.mechanisms.parameter import NoiseParameter, laplace_noise
-from stream.mechanisms.revision import smooth
+from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from tests.benchmarks.ground import Figure, cpu, policy, quick, simulations, tell
 
 GOAL = 3.0
 TICKS = 3 if quick() else 6
 """The least of so many counts: the rest is other processes' doing. Two before them make the state sparse."""
 BEFORE = 2
-SLOT = Slot(20, 10, False)
+SLOT = WeekSlot(20, 10, False)
 HOUR = 12
 """Windows."""
 
@@ -96,7 +96,7 @@ def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list
         day, place = divmod(tick + WHOLE_DAY - BEFORE_DAY, WHOLE_DAY)
         there = random.binomial(capacities, 0.05 * max(0.02, np.sin(np.pi * (place - 96) / 128)))
         noise = discrete_laplace(b"k" * 32, b"night %d" % tick, epsilon, len(capacities))
-        log.append(FilterItem(there + noise, Slot(place // 6, place // 12, False, day)))
+        log.append(FilterItem(there + noise, WeekSlot(place // 6, place // 12, False, day)))
     state = NightlyState(stage.filter.initial(), tuple(log), 0, stage.filter.nothing_learnt())
     tried = [0, PARTS - 1] if quick() else [0, PARTS // 3, 2 * PARTS // 3, PARTS - 1]
     costs = [cpu(partial(stage.next_part, replace(state, part=part), 0)) for part in tried]

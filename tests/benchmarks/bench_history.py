@@ -17,8 +17,8 @@ from typing import get_args
 import numpy as np
 import orjson
 
-from connectors.serve.contract import ExportFormat, RowsQuery
-from connectors.serve.history import History
+from connectors.serve.history import ReleaseHistory
+from connectors.serve.history_interface import ExportFormat, RowsQuery
 from connectors.serve.local_clock import SiteClock
 from stream.records import DAY, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
@@ -63,7 +63,7 @@ def main() -> None:
     days = 40 if quick() else 400
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "index" / "history.duckdb"
-        kept = History(path, {"dbh": SiteClock("America/Los_Angeles")})
+        kept = ReleaseHistory(path, {"dbh": SiteClock("America/Los_Angeles")})
         box = sqlite3.connect(Path(name) / "outbox.sqlite", isolation_level=None)
         box.execute("CREATE TABLE records (time INTEGER PRIMARY KEY, value BLOB)")
         figures = [*filled(kept, box, days), *asked(kept, box, START + days * DAY, days), *exported(kept)]
@@ -72,7 +72,7 @@ def main() -> None:
         box.close()
 
 
-def filled(kept: History, box: sqlite3.Connection, days: int) -> list[Figure]:
+def filled(kept: ReleaseHistory, box: sqlite3.Connection, days: int) -> list[Figure]:
     """Add so many days; the last month of them to an outbox too."""
     rng, held = np.random.default_rng(1), list[float]()
 
@@ -95,7 +95,7 @@ def filled(kept: History, box: sqlite3.Connection, days: int) -> list[Figure]:
     ]  # fmt: skip
 
 
-def asked(kept: History, box: sqlite3.Connection, end: Micros, days: int) -> list[Figure]:
+def asked(kept: ReleaseHistory, box: sqlite3.Connection, end: Micros, days: int) -> list[Figure]:
     """Ask for the last month, in several ways, and for what is latest."""
     month = RowsQuery("public", "occupancy", "dbh", "1h", start=end - 30 * DAY, end=end, limit=100_000)
     zone = replace(month, nodes=("zone:2011",))
@@ -123,7 +123,7 @@ def asked(kept: History, box: sqlite3.Connection, end: Micros, days: int) -> lis
     ]
 
 
-def exported(kept: History) -> list[Figure]:
+def exported(kept: ReleaseHistory) -> list[Figure]:
     """Export a year, or what there is, in both forms."""
     year = RowsQuery("public", "occupancy", "dbh", "5min", end=START + 365 * DAY)
     figures = []

@@ -34,20 +34,20 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from connectors.data_keys import DataKeys
-from connectors.kafka.client import partition_of
-from connectors.kafka.strict_consumer import StrictTransport
-from connectors.kafka.topics import create_topics, topic_names
-from connectors.kafka.worker import GARBAGE
-from connectors.kafka.writers import KafkaJournal
+from connectors.keys.data_keys import DataKeys
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.strict_consumer import StrictTransport
+from connectors.storage.kafka.topics import create_topics, topic_names
+from connectors.storage.kafka.worker import GARBAGE
+from connectors.storage.kafka.writers import KafkaJournal
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
+from stream.engine.ports import Engine
 from stream.keys import LaboratoryKeys
-from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.runners.contract import Engine
 from stream.runners.faust_app import create_app
-from stream.runners.partition import Partition
-from stream.runners.tenures import Tenures
+from stream.runners.partition_tasks import TaskManager
 from stream.schemas import AUDIT, OBSERVATIONS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -150,7 +150,7 @@ def engine(watch: Stopwatch) -> Callable[[int], Awaitable[Engine]]:
     keys = LaboratoryKeys(bytes(32), "bench", bytes(32), vault=VAULT)
 
     async def made(_: int) -> Engine:
-        return Timed(Partition(policy(), keys), watch)
+        return Timed(PartitionEngine(policy(), keys), watch)
 
     return made
 
@@ -162,7 +162,7 @@ async def everything() -> tuple[int, int]:
 async def faust(bootstrap: str) -> dict[str, float]:
     watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
-    tenures = Tenures(engine(watch), journal, audit_topic=AUDIT)
+    tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     app = create_app(
         brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, tenures=tenures, transport=StrictTransport
     )
@@ -178,7 +178,7 @@ async def faust(bootstrap: str) -> dict[str, float]:
 async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
     watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
-    tenures = Tenures(engine(watch), journal, audit_topic=AUDIT)
+    tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, max_partition_fetch_bytes=16 << 20)
     await consumer.start()
     places = [TopicPartition(OBSERVATIONS, number) for number in range(PARTITIONS)]

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from connectors import keyfile
-from connectors.embedded.readings import read_outbox
-from connectors.embedded.runner import embedded
-from connectors.sink import Message
-from stream.mechanisms.nightly import PARTS, WHOLE_DAY
+from connectors.keys import key_files
+from connectors.sources.ingest.sighting import Message
+from connectors.storage.embedded.reader import read_outbox
+from connectors.storage.embedded.runner import embedded
+from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, Micros
 from stream.runners.embedded import Embedded
@@ -93,7 +93,7 @@ def measure(
     messages = log(buildings, rules, begin, begin + (windows + warm_up + 2) * 5 * MINUTE)
     with tempfile.TemporaryDirectory(prefix="tacet-bench-") as name:
         folder = Path(name)
-        keyfile.create(folder / "key", laboratory=True)
+        key_files.create(folder / "key", laboratory=True)
         with embedded(rules, folder / "key", folder / "store") as runner, reader(folder / "store") as seen:
             begun, parts = drive(runner, rules, messages, windows + warm_up)
             visible = seen(len(begun))

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer
 
-from connectors import keyfile
-from connectors.kafka.client import KafkaSink
-from connectors.kafka.topics import create_topics, topic_names
-from connectors.simulation.policy import site_text
-from connectors.sink import Message
+from connectors.keys import key_files
+from connectors.lab.simulation.policy import site_text
+from connectors.sources.ingest.sighting import Message
+from connectors.storage.kafka.client import KafkaSink
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.policy.document import Policy
 from stream.records import MINUTE
 from stream.schemas import private_topic
@@ -61,7 +61,7 @@ def measure(broker: Broker, zones: int, mechanism: str, windows: int) -> list[Fi
     messages = log(buildings, rules, begin, begin + (windows + WARM_UP + 2) * 5 * MINUTE)
     with tempfile.TemporaryDirectory(prefix="tacet-bench-") as name:
         folder = Path(name)
-        keyfile.create(folder / "key", laboratory=True)
+        key_files.create(folder / "key", laboratory=True)
         (folder / "policy.toml").write_text(site_text(buildings[0], [SOURCE]) + RELEASE.format(mechanism=mechanism))
         asyncio.run(create_topics(broker.bootstrap, topic_names(rules), partitions=1))
         command = [sys.executable, "-m", "connectors", "worker", "--kafka", broker.bootstrap]

@@ -13,9 +13,9 @@ import tempfile
 import tracemalloc
 from pathlib import Path
 
-from connectors import keyfile
-from connectors.embedded.runner import embedded
-from connectors.simulation.policy import policy_text
+from connectors.keys import key_files
+from connectors.lab.simulation.policy import policy_text
+from connectors.storage.embedded.runner import embedded
 from stream.policy.document import load_policy
 from stream.records import DAY, Heartbeat
 from tests.benchmarks.ground import SOURCE, Figure, cpu, log, quick, simulations, tell
@@ -35,7 +35,7 @@ def main() -> None:
     def run() -> None:
         with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as name:
             folder = Path(name)
-            keyfile.create(folder / "key", laboratory=True)
+            key_files.create(folder / "key", laboratory=True)
             with embedded(rules, folder / "key", folder / "store") as runner:
                 end = buildings[0].start + DAY
                 for message in log(buildings, rules):

@@ -14,7 +14,8 @@ from time import perf_counter
 import opendp.prelude as dp
 
 from stream.mechanisms.gaussian import discrete_gaussian
-from stream.mechanisms.noise import discrete_laplace, label
+from stream.mechanisms.noise import discrete_laplace
+from stream.mechanisms.noise_labels import label
 
 EPSILON, GOAL = Fraction(4, 5), 50
 DEVIATION, GAUSSIAN_GOAL = Fraction("21.854"), 20

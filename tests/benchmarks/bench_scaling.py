@@ -10,11 +10,11 @@ from __future__ import annotations
 import gc
 from itertools import pairwise
 
-from stream.messages import encode_message
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
+from stream.lab.simulator.events import Simulation
 from stream.policy.document import Policy
 from stream.records import MINUTE
-from stream.runners.partition import Partition
-from stream.simulator.events import Simulation
 from tests.benchmarks.ground import KEYS, MECHANISMS, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL = 2.1
@@ -59,12 +59,12 @@ def encoded(buildings: list[Simulation], mechanism: str, hours: float) -> tuple[
 
 def cost(rules: Policy, values: list[bytes]) -> float:
     """Return the CPU seconds of a new engine for a log."""
-    partition = Partition(rules, KEYS)
+    partition = PartitionEngine(rules, KEYS)
     gc.collect()
     return cpu(lambda: feed(partition, values))
 
 
-def feed(partition: Partition, values: list[bytes]) -> None:
+def feed(partition: PartitionEngine, values: list[bytes]) -> None:
     """Feed all messages, with a snapshot at each closed window."""
     for offset, value in enumerate(values):
         if any(output.checkpoint for output in partition.feed(offset, None, value)):

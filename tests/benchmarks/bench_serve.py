@@ -20,9 +20,9 @@ from pathlib import Path
 
 import httpx
 
-from connectors.embedded.readings import read_outbox
-from connectors.intake.clock import wall_clock
-from connectors.serve.tokens import TokenFile
+from connectors.runtime.clock import wall_clock
+from connectors.serve.access import TokenFile
+from connectors.storage.embedded.reader import read_outbox
 from stream.records import DAY
 from stream.schemas import parse_record
 from tests.benchmarks.ground import Figure, quick, tell

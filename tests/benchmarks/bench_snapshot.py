@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gc
 
-from stream.messages import encode_message
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
+from stream.engine.snapshot import open_snapshot
 from stream.records import DAY, MINUTE, SECOND, Heartbeat
-from stream.runners.partition import Partition
-from stream.runners.snapshot import open_snapshot
 from tests.benchmarks.ground import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL_MB = 16 * 1.048576
@@ -41,7 +41,7 @@ def measure(
     days = -(-(span + 10 * 60 * MINUTE) // DAY)
     buildings = simulations(1000, days=days, scale=1.0 if days == 1 else 0.25)
     rules = policy(buildings, mechanism, max_count, tick, more)
-    partition, begin = Partition(rules, KEYS), buildings[0].start + 10 * 60 * MINUTE
+    partition, begin = PartitionEngine(rules, KEYS), buildings[0].start + 10 * 60 * MINUTE
     last = begin
     for offset, message in enumerate(log(buildings, rules, begin, begin + span)):
         partition.feed(offset, None, encode_message(message))

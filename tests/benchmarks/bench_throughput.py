@@ -13,12 +13,12 @@ from collections import deque
 from dataclasses import replace
 from itertools import count, repeat
 
-from connectors.data_keys import DataKeys
+from connectors.keys.data_keys import DataKeys
+from stream.encoding import decode_message, encode_message
+from stream.encryption import Vault
+from stream.engine.partition import PartitionEngine
 from stream.keys import LaboratoryKeys
-from stream.messages import decode_message, encode_message
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.runners.partition import Partition
-from stream.vault import Vault
 from tests.benchmarks.ground import KEYS, SOURCE, Figure, cpu, policy, quick, simulations, tell
 
 ROWS = 500
@@ -50,7 +50,7 @@ def main() -> None:
     keys = replace(KEYS, vault=vault)
 
     def feed(values: list[bytes], keys: LaboratoryKeys) -> float:
-        partition = Partition(rules, keys)
+        partition = PartitionEngine(rules, keys)
         gc.collect()
         return (
             cpu(lambda: deque((partition.feed(*each) for each in zip(count(), repeat(None), values)), 0)) / rows * 1e6
@@ -68,10 +68,10 @@ def main() -> None:
         Figure("bytes of a row, encrypted", sum(map(len, sealed)) / rows, "bytes"),
     ])  # fmt: skip
     if "--profile" in sys.argv:
-        profile(sealed, Partition(rules, keys))
+        profile(sealed, PartitionEngine(rules, keys))
 
 
-def profile(values: list[bytes], partition: Partition) -> None:
+def profile(values: list[bytes], partition: PartitionEngine) -> None:
     """Print the ten functions that take most, without their callees."""
     with cProfile.Profile() as profiler:
         for offset, value in enumerate(values):

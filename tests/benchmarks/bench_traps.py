@@ -19,16 +19,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.sink import Message
-from connectors.snmp.admission import Senders
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.sender import Association, encode_associate, send
-from stream.sensing.pseudonyms import Pseudonyms
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.sighting import Message
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.sender import Association, encode_associate, send
+from stream.pseudonyms.derivation import Pseudonyms
 
 COMMUNITY = b"bench"
 GOAL_RATIO = 45
@@ -70,7 +69,7 @@ async def own() -> None:
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     sink = Forget()
     receiver = Receiver(
-        [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [COMMUNITY]))],
+        [TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [COMMUNITY]))],
         ingest=ingest, sink=sink, clock=clock,
     )  # fmt: skip
     async with receiver:

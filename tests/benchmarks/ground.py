@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from heapq import merge
 
-from connectors.intake.ingest import Ingest
-from connectors.intake.sighting import Kind, Sighting
-from connectors.simulation.policy import site_text
-from connectors.sink import Message
+from connectors.lab.simulation.policy import site_text
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.sighting import Kind, Message, Sighting
 from stream.keys import LaboratoryKeys
+from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.policy.document import Policy, load_policy
 from stream.records import Heartbeat, Micros
-from stream.simulator.events import Simulation, SimulatorConfig, simulate
 
 SOURCE = "127.0.0.1"
 KEYS = LaboratoryKeys(b"r" * 32, "0123456789abcdef", b"a" * 32)

@@ -18,8 +18,9 @@ import click
 import pytest
 import yaml
 
-from connectors.cli import tacet
+from connectors.cli.main import tacet
 from stream.settings import Settings
+from tests.patience import PATIENCE
 from tests.verb_tree import subcommands
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tacet"
@@ -34,7 +35,7 @@ def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = os.environ.get("TACET_HELM") or shutil.which("helm")
     if command is None:
         pytest.skip("helm is not on this machine; it builds from the Go module proxy, and TACET_HELM names it")
-    return subprocess.run([command, *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([command, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,11 @@ def test_it_is_what_kubernetes_understands(rendered: Path) -> None:
         pytest.skip("kubernetes-validate is not on this machine; 'pip install kubernetes-validate' brings it")
     for version in ("1.29", "1.37"):
         done = subprocess.run(
-            [VALIDATE, "--strict", "-k", version, rendered], capture_output=True, text=True, timeout=120, check=False
+            [VALIDATE, "--strict", "-k", version, rendered],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -165,3 +170,65 @@ def test_there_is_one_ingest_and_it_sees_who_sends(objects: Any) -> None:
     )  # fmt: skip
     assert objects["Service"]["spec"]["externalTrafficPolicy"] == "Local"
     assert [port["targetPort"] for port in objects["Service"]["spec"]["ports"]] == [1162]
+
+
+def policies(*given: str) -> dict[str, dict[str, Any]]:
+    """The network policies, by name."""
+    done = helm("template", "tacet", CHART, *GIVEN, "--set", "policy=x", *given)
+    assert done.returncode == 0, done.stderr
+    made = [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "NetworkPolicy"]
+    return {each["metadata"]["name"]: each["spec"] for each in made}
+
+
+def ports(rules: list[dict[str, Any]]) -> set[tuple[str, int]]:
+    return {(port["protocol"], port["port"]) for rule in rules for port in rule["ports"]}
+
+
+BROKERS = {("UDP", 53), ("TCP", 53), ("TCP", 9092), ("TCP", 9093)}
+
+
+def test_nothing_reaches_a_pod_but_what_its_role_needs() -> None:
+    found = policies()
+    assert set(found) == {"tacet-nothing", "tacet-ingest", "tacet-worker"}
+    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in found.values())
+    nothing = found["tacet-nothing"]
+    assert set(nothing) == {"podSelector", "policyTypes"}
+    assert set(nothing["podSelector"]["matchLabels"]) == {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
+    assert ports(found["tacet-ingest"]["ingress"]) == {("UDP", 1162)}
+    assert "ingress" not in found["tacet-worker"]
+    assert ports(found["tacet-ingest"]["egress"]) == ports(found["tacet-worker"]["egress"]) == BROKERS
+
+
+def test_policies_select_the_pods_that_are_made(objects: Any) -> None:
+    found = policies()
+    for kind, name in (("Deployment", "tacet-ingest"), ("StatefulSet", "tacet-worker")):
+        labels = objects[kind]["spec"]["template"]["metadata"]["labels"].items()
+        assert found[name]["podSelector"]["matchLabels"].items() <= labels
+        assert found["tacet-nothing"]["podSelector"]["matchLabels"].items() <= labels
+
+
+def test_peers_and_further_rules_can_be_given_and_policies_left_out(tmp_path: Path) -> None:
+    peer = "{podSelector: {matchLabels: {app: x}}}"
+    probe = "{ports: [{protocol: UDP, port: 161}]}"
+    words = [f"networkPolicy.{name}=[{peer}]" for name in ("controllers", "brokers", "prometheus")]
+    given = [*words, f"networkPolicy.ingestEgress=[{probe}]"]
+    file = tmp_path / "values.yaml"
+    file.write_text(
+        "\n".join(["networkPolicy:", *(f"  {word.partition('.')[2].replace('=', ': ', 1)}" for word in given)])
+    )
+    found = policies("--values", str(file), "--set", "hooks.enabled=true", "--set", "hooks.name=h.example.org")
+    ingest, worker = found["tacet-ingest"], found["tacet-worker"]
+    assert ports(ingest["ingress"]) == {("UDP", 1162), ("TCP", 8443), ("TCP", 9105), ("TCP", 9106)}
+    assert ports(ingest["egress"]) == BROKERS | {("TCP", 443), ("UDP", 161)}
+    assert ports(worker["ingress"]) == {("TCP", 9105)}
+    chosen = [{"podSelector": {"matchLabels": {"app": "x"}}}]
+    assert ingest["ingress"][0]["from"] == worker["ingress"][0]["from"] == worker["egress"][1]["to"] == chosen
+    assert policies("--set", "networkPolicy.enabled=false") == {}
+
+
+def test_policies_are_on_unless_somebody_says_otherwise() -> None:
+    """As data, for machines without Helm."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["networkPolicy"]
+    assert values["enabled"] is True
+    text = (CHART / "templates" / "network.yaml").read_text()
+    assert text.count("policyTypes: [Ingress, Egress]") == text.count("kind: NetworkPolicy") == 3

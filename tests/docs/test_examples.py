@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT, blocks
+from tests.patience import PATIENCE
 from tests.released_store import count, give
 
 WEEK = ROOT / "docs/examples/week.py"
@@ -34,7 +35,7 @@ def test_the_example_draws_three_figures_and_says_what_they_show(store: Path, tm
     done = subprocess.run(
         [sys.executable, "-W", "error", WEEK, "--store", store, "--out", tmp_path / "figures", "--timezone", "UTC"],
         env=os.environ | {"PYTHONPATH": str(ROOT), "MPLCONFIGDIR": str(tmp_path)},
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "peak: 200 devices (170 to 230) at Tue 00:30; 312 windows, 12 denied\n"
@@ -54,6 +55,6 @@ def test_a_strict_type_checker_accepts_every_program_in_the_documents(tmp_path: 
         files[-1].write_text(block.text)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", ROOT / ".mypy_cache", *files], cwd=ROOT,
-        capture_output=True, text=True, check=False, timeout=500,
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

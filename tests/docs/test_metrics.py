@@ -7,8 +7,7 @@ import re
 import pytest
 
 from connectors.monitoring.catalogue import APART, EVERYONE, METRICS, SIZE_STEP, TOGETHER, Metric
-from connectors.monitoring.health import STALL
-from connectors.monitoring.monitor import LAST_WORD
+from connectors.monitoring.monitor import LAST_WORD, STALL
 from stream.records import MINUTE
 from tests.documents import part, section
 

@@ -12,12 +12,11 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from connectors.commands.admin import promises
-from connectors.commands.options import read_policy
-from connectors.reports.quality import qualities
-from connectors.simulation.policy import site_text
+from connectors.cli.options import read_policy
+from connectors.cli.policy_show import promises
+from connectors.lab.simulation.policy import site_text
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.policy.document import Policy
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.documents import blocks, part
 
 
@@ -100,7 +99,7 @@ def test_examples_of_releases_make_a_policy_that_keeps_its_promises(tmp_path: Pa
     file = tmp_path / "policy.toml"
     file.write_text("\n".join([site, audiences, *policy_examples()]))
     policy = read_policy(file)
-    report = promises(policy, qualities(policy))
+    report = promises(policy)
     entrance = next(row for row in report["counts"] if row["release"] == "entrance")
     assert entrance["epsilon"]["device_w_event"] == "1.2"
     model = report["models"]["office-habits"]

@@ -9,7 +9,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from connectors.cli import tacet
+from connectors.cli.main import tacet
 from stream import schemas
 from stream.settings import Settings
 from tests.core_ground import ATTRIBUTES, COUNTS, account_of, building, outputs_of, people

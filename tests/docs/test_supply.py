@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
 RUNTIME = "requirements-runtime.lock"
@@ -64,10 +66,14 @@ def test_every_pin_has_its_hashes_and_nothing_comes_from_elsewhere(lock: str) ->
 def test_every_dependency_of_the_project_is_pinned_where_it_is_installed() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = document["project"], document["project"]["optional-dependencies"]
+    optional = [each for name in ("frame", "http", "sinks", "plots") for each in extras[name]]
     wanted = {
-        RUNTIME: project["dependencies"], "requirements.lock": project["dependencies"] + extras["test"],
-        "requirements-bench.lock": extras["bench"], "requirements-supply.lock": document["dependency-groups"]["supply"],
-    }  # fmt: skip
+        RUNTIME: project["dependencies"] + extras["build"],
+        "requirements-extras.lock": project["dependencies"] + extras["build"] + optional,
+        "requirements.lock": project["dependencies"] + extras["test"],
+        "requirements-bench.lock": extras["bench"],
+        "requirements-supply.lock": document["dependency-groups"]["supply"],
+    }
     assert sorted(wanted) == LOCKS
     for lock, requirements in wanted.items():
         held = {name for name, _, _ in pins(lock)}
@@ -101,7 +107,7 @@ def test_the_bill_of_materials_names_every_pin_of_the_image(tmp_path: Path) -> N
     out = tmp_path / "sbom.json"
     subprocess.run(
         [TOOL, "requirements", ROOT / RUNTIME, "--output-reproducible", "--of", "JSON", "-o", out],
-        check=True, capture_output=True, timeout=120,
+        check=True, capture_output=True, timeout=PATIENCE,
     )  # fmt: skip
     bill = json.loads(out.read_text())
     assert bill["bomFormat"] == "CycloneDX"
@@ -130,7 +136,7 @@ def audited(tmp_path: Path, answer: object, *, code: int = 0, told: str = "") ->
     tool.chmod(0o700)
     env = os.environ | {"PIP_AUDIT": str(tool)}
     done = subprocess.run(
-        [sys.executable, ROOT / ".ci" / "audit"], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, ROOT / ".ci" / "audit"], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert f"-r {ROOT / RUNTIME}" in (tmp_path / "asked").read_text()
     return done.returncode, done.stdout + done.stderr

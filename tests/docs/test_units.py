@@ -10,8 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
-from connectors.cli import tacet
+from connectors.cli.main import tacet
+from tests.documents import DOCUMENTS
+from tests.patience import PATIENCE
 from tests.verb_tree import subcommands
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -46,7 +49,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def analyzed(root: Path, *words: str) -> str:
     done = subprocess.run(
         ["systemd-analyze", f"--root={root}", "--no-pager", *words], capture_output=True, text=True, check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )  # fmt: skip
     return done.stdout + done.stderr
 
@@ -71,6 +74,25 @@ def test_hardening_reaches_every_service() -> None:
     assert all(name.startswith("tacet-") for name in SERVICES)
     for name in SERVICES:
         assert not set(settings(f"{name}.service")) & (set(settings(HARDENING)) - {"RestartSec", "Environment"}), name
+
+
+def octets(size: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi|M|G|m|g)", size).groups()  # type: ignore[union-attr]
+    return int(number) << {"m": 20, "g": 30}[unit[0].lower()]
+
+
+def test_every_service_has_a_bound_on_its_memory_which_is_that_of_the_chart() -> None:
+    bounds = {}
+    for name in SERVICES:
+        (bound,) = settings(f"{name}.service")["MemoryMax"]
+        bounds[name.removeprefix("tacet-")] = octets(bound)
+    chart = yaml.safe_load((UNITS.parent / "helm/tacet/values.yaml").read_text())
+    limits = {name: octets(chart[name]["resources"]["limits"]["memory"]) for name in ("ingest", "worker", "hooks")}
+    assert {name: bounds[name] for name in limits} == limits
+    assert bounds["run"] >= limits["worker"], "it is ingest and worker in one"
+    for name, most in bounds.items():
+        size = f"{most >> 30} GiB" if most >= 1 << 30 else f"{most >> 20} MiB"
+        assert f"| `tacet-{name}` | {size} |" in DOCUMENTS["docs/operations.md"]
 
 
 def test_memory_reaches_neither_swap_nor_core_dump_and_files_no_other_user() -> None:
@@ -117,6 +139,13 @@ def test_a_command_and_its_options_exist(name: str) -> None:
     assert {parameter.opts[-1] for parameter in command.params if parameter.required} <= set(_options(words))
 
 
+@pytest.mark.parametrize("role", ["ingest", "hooks", "run", "serve", "worker"])
+def test_a_unit_takes_further_options_from_its_environment(role: str) -> None:
+    unit = settings(f"tacet-{role}.service")
+    assert unit["ExecStart"][0].split()[-1] == f"${role.upper()}_OPTIONS"
+    assert unit["EnvironmentFile"] == [f"-/etc/tacet/tacet-{role}.env"]
+
+
 def _options(words: list[str]) -> Iterator[str]:
     return (word for word in words if word.startswith("--"))
 
@@ -130,7 +159,8 @@ def test_what_faces_the_internet_reaches_the_ingests_socket_and_none_of_its_file
     words = hooks["ExecStart"][0].split()
     assert words[words.index("--to") + 1] == f"{folder}/hooks"
     assert f"INGEST_OPTIONS=--hooks {folder}/hooks" in (UNITS / "tacet-ingest.service").read_text()
-    assert hooks["Environment"] == [f"TACET_HOOKS_FILE={hooks['WorkingDirectory'][0]}/hooks.toml"]
+    file = f"TACET_HOOKS_FILE={hooks['WorkingDirectory'][0]}/hooks.toml"
+    assert hooks["Environment"] == [file, "MALLOC_MMAP_THRESHOLD_=131072"]
 
 
 def test_heads_are_signed_every_day_into_two_files() -> None:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import orjson
 
+from stream.engine.ports import LossError
 from stream.errors import FinalityError
-from stream.runners.contract import LossError
 
 EVERY = 5
 
@@ -103,6 +103,9 @@ class ChainEngine:
 
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         return self._last is None or self._last[1] == hashlib.sha256(value).hexdigest()
+
+    def due(self) -> dict[str, int]:
+        return {"dbh": 1_772_460_000_000_000}
 
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")

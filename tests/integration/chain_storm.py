@@ -15,10 +15,9 @@ from pathlib import Path
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from connectors.kafka.bounded import last_snapshots
-from connectors.kafka.client import partition_of
-from connectors.kafka.following import by_release_id
-from connectors.kafka.topics import create_topics
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.topic_readers import by_release_id, last_snapshots
+from connectors.storage.kafka.topics import create_topics
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.kafka_ground import Broker
 from tests.integration.storm import Plan, Report, Worker, exactly_once, records, storm
@@ -118,7 +117,6 @@ async def chain_storm(
         start_worker=start_worker,
         feed=lambda enough: feed(broker.bootstrap, topics.source, enough, per_second),
         complete=all_read if until_read else all_out,
-        settle_timeout=settle,
     )
     return report, topics
 

@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 
-from connectors.kafka.worker import WorkerConfig, run_worker
-from connectors.kafka.writers import EngineTopics
+from connectors.storage.kafka.worker import WorkerConfig, run_worker
+from connectors.storage.kafka.writers import EngineTopics
 from tests.integration.chain_engine import ChainEngine, Topics
 
 

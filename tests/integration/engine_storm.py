@@ -22,14 +22,14 @@ from pathlib import Path
 import orjson
 from aiokafka.errors import KafkaError
 
-from connectors.kafka import control
-from connectors.kafka.claims import Claims
-from connectors.kafka.client import KafkaSink, partition_of, producer_of
-from connectors.kafka.following import Record
-from connectors.kafka.topics import create_topics, topic_names
-from connectors.keyfile import create
+from connectors.keys.key_files import create
+from connectors.storage.kafka import cluster
+from connectors.storage.kafka.client import KafkaSink, partition_of, producer_of
+from connectors.storage.kafka.source_leases import Claims
+from connectors.storage.kafka.topic_readers import Record
+from connectors.storage.kafka.topics import create_topics, topic_names
+from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
-from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic, rfc3339
@@ -50,6 +50,7 @@ from tests.integration.one_process import (
 )
 from tests.integration.storm import Faults, Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
 from tests.integration.topic_storm import Operator, TopicFaults
+from tests.patience import waiting_for
 
 BEFORE = (AUDIT, private_topic("public", "occupancy"), SNAPSHOT)
 """Where a zombie is stopped: just before a record for one of these."""
@@ -142,11 +143,11 @@ class EngineStorm:
             await asyncio.sleep(0.2)
         other, before = field.free()[0], self.version
         self.version = next(version for version in self.policies if version != before)
-        present = (await control.read(self.broker.bootstrap)).policies.get(before)
+        present = (await cluster.read(self.broker.bootstrap)).policies.get(before)
         consent = ["--accept-policy", *([] if present is None else ["--again", str(present.order)])]
         async with field.replaced(other, lambda number: self.start_worker(number, *consent)) as worker:
-            async with asyncio.timeout(60):
-                while (await control.read(self.broker.bootstrap)).current() != self.version:
+            async with waiting_for("the policy that was begun"):
+                while (await cluster.read(self.broker.bootstrap)).current() != self.version:
                     if worker.poll() is not None:  # its broker was away for too long
                         self.version, _ = before, self.outcomes.update(["not rolled"])
                         return
@@ -160,7 +161,7 @@ class EngineStorm:
         Where none had before the next policy begins, groups would begin anew and no entry would say so; what is to come
         out is worked out from entries.
         """
-        async with asyncio.timeout(180):
+        async with waiting_for("a window of every site under the policy that was begun"):
             while True:
                 entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
                 latest = {entry["site"]: entry["policy_version"] for entry in entries}
@@ -272,7 +273,7 @@ class EngineStorm:
         names = topic_names(self.policy)
         await clear_topics(self.broker.bootstrap)
         await create_topics(self.broker.bootstrap, names, partitions=PARTITIONS)
-        await control.found_cluster(self.broker.bootstrap, PARTITIONS)
+        await cluster.found_cluster(self.broker.bootstrap, PARTITIONS)
         self._sender = producer_of(self.broker.bootstrap)
         await self._sender.start()
         try:
@@ -282,7 +283,7 @@ class EngineStorm:
                 start_worker=self.start_worker,
                 feed=self.feed,
                 complete=self.complete,
-                settle_timeout=90.0 + self.plan.faults,
+                settling=self.plan.faults,
                 more=self.more(),
                 alone={"grown": self._topics.grown, "recreated": self._topics.recreated},
             )

@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from connectors.cli import main
-from connectors.commands import watching
-from connectors.intake import clock
-from connectors.monitoring import traffic
-from connectors.probes import asking, rounds
+from connectors.cli import metrics
+from connectors.cli.main import main
+from connectors.monitoring import figures
+from connectors.runtime import clock
+from connectors.sources.probes import methods, scheduler
 from stream.records import SECOND
 
 
@@ -33,7 +33,7 @@ class Drifting:
 
 if __name__ == "__main__":
     vars(clock)["time"] = Drifting(Path(sys.argv.pop(1)))
-    vars(traffic)["APART"] = 2 * SECOND
-    vars(rounds)["PROBE_GRID"], vars(asking)["WAIT"] = 5 * SECOND, 0.5
-    watching.KEY_BEATS = watching.STORE_BEATS = 1
+    vars(figures)["APART"] = 2 * SECOND
+    vars(scheduler)["PROBE_GRID"], vars(methods)["WAIT"] = 5 * SECOND, 0.5
+    metrics.KEY_BEATS = metrics.STORE_BEATS = 1
     main()

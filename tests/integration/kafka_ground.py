@@ -25,11 +25,11 @@ from typing import Any, Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from connectors.kafka.connection import Access
+from connectors.storage.kafka.connection import Access
+from tests.patience import PATIENCE
 
 VERSION = "4.3.1"
 IMAGE = f"apache/kafka:{VERSION}"
-START_TIMEOUT = 60.0
 
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -244,7 +244,7 @@ class JavaBroker:
         return ["java", *memory, "-cp", f"{self._jars}/*", main, *arguments]
 
     def _java(self, main: str, *arguments: str) -> None:
-        done = subprocess.run(self._command(main, *arguments), capture_output=True, timeout=60, check=False)
+        done = subprocess.run(self._command(main, *arguments), capture_output=True, timeout=PATIENCE, check=False)
         if done.returncode:
             reason = f"{main} failed: {done.stderr.decode()[-500:]}"
             raise NoKafkaError(reason)
@@ -274,7 +274,7 @@ class JavaBroker:
     def kill(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=PATIENCE)
             self._process = None
 
     def pause(self) -> None:
@@ -392,7 +392,7 @@ def _jars() -> Path:
             "dependency:copy-dependencies",
             f"-DoutputDirectory={target}",
         ]
-        done = subprocess.run(command, capture_output=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
         if done.returncode:
             reason = f"Maven could not fetch Kafka's jars: {done.stdout.decode()[-300:]}"
             raise NoKafkaError(reason)
@@ -420,12 +420,12 @@ def free_port() -> int:
 def await_port(bootstrap: str, alive: Callable[[], bool] = lambda: True) -> None:
     """Return when a port answers; NoKafkaError when none does in time, or what was to answer has ended."""
     host, port = bootstrap.split(":")
-    deadline = time.monotonic() + START_TIMEOUT
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and alive():
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
             return
         time.sleep(0.1)
-    reason = f"the broker did not answer on {bootstrap} within {START_TIMEOUT:.0f} s"
+    reason = f"the broker did not answer on {bootstrap} within {PATIENCE:.0f} s"
     raise NoKafkaError(reason)
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import orjson
 
-from connectors.kafka.following import Record, by_release_id, by_sequence
-from connectors.keyfile import FileKeys
-from stream.messages import encode_message
+from connectors.keys.key_files import FileKeys
+from connectors.storage.kafka.topic_readers import Record, by_release_id, by_sequence
+from stream.encoding import encode_message
+from stream.engine.outputs import OutputRecord
+from stream.engine.partition import PartitionEngine
 from stream.policy.document import Policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.runners.embedded import Chains, Embedded
-from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
@@ -149,7 +149,7 @@ class MemoryStore:
     """A store that forgets at its end: the same runner without a disk, for storms of many hours of events."""
 
     def __init__(self) -> None:
-        self.outputs: list[Emitted] = []
+        self.outputs: list[OutputRecord] = []
         self._snapshot: bytes | None = None
 
     def append(self, value: bytes, stamp: Micros | None) -> int:
@@ -161,7 +161,7 @@ class MemoryStore:
     def waiting(self, start: int) -> list[tuple[int, bytes, Micros | None]]:
         return []
 
-    def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
+    def commit(self, outputs: Sequence[OutputRecord], snapshot: bytes, position: int) -> None:
         self.outputs += outputs
         self._snapshot = snapshot
 
@@ -182,6 +182,9 @@ class MemoryMark:
     def made_by(self) -> str | None:
         return None
 
+    def refuse_moved(self) -> None:
+        pass
+
     def advance(self, chains: Chains) -> None:
         pass
 
@@ -196,7 +199,7 @@ def reference(policies: Mapping[str, Policy], key: Path, movement: Movement, beg
     What was lost it is not given, and it is told so where the log began anew.
     """
     keys = FileKeys(key)
-    outputs: list[Emitted] = []
+    outputs: list[OutputRecord] = []
     for site in SITES:
         store, runner = MemoryStore(), None
         version = begun.get((site, rfc3339(START + TICK)), next(iter(policies)))
@@ -212,7 +215,9 @@ def reference(policies: Mapping[str, Policy], key: Path, movement: Movement, beg
                     runner = None
                 version = due
             if runner is None:
-                runner = Embedded(Partition(policies[version], keys, accept_policy=True), store, MemoryMark(), keys)
+                runner = Embedded(
+                    PartitionEngine(policies[version], keys, accept_policy=True), store, MemoryMark(), keys
+                )
                 runner.start()
             runner.take(message, durable=False)
         if runner is not None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from faust.transport.drivers import aiokafka as driver
 
-from connectors.kafka import worker
-from connectors.kafka.strict_consumer import StrictThread
+from connectors.storage.kafka import worker
+from connectors.storage.kafka.strict_consumer import StrictThread
 from stream.runners.faust_app import create_app
-from stream.runners.tenures import Tenures
+from stream.runners.partition_tasks import TaskManager
 from tests.integration import chain_worker
 
 
@@ -26,7 +26,7 @@ class PlainConsumer(driver.Consumer):  # type: ignore[misc]
         return StrictThread(self, loop=self.loop, beacon=self.beacon)
 
     async def perform_seek(self) -> None:
-        tenures: Tenures = self.app.tenures
+        tenures: TaskManager = self.app.tenures
         tenures.release()
         await super().perform_seek()
         for tp in sorted(self.assignment()):
@@ -44,7 +44,7 @@ class PlainTransport(driver.Transport):  # type: ignore[misc]
     Consumer = PlainConsumer
 
 
-def plain_app(*, source: str, tenures: Tenures, **settings: Any) -> Any:
+def plain_app(*, source: str, tenures: TaskManager, **settings: Any) -> Any:
     app = create_app(source=source, tenures=tenures, **settings)
     app._agents_to_keep = None
     app.agents.clear()

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-START_TIMEOUT = 60.0
+from tests.patience import PATIENCE
+
 _BESIDE = "/usr/sbin:/usr/bin:/usr/local/bin"
 
 
@@ -49,7 +50,7 @@ class Running:
         """Start it; return when its port answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._words, stdout=log, stderr=log)
-        until = time.monotonic() + START_TIMEOUT
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until and self._process.poll() is None:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:

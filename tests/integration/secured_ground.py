@@ -18,12 +18,13 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
-from connectors.kafka.acls import BROKERS, Foreign, User, document, run_user, users
-from connectors.kafka.connection import Access
+from connectors.storage.kafka.acls import BROKERS, Foreign, User, document, run_user, users
+from connectors.storage.kafka.connection import Access
 from stream.policy.document import Policy, load_policy
 from stream.settings import Settings
 from tests.acceptance.command_line import command
 from tests.integration.kafka_ground import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars
+from tests.patience import PATIENCE
 
 ADMIN, BROKER = "admin", "broker"
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
@@ -229,8 +230,8 @@ class SecuredKafka:
         """Run one command as a user to its end; the exit code must be the one expected."""
         given = {"TACET_KAFKA": self.bootstrap} | more
         done = subprocess.run(
-            command(words), env=self.secured.environment(name, **given), capture_output=True, text=True, timeout=120,
-            check=False,
+            command(words), env=self.secured.environment(name, **given), capture_output=True, text=True,
+            timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         return done

@@ -16,8 +16,8 @@ import pytest
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
 
-from connectors.kafka import connection
-from connectors.kafka.acls import users
+from connectors.storage.kafka import connection
+from connectors.storage.kafka.acls import users
 from stream.policy.document import load_policy
 from stream.schemas import OBSERVATIONS, SNAPSHOT
 from tests.integration.engine_storm import EngineStorm

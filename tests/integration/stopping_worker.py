@@ -11,7 +11,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from connectors.cli import main
+from connectors.cli.main import main
 
 
 def stop_at(topic: str, number: int) -> None:

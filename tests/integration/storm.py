@@ -22,8 +22,9 @@ from typing import Any
 
 import orjson
 
-from connectors.kafka.following import Record, consume
+from connectors.storage.kafka.topic_readers import Record, consume
 from tests.integration.kafka_ground import Broker
+from tests.patience import PATIENCE, waiting_for
 
 Worker = subprocess.Popen[bytes]
 
@@ -60,11 +61,10 @@ class Plan:
 
 
 Faults = Mapping[str, "Callable[[Field], Coroutine[Any, Any, None]]"]
-STOP_TIMEOUT = 10.0
 """Seconds within which a worker that is asked to end has ended."""
 
 
-def _answers_sigterm(process: Worker) -> bool:
+def answers_sigterm(process: Worker) -> bool:
     """Whether a process has come so far that it ends as it should when it is asked to; True if it has ended."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
@@ -211,10 +211,10 @@ class Field:
     async def end(self) -> list[int]:
         """Ask all workers to end, as soon as each can hear it; return how they ended."""
         for worker in self.workers:
-            while not _answers_sigterm(worker):
+            while not answers_sigterm(worker):
                 await asyncio.sleep(0.1)
             worker.send_signal(signal.SIGTERM)
-        return [await asyncio.to_thread(worker.wait, STOP_TIMEOUT) for worker in self.workers]
+        return [await asyncio.to_thread(worker.wait, PATIENCE) for worker in self.workers]
 
 
 async def storm(
@@ -224,7 +224,7 @@ async def storm(
     start_worker: Callable[[int], Worker],
     feed: Callable[[asyncio.Event], Awaitable[None]],
     complete: Callable[[], Awaitable[bool]],
-    settle_timeout: float = 90.0,
+    settling: float = 0.0,
     more: Faults | None = None,
     alone: Faults | None = None,
 ) -> Report:
@@ -232,7 +232,7 @@ async def storm(
 
     ``more`` are faults that the ground knows, by their names in the plan; those in ``alone`` have the storm for
     themselves, for people mend them. After the last fault everything is let run until ``complete`` says that all is
-    out, or TimeoutError.
+    out, for ``settling`` seconds longer than any wait.
     """
     report, enough, begun = Report(), asyncio.Event(), time.monotonic()
     ground = Field(broker, plan, start_worker, report, more=more or {}, alone=alone or {})
@@ -246,7 +246,7 @@ async def storm(
         ground.mend()  # who slept through a change of policy has ended when it woke
         enough.set()
         await feeding
-        async with asyncio.timeout(settle_timeout):
+        async with waiting_for("all that was sent to be out", settling):
             while not await complete():
                 await asyncio.sleep(1.0)
                 ground.mend()

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from connectors.intake.admission import QUEUE_FULL
-from connectors.intake.clock import ClockStepError
-from connectors.kafka.claims import ClockApartError
 from connectors.monitoring.catalogue import BY_NAME
 from connectors.monitoring.engine import OF_ATTRIBUTES, OF_COUNTS
+from connectors.runtime.clock import ClockStepError
+from connectors.sources.ingest.source_filter import QUEUE_FULL
+from connectors.storage.kafka.source_leases import ClockApartError
 from stream.errors import FinalityError
 from stream.schemas import AuditEntry
 from tests.docs.test_links import anchors

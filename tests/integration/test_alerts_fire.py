@@ -24,10 +24,10 @@ from typing import Any
 import pytest
 import yaml
 
-from connectors import keyfile
-from connectors.kafka.bounded import end_offsets, read_tail
-from connectors.kafka.client import KafkaSink
-from connectors.snmp.sender import Association, encode_associate, send
+from connectors.keys import key_files
+from connectors.sources.snmp.sender import Association, encode_associate, send
+from connectors.storage.kafka.client import KafkaSink
+from connectors.storage.kafka.topic_readers import end_offsets, read_tail
 from stream.records import HOUR, SECOND, ObservationBatch, Row
 from stream.schemas import OBSERVATIONS, rfc3339
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
@@ -37,8 +37,9 @@ from tests.integration.programs_ground import Running, free_port, program, prome
 from tests.integration.test_alert_rules import FOLDER
 from tests.integration.test_prometheus_export import answer
 from tests.integration.watched_ground import Watched, until, watched
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long]
 COMMUNITY = b"fish"
 UNITS = {"m": 1, "h": 60, "d": 24 * 60}
 """Seconds in place of minutes, hours and days."""
@@ -98,7 +99,7 @@ class House:
         (folder / "policy.toml").write_text(policy)
         (folder / "communities").write_bytes(COMMUNITY + b"\n")
         (folder / "communities").chmod(0o600)
-        keyfile.create(folder / "key", laboratory=True)
+        key_files.create(folder / "key", laboratory=True)
         self.drift(0)
 
     def drift(self, seconds: float) -> None:
@@ -216,7 +217,7 @@ def test_alerts_of_a_feed_fire_when_it_is_broken(tmp_path: Path) -> None:
 
         house.drift(30)
         fires(server, "TacetClock", error="ClockStepError")
-        assert service.process.wait(timeout=120) == 1
+        assert service.process.wait(timeout=PATIENCE) == 1
         fires(server, "TacetDown")
 
 
@@ -242,13 +243,13 @@ def test_alerts_of_an_engine_that_cannot_begin_fire(tmp_path: Path) -> None:
     (head,) = set(re.findall(r'"([0-9a-f]{64})"', text))
     mark.write_text(text.replace(head, "0" * 64))
     (other.folder / "key").unlink()
-    keyfile.create(other.folder / "key", laboratory=False)
-    keyfile.bind(other.folder / "key", "0" * 16)
+    key_files.create(other.folder / "key", laboratory=False)
+    key_files.bind(other.folder / "key", "0" * 16)
     with house.running("run", *words) as altered, other.live() as stolen:
         with scraped(tmp_path / "prometheus", altered, stolen) as server:
             fires(server, "TacetReplayMismatch")
             fires(server, "TacetStopped", error="KeyFileError")
-        assert (altered.process.wait(timeout=120), stolen.process.wait(timeout=120)) == (1, 2)
+        assert (altered.process.wait(timeout=PATIENCE), stolen.process.wait(timeout=PATIENCE)) == (1, 2)
 
 
 def test_alerts_of_refusals_fire_when_a_budget_is_spent_and_when_a_bound_would_be_passed(tmp_path: Path) -> None:

@@ -10,25 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from connectors import keyfile
-from connectors.kafka.claims import Claims, ClockApartError, DisplacedError, wall
-from connectors.kafka.client import KafkaSink
-from connectors.kafka.control import found_cluster
-from connectors.kafka.topics import create_topics, topic_names
+from connectors.keys import key_files
+from connectors.storage.kafka.client import KafkaSink
+from connectors.storage.kafka.cluster import found_cluster
+from connectors.storage.kafka.source_leases import Claims, ClockApartError, DisplacedError, wall
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat
 from tests.acceptance.command_line import POLICY, command
 from tests.integration.kafka_ground import Broker, clear_topics
+from tests.patience import waiting_for, within_patience
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka]
 PAIRS = [("east", "127.0.0.1"), ("west", "127.0.0.1")]
 PARTITIONS = 4
 
 
 @pytest.fixture
 async def bootstrap(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    monkeypatch.setattr("connectors.kafka.claims.BEAT", 500_000)
+    monkeypatch.setattr("connectors.storage.kafka.source_leases.BEAT", 500_000)
     names = topic_names(load_policy(POLICY))
     await clear_topics(kafka.bootstrap)
     await create_topics(kafka.bootstrap, names, partitions=PARTITIONS)
@@ -55,7 +56,7 @@ async def test_take_over_ends_the_other_loudly_and_later_sessions_win(bootstrap:
     living = asyncio.create_task(first.keep())
     assert await heir.start(PARTITIONS, take_over=True) > session
     with pytest.raises(DisplacedError, match=r"source 127.0.0.1 of site east: another ingest has taken it"):
-        await asyncio.wait_for(living, 30)
+        await within_patience(living, "the first to find out")
     await first.stop()
     await heir.stop()
 
@@ -65,7 +66,7 @@ async def test_what_ended_well_is_free_at_once_and_a_session_never_goes_back(boo
     session = await first.start(PARTITIONS)
     await first.stop()
     behind = Claims(bootstrap, PAIRS, clock=lambda: wall() - MINUTE // 2)
-    assert await asyncio.wait_for(behind.start(PARTITIONS), 10) == session + 1
+    assert await within_patience(behind.start(PARTITIONS), "a claim") == session + 1
     await behind.stop()
 
 
@@ -104,7 +105,7 @@ async def test_of_two_ingests_the_displaced_one_exits_1_and_the_refused_one_2(bo
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "communities").write_text("s3cret\n")
     (tmp_path / "communities").chmod(0o600)
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     words = ["ingest", "--kafka", bootstrap, "--policy", str(tmp_path / "policy.toml")]
     words += ["--key-file", str(tmp_path / "key"), "--udp", "127.0.0.1:0"]
     env = {"TACET_SNMP_COMMUNITIES_FILE": str(tmp_path / "communities"), "PATH": ""}
@@ -116,7 +117,7 @@ async def test_of_two_ingests_the_displaced_one_exits_1_and_the_refused_one_2(bo
 
     async def line(process: subprocess.Popen[str], said: str) -> None:
         assert process.stderr is not None
-        async with asyncio.timeout(60):
+        async with waiting_for(f"a line that says {said!r}"):
             while said not in (text := await asyncio.to_thread(process.stderr.readline)):
                 assert text, "it ended before"
 

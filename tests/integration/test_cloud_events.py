@@ -11,29 +11,29 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.kafka.cloud_events import headers_of
-from connectors.kafka.following import consume
-from connectors.kafka.topics import create_topics
-from connectors.kafka.writers import EngineTopics, KafkaJournal
+from connectors.storage.kafka.topic_readers import consume
+from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.writers import EngineTopics, KafkaJournal, headers_of
+from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE
-from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, SNAPSHOT, private_topic, rfc3339
 from tests.integration.kafka_ground import Broker, kafka_jars
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.kafka
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "PrivateTopic.java"
 END = 20_000 * 288 * 5 * MINUTE
 
 
-def released(audience: str, number: int) -> Emitted:
+def released(audience: str, number: int) -> OutputRecord:
     end = END + number * 5 * MINUTE
     name = f"dbh/occupancy/{audience}/{rfc3339(end)}"
     body = orjson.dumps({"v": 1, "release_id": name, "values": {"2011": number}})
-    return Emitted(private_topic(audience, "occupancy"), b"dbh", body, end // 1000, True, name)
+    return OutputRecord(private_topic(audience, "occupancy"), b"dbh", body, end // 1000, True, name)
 
 
 @pytest.fixture
-async def written(kafka: Broker, prefix: str) -> list[Emitted]:
+async def written(kafka: Broker, prefix: str) -> list[OutputRecord]:
     """Five records that the partition's one writer has committed, among entries of the audit."""
     records = [released(prefix, number) for number in range(5)]
     topics = EngineTopics()
@@ -41,13 +41,13 @@ async def written(kafka: Broker, prefix: str) -> list[Emitted]:
     journal = KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics)
     await journal.start()
     writer = await journal.take(0)
-    entry = Emitted(AUDIT, b"dbh", b'{"sequence":0}', END // 1000, True, "0")
+    entry = OutputRecord(AUDIT, b"dbh", b'{"sequence":0}', END // 1000, True, "0")
     await writer.commit([entry, *records], b"snapshot")
     await writer.close()
     return records
 
 
-async def test_a_record_has_its_headers_and_the_same_value(kafka: Broker, written: list[Emitted]) -> None:
+async def test_a_record_has_its_headers_and_the_same_value(kafka: Broker, written: list[OutputRecord]) -> None:
     from aiokafka import AIOKafkaConsumer
 
     consumer: Any = AIOKafkaConsumer(
@@ -64,7 +64,7 @@ async def test_a_record_has_its_headers_and_the_same_value(kafka: Broker, writte
         assert record.timestamp == output.timestamp_ms
 
 
-async def test_entries_of_the_audit_have_none(kafka: Broker, written: list[Emitted]) -> None:
+async def test_entries_of_the_audit_have_none(kafka: Broker, written: list[OutputRecord]) -> None:
     from aiokafka import AIOKafkaConsumer
 
     consumer: Any = AIOKafkaConsumer(AUDIT, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
@@ -73,12 +73,12 @@ async def test_entries_of_the_audit_have_none(kafka: Broker, written: list[Emitt
     await consumer.stop()
 
 
-async def test_the_projects_own_reader_gives_the_record_alone(kafka: Broker, written: list[Emitted]) -> None:
+async def test_the_projects_own_reader_gives_the_record_alone(kafka: Broker, written: list[OutputRecord]) -> None:
     read = [each.value async for each in consume(kafka.bootstrap, written[0].topic, until_end=True)]
     assert read == [output.value for output in written]
 
 
-async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[Emitted]) -> None:
+async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[OutputRecord]) -> None:
     """kcat, librdkafka's command: no code of this project, nor of its client library."""
     if shutil.which("kcat") is None:
         if os.environ.get("TACET_REQUIRE_KCAT") == "1":
@@ -86,7 +86,7 @@ async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[Emitted]
         pytest.skip("no kcat on the path")
     form = r"%h\t%s\n"  # kcat's own escapes
     words = ["kcat", "-C", "-b", kafka.bootstrap, "-t", written[0].topic, "-e", "-q", "-o", "beginning", "-f", form]
-    lines = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    lines = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.splitlines()
     for line, output in zip(lines, written, strict=True):
         headers, value = line.split("\t")
         assert value.encode() == output.value
@@ -94,7 +94,7 @@ async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[Emitted]
         assert headers == ",".join(f"{name}={text.decode()}" for name, text in expected)
 
 
-def test_a_plain_java_program_reads_them(kafka: Broker, written: list[Emitted]) -> None:
+def test_a_plain_java_program_reads_them(kafka: Broker, written: list[OutputRecord]) -> None:
     """The example for programs in Java, run as it stands with Kafka's own client, and nothing else."""
     jars = kafka_jars()
     if reason := no_jdk(jars):
@@ -102,7 +102,7 @@ def test_a_plain_java_program_reads_them(kafka: Broker, written: list[Emitted]) 
             pytest.fail(f"TACET_REQUIRE_JDK=1, but {reason}")
         pytest.skip(reason)
     words = ["java", "-Xmx256m", "-cp", f"{jars}/*", str(EXAMPLE), kafka.bootstrap, written[0].topic]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == [f"{output.id}\t{output.value.decode()}" for output in written]
 

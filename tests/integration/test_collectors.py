@@ -13,30 +13,30 @@ import shlex
 import shutil
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import wall_clock
-from connectors.intake.entrance import Entrance
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.intake.tail import TailedFile
-from connectors.kafka.foreign import ForeignTopic
-from connectors.kafka.topics import create_topics
-from connectors.snmp.communities import CommunityFile
-from connectors.snmp.forwarded import CollectedEntrance, LoggedEntrance
-from connectors.snmp.snmptrapd import LONGEST, written_at
+from connectors.runtime.clock import wall_clock
+from connectors.sources.external_topic import ForeignTopic
+from connectors.sources.ingest.followed_logs import TailedFile
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.listeners import Listener
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.collectors import CollectedEntrance, LoggedEntrance
+from connectors.sources.snmp.communities import CommunityFile
+from connectors.sources.snmp.snmptrapd import LONGEST, written_at
+from connectors.storage.kafka.topics import create_topics
 from stream.errors import UsageError
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.documents import section
 from tests.integration.kafka_ground import Broker, administrator, delete_topics
+from tests.patience import until, within_patience
 from tests.receiving_ground import Hands, Log
 from tests.unit.snmp.test_telegraf import AS_DIGITS, AS_TEXT
 
@@ -47,7 +47,7 @@ TOPIC, GROUP = "telegraf.traps", "tacet.telegraf"
 
 
 @contextlib.asynccontextmanager
-async def receiving(entrance: Entrance, sink: Log) -> AsyncIterator[Receiver]:
+async def receiving(entrance: Listener, sink: Log) -> AsyncIterator[Receiver]:
     limits = SiteLimits(("127.0.0.1",), 10 * MINUTE, 100, Pseudonyms.daily(bytes(32)), 30 * SECOND)
     places = {RADIO: ("dbh", "2065"), OTHER_RADIO: ("dbh", "2011")}
     ingest = Ingest(access_points=places, sites={"dbh": limits})
@@ -55,19 +55,12 @@ async def receiving(entrance: Entrance, sink: Log) -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.02)
-
-
 async def trap(port: int, device: str, *, community: str = "c0mm", version: str = "2c") -> None:
     where = [f"{BSN}.2.34.0", "x", device, f"{BSN}.2.35.0", "x", RADIO.replace(":", "")]
     begin = [f"{BSN}.3", "10.1.2.3", "6", "53", "77"] if version == "1" else ["", f"{BSN}.3.53"]
     words = ["snmptrap", "-v", version, "-c", community, f"127.0.0.1:{port}", *begin, *where]
     child = await asyncio.create_subprocess_exec(*words, env={**os.environ, "MIBS": "", "PATH": PATH})
-    assert await asyncio.wait_for(child.wait(), 20) == 0
+    assert await within_patience(child.wait(), "snmptrap") == 0
 
 
 def free_port() -> int:
@@ -172,7 +165,6 @@ async def play(bootstrap: str, *messages: str, ago: int = 0) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
 async def test_what_telegraf_wrote_is_read_once_and_on_after_a_restart(bootstrap: str, tmp_path: Path) -> None:
     sink, group = Log(), "restarted"
     await play(bootstrap, AS_TEXT)
@@ -197,7 +189,6 @@ async def test_what_telegraf_wrote_is_read_once_and_on_after_a_restart(bootstrap
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
 async def test_where_a_topic_has_lost_what_was_not_read_it_goes_on_with_what_is_left(
     kafka: Broker, bootstrap: str, tmp_path: Path
 ) -> None:
@@ -226,7 +217,6 @@ async def test_a_topic_that_is_not_there_is_named(kafka: Broker, tmp_path: Path)
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("form", ["json", "influx"])
 async def test_telegraf_itself(bootstrap: str, tmp_path: Path, form: str) -> None:
     telegraf = os.environ.get("TACET_TELEGRAF") or shutil.which("telegraf")

@@ -12,9 +12,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from click.testing import CliRunner
 
-from connectors.cli import tacet
-from connectors.doctor.cluster import TOPICS
-from stream.schemas import SNAPSHOT
+from connectors.cli.main import tacet
+from connectors.operations.doctor.checks import TOPICS
+from connectors.storage.kafka.topics import topic_config
+from stream.schemas import AUDIT, SNAPSHOT
 from tests.acceptance.command_line import POLICY
 from tests.integration.kafka_ground import Broker, clear_topics
 
@@ -31,7 +32,9 @@ async def set_otherwise(kafka: Broker) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
     await admin.start()
     try:
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, SNAPSHOT, {"cleanup.policy": "delete"})])
+        for name, cleanup in ((SNAPSHOT, "delete"), (AUDIT, "compact")):
+            wanted = topic_config(name) | {"cleanup.policy": cleanup}  # what is left out is set back
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, wanted)])
     finally:
         await admin.close()
 
@@ -44,5 +47,13 @@ def test_topics_are_missing_then_fine_then_set_otherwise(kafka: Broker, tmp_path
     assert CliRunner().invoke(tacet, made).exit_code == 0
     assert [each["state"] for each in of_topics(kafka, tmp_path)] == ["fine"]
     asyncio.run(set_otherwise(kafka))
-    texts = [each["text"] for each in of_topics(kafka, tmp_path) if each["state"] == "wrong"]
-    assert f"{SNAPSHOT}: cleanup.policy is delete, wanted compact,delete; set it with kafka-configs.sh" in texts
+    found = of_topics(kafka, tmp_path)
+    wrong = [each["text"] for each in found if each["state"] == "wrong"]
+    assert [text.partition(";")[0] for text in wrong] == [
+        f"topic {AUDIT}: must have cleanup.policy=delete, has compact"
+    ]
+    noted = [each["text"] for each in found if each["state"] == "note"]
+    assert [text.partition(";")[0] for text in noted] == [
+        f"topic {SNAPSHOT}: must have cleanup.policy=compact,delete, has delete"
+    ]
+    assert f"--topic {SNAPSHOT} --add-config cleanup.policy=[compact,delete]' sets it" in noted[0]

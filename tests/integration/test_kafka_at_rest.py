@@ -12,11 +12,11 @@ import orjson
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from connectors import keyfile
-from connectors.files.observations import ObservationFile
-from connectors.kafka.topics import topic_names
-from stream.envelope import Kind, clear_of, is_encrypted, split_parts, unseal
-from stream.messages import decode_message
+from connectors.keys import key_files
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.kafka.topics import topic_names
+from stream.encoding import decode_message
+from stream.encryption import Kind, clear_of, is_encrypted, split_parts, unseal
 from stream.policy.document import load_policy
 from stream.records import ObservationBatch
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
@@ -24,7 +24,8 @@ from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here
 from tests.integration.kafka_ground import Broker, JavaBroker, administrator, clear_topics, free_port
 from tests.integration.storm import records
-from tests.integration.writers_ground import Ground, all_out, assert_one_history, wait_until
+from tests.integration.writers_ground import Ground, all_out, assert_one_history
+from tests.patience import PATIENCE, wait_until
 
 RESTRICTED = "[restricted]\noccupancy = true\npresence = true\n" + POLICY
 FIRST_DAY = TICKS[0][:10]
@@ -71,7 +72,7 @@ def everything(ground: Ground) -> dict[str, list[bytes]]:
 
 def needles(ground: Ground) -> set[bytes]:
     """Return pseudonyms and addresses of the recording, as text, and pseudonyms as bytes."""
-    key = keyfile.pseudonym_key(ground.folder / "ingest")
+    key = key_files.pseudonym_key(ground.folder / "ingest")
     log = ObservationFile(ground.folder / "rows.csv", load_policy(RESTRICTED), key).messages()
     names = {row.device for each in log if isinstance(each, ObservationBatch) for row in each.rows}
     addresses = {line.split(",")[1] for line in ROWS.splitlines()[1:]}
@@ -86,13 +87,13 @@ def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_thei
         ground.worker(*ground.words(key="worker"), "--metrics", f"127.0.0.1:{port}", log=f"log-{number}")
         for number, port in enumerate(ports)
     ]
-    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released")
     assert_one_history(ground.kafka)
-    told = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read() for port in ports]
+    told = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read() for port in ports]
     assert all(b"tacet_releases_total" in text for text in told)
     for worker in workers:
         worker.terminate()
-        assert worker.wait(timeout=60) == 0
+        assert worker.wait(timeout=PATIENCE) == 0
     topics, sought = everything(ground), needles(ground)
     held = b"".join(value for values in topics.values() for value in values)
     assert [needle for needle in sought if needle in held] == []
@@ -104,7 +105,7 @@ def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_thei
         written = b"".join(path.read_bytes() for path in segments)
         assert b"tacet" in written or b"facilities" in written
         assert [needle for needle in sought if needle in written] == []
-    vault = keyfile.FileKeys(ground.folder / "worker").vault
+    vault = key_files.FileKeys(ground.folder / "worker").vault
     batches = [value for value in topics[OBSERVATIONS] if not value.startswith(b"{")]
     read = [decode_message(value, vault)[0] for value in batches]
     assert sum(len(each.rows) for each in read if isinstance(each, ObservationBatch)) > 4
@@ -127,8 +128,8 @@ def test_a_worker_with_another_data_key_stops_and_nothing_is_lost(ground: Ground
     other = document | {"data": document["data"] | {"key": "ab" * 32}}
     (ground.folder / "wrong").write_text(json.dumps(other))
     wrong = ground.worker(*ground.words(key="wrong"))
-    assert wrong.wait(timeout=120) == 2
+    assert wrong.wait(timeout=PATIENCE) == 2
     assert "data key: must be the one under which this was encrypted, got another" in ground.log()
     ground.worker(*ground.words(key="worker"), log="right")
-    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released")
     assert_one_history(ground.kafka)

@@ -14,14 +14,14 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors import keyfile
-from connectors.kafka import succession
-from connectors.kafka.bounded import read_range
-from connectors.kafka.client import partition_of
-from connectors.kafka.control import decide
-from connectors.kafka.topics import create_topics
-from connectors.kafka.writers import KafkaWriter
-from stream.messages import encode_message
+from connectors.keys import key_files
+from connectors.storage.kafka import key_rotation
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.cluster import decide
+from connectors.storage.kafka.topic_readers import read_range
+from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.writers import KafkaWriter
+from stream.encoding import encode_message
 from stream.records import ObservationBatch, Row
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
@@ -36,8 +36,8 @@ from tests.integration.writers_ground import (
     all_out,
     bodies,
     findings,
-    wait_until,
 )
+from tests.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 LATER = "2026-03-02T11:40:00Z"
@@ -97,9 +97,9 @@ def retire(ground: Ground, *more: str, new: str = "second", code: int = 0) -> st
 def finished(ground: Ground, key: str = "key") -> None:
     """Let a worker release all that there is, and stop it."""
     worker = ground.worker(*ground.words(key=key), log=f"finished-{key}")
-    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released")
     worker.terminate()
-    assert worker.wait(timeout=60) == 0
+    assert worker.wait(timeout=PATIENCE) == 0
 
 
 def go_on(ground: Ground, key: str) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def go_on(ground: Ground, key: str) -> list[dict[str, Any]]:
         ground.log(f"with-{key}")[-3000:], 120,
     )  # fmt: skip
     worker.terminate()
-    assert worker.wait(timeout=60) == 0
+    assert worker.wait(timeout=PATIENCE) == 0
     return bodies(ground.kafka, AUDIT)
 
 
@@ -139,7 +139,6 @@ def assert_one_ledger_went_on(ground: Ground, entries: list[dict[str, Any]], key
         assert (report["ok"], report["entries"]) == (True, len(entries))
 
 
-@pytest.mark.timeout(600)
 def test_interrupted_before_any_step_it_goes_on_and_what_was_begun_counts_at_its_worst(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +157,7 @@ def test_interrupted_before_any_step_it_goes_on_and_what_was_begun_counts_at_its
     assert steps["commit"] == len({partition_of(site, PARTITIONS) for site in SITES}), "what is done is not done again"
     ledgers = {entry["ledger"] for entry in bodies(ground.kafka, AUDIT)}
     assert in_order(bodies(ground.kafka, AUDIT)) == in_order(before + left), "the same entries, committed now"
-    assert ledgers == {keyfile.FileKeys(ground.folder / "stolen").ledger}
+    assert ledgers == {key_files.FileKeys(ground.folder / "stolen").ledger}
 
     for key, words in (("key", "its keys are destroyed"), ("stolen", "has ended, its key was retired")):
         assert words in tacet("worker", *ground.words(key=key), code=2).stderr
@@ -198,7 +197,7 @@ def whole(ground: Ground, patch: pytest.MonkeyPatch, number: int, steps: Counter
         return stepped
 
     for name in ("serve", "retire"):
-        patch.setattr(keyfile, name, stepping(name, getattr(keyfile, name)))
+        patch.setattr(key_files, name, stepping(name, getattr(key_files, name)))
 
     async def deciding(*given: Any) -> Any:
         step("decide")
@@ -208,10 +207,10 @@ def whole(ground: Ground, patch: pytest.MonkeyPatch, number: int, steps: Counter
         step("commit")
         return await commit(*given, **more)
 
-    patch.setattr(succession, "decide", deciding)
+    patch.setattr(key_rotation, "decide", deciding)
     patch.setattr(KafkaWriter, "commit", committing)
     try:
-        asyncio.run(succession.retire(ground.kafka.bootstrap, ground.folder / "second", ground.folder / "key"))
+        asyncio.run(key_rotation.retire(ground.kafka.bootstrap, ground.folder / "second", ground.folder / "key"))
     except Crash:
         return False
     return True
@@ -225,7 +224,6 @@ def assert_account_is_of_all(ground: Ground, entries: list[dict[str, Any]]) -> N
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_lost_key_and_one_after_it(ground: Ground) -> None:
     finished(ground)
     before = bodies(ground.kafka, AUDIT)
@@ -240,13 +238,12 @@ def test_a_lost_key_and_one_after_it(ground: Ground) -> None:
     assert (report["ok"], report["entries"]) == (True, len(entries))
 
 
-@pytest.mark.timeout(300)
 def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_that_does(ground: Ground) -> None:
     idle = ground.worker(*ground.words(), log="idle")
-    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
-    keyfile.create(ground.folder / "laboratory", laboratory=True)
-    keyfile.create(ground.folder / "elsewhere", laboratory=False, first_day=20_000)
-    keyfile.serve(ground.folder / "elsewhere", "another")
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released")
+    key_files.create(ground.folder / "laboratory", laboratory=True)
+    key_files.create(ground.folder / "elsewhere", laboratory=False, first_day=20_000)
+    key_files.serve(ground.folder / "elsewhere", "another")
     before = bodies(ground.kafka, AUDIT)
     for new, problem in (
         ("laboratory", "must be a production key"),
@@ -260,7 +257,7 @@ def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_t
     assert in_order(bodies(ground.kafka, AUDIT)) == in_order(before)
     assert idle.poll() is None
     retire(ground)
-    wait_until(lambda: idle.poll() is not None, "it must find out though nothing comes", 120)
+    wait_until(lambda: idle.poll() is not None, "it must find out though nothing comes")
     assert idle.returncode == 2
     assert "has ended, its key was retired" in ground.log("idle")
     with_it = ("--kafka", ground.kafka.bootstrap, "--key-file", ground.folder / "stolen")
@@ -271,18 +268,17 @@ def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_t
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_workers_that_still_run_end_and_what_a_late_ingest_sends_is_passed_by(ground: Ground) -> None:
     """The worker is fenced, and may not come back; the ingest was cut off when its sources were taken from it."""
     running = ground.worker(*ground.words(), log="running")
-    wait_until(lambda: all_out(ground.kafka), "it must work", 120)
+    wait_until(lambda: all_out(ground.kafka), "it must work")
     retire(ground)
     asyncio.run(late(ground))
     stuck = ground.worker(*ground.words(key="second"), log="stuck")
-    wait_until(lambda: running.poll() is not None, "it must find out when partitions are given out anew", 120)
+    wait_until(lambda: running.poll() is not None, "it must find out when partitions are given out anew")
     assert running.returncode == 2
     assert "has ended, its key was retired" in ground.log("running")
-    assert stuck.wait(timeout=120) == 2
+    assert stuck.wait(timeout=PATIENCE) == 2
     assert "data key: must be the one under which this was encrypted" in ground.log("stuck")
     retire(ground)
     pour(ground, "second", LATER, "2026-03-02T12:40:00Z")
@@ -299,7 +295,7 @@ def test_workers_that_still_run_end_and_what_a_late_ingest_sends_is_passed_by(gr
 
 async def late(ground: Ground) -> None:
     """Send a row under the retired data key, to both sites."""
-    vault = keyfile.FileKeys(ground.folder / "stolen").vault
+    vault = key_files.FileKeys(ground.folder / "stolen").vault
     at = parse_time(TICKS[-1])
     producer = AIOKafkaProducer(bootstrap_servers=ground.kafka.bootstrap)
     await producer.start()
@@ -311,7 +307,6 @@ async def late(ground: Ground) -> None:
     await producer.stop()
 
 
-@pytest.mark.timeout(300)
 def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(ground: Ground) -> None:
     """The observations topic was made anew, so what was not read is gone, and with it what a window was made from."""
     left = {entry["release_id"] for entry in killed_in_a_window(ground)}
@@ -319,7 +314,7 @@ def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(gr
     asyncio.run(create_topics(ground.kafka.bootstrap, [OBSERVATIONS], partitions=PARTITIONS))
     pour(ground, "stolen", TICKS[-1], LATER)
     stuck = ground.worker(*ground.words(), "--accept-loss")
-    assert stuck.wait(timeout=120) == 1
+    assert stuck.wait(timeout=PATIENCE) == 1
     assert "would now differ; nothing is released" in ground.log()
     assert "'tacet key retire'" in ground.log()
     before = bodies(ground.kafka, PRIVATE)

@@ -12,16 +12,16 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
 
-from connectors.kafka.bounded import last_snapshot, last_snapshots, read_range
-from connectors.kafka.client import KafkaSink, partition_of
-from connectors.kafka.following import consume
-from connectors.kafka.topics import create_topics, topic_config
+from connectors.storage.kafka.client import KafkaSink, partition_of
+from connectors.storage.kafka.topic_readers import consume, last_snapshot, last_snapshots, read_range
+from connectors.storage.kafka.topics import create_topics, topic_config
+from stream.engine.ports import LossError
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
-from stream.runners.contract import LossError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.kafka_ground import Broker
 from tests.integration.storm import by_offset, records
+from tests.patience import waiting_for
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
 MURMUR2 = {
@@ -140,7 +140,7 @@ async def test_a_reader_from_the_end_sees_only_what_comes_later(kafka: Broker, p
     assert isinstance(following, AsyncGenerator)
     waiting = asyncio.ensure_future(anext(following))
     later = 0
-    async with asyncio.timeout(60):
+    async with waiting_for("a record that came behind the end"):
         while not waiting.done():  # until it has found the end, what comes is before it
             later += 1
             await put(kafka, prefix, b'{"release_id":"b%d"}' % later)

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.kafka import metadata
-from connectors.kafka.bounded import end_offsets
-from connectors.kafka.topics import create_topics
-from connectors.site_metadata import site_metadata
-from connectors.subscriber import read_metadata
+from connectors.keys import key_files
+from connectors.storage.kafka import metadata
+from connectors.storage.kafka.topic_readers import end_offsets
+from connectors.storage.kafka.topics import create_topics
+from connectors.storage.site_metadata import site_metadata
+from connectors.subscribe.service import read_metadata
 from stream.policy.document import load_policy
 from tests.acceptance.command_line import POLICY, command, tacet
 from tests.integration.kafka_ground import Broker, clear_topics
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.kafka
 
@@ -51,15 +52,15 @@ def test_a_worker_publishes_its_policys_sites_when_it_starts_on_a_cluster_that_t
 ) -> None:
     asyncio.run(clear_topics(kafka.bootstrap))
     (tmp_path / "policy.toml").write_text(POLICY)
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     common: list[str | Path] = ["--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml"]
     tacet("topics", "create", *common)
     worker = subprocess.Popen(command(["worker", *common, "--key-file", tmp_path / "key"]))
     try:
-        until = time.monotonic() + 300
+        until = time.monotonic() + PATIENCE
         while not (found := asyncio.run(read_metadata(kafka=kafka.bootstrap))) and time.monotonic() < until:
             time.sleep(0.5)
     finally:
         worker.terminate()
-        worker.wait(timeout=120)
+        worker.wait(timeout=PATIENCE)
     assert found == site_metadata(load_policy(POLICY))

@@ -6,28 +6,30 @@ import asyncio
 import random
 import time
 from collections import defaultdict
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from connectors.embedded.store import SqliteStore
-from connectors.kafka.client import MAX_RECORD, partition_of
-from connectors.kafka.topics import create_topics, topic_config
-from connectors.kafka.writers import EngineTopics, KafkaJournal
-from connectors.subscriber import subscribe
-from connectors.subscribing.cursor import Cursor
-from connectors.subscribing.topics import LOOK_BACK
+from connectors.storage.embedded.store import SqliteStore
+from connectors.storage.kafka.client import MAX_RECORD, partition_of
+from connectors.storage.kafka.topics import create_topics, topic_config
+from connectors.storage.kafka.writers import EngineTopics, KafkaJournal
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.subscriber import subscribe
+from connectors.subscribe.topics import LOOK_BACK
+from stream.engine.outputs import OutputRecord
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
-from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_ground import Broker, administrator, delete_topics
 from tests.integration.storm import records
+from tests.patience import waiting_for
 
 pytestmark = pytest.mark.kafka
 SITES = ("east", "west")
@@ -38,21 +40,21 @@ WINDOWS = [MIDNIGHT + n * TICK for n in range(-40, 40)]
 RUNS = 4
 
 
-def count(site: str, release: str, audience: str, end: int) -> Emitted:
+def count(site: str, release: str, audience: str, end: int) -> OutputRecord:
     name = f"{site}/{release}/{audience}/{rfc3339(end)}"
     body = {"release_id": name, "site": site, "release": release, "window_end": rfc3339(end), "pad": "x" * 3000}
-    return Emitted(private_topic(audience, release), site.encode(), orjson.dumps(body), end // 1000, True, name)
+    return OutputRecord(private_topic(audience, release), site.encode(), orjson.dumps(body), end // 1000, True, name)
 
 
-def fact(site: str, audience: str, zone: int, attribute: str) -> Emitted:
+def fact(site: str, audience: str, zone: int, attribute: str) -> OutputRecord:
     name = f"{site}/office-day/{audience}/1970-01-01/{zone}/{attribute}"
     body = {"release_id": name, "site": site, "release": "office-day", "window_end": rfc3339(MIDNIGHT),
             "attribute": attribute}  # fmt: skip
     topic = private_topic(audience, "office-day")
-    return Emitted(topic, site.encode(), orjson.dumps(body), MIDNIGHT // 1000, True, name)
+    return OutputRecord(topic, site.encode(), orjson.dumps(body), MIDNIGHT // 1000, True, name)
 
 
-def log_of(audience: str) -> list[Emitted]:
+def log_of(audience: str) -> list[OutputRecord]:
     """What the pipeline gives out, in its order: of a window the day's attributes, then counts by policy."""
     outputs = []
     for end in WINDOWS:
@@ -63,7 +65,7 @@ def log_of(audience: str) -> list[Emitted]:
     return outputs
 
 
-async def published(kafka: Broker, audience: str) -> list[Emitted]:
+async def published(kafka: Broker, audience: str) -> list[OutputRecord]:
     """Write the log as workers do: each topic by itself, every record twice."""
     outputs = log_of(audience)
     await create_topics(kafka.bootstrap, {out.topic for out in outputs}, partitions=PARTITIONS)
@@ -76,7 +78,7 @@ async def published(kafka: Broker, audience: str) -> list[Emitted]:
     return outputs
 
 
-def stored(folder: Path, outputs: list[Emitted]) -> Path:
+def stored(folder: Path, outputs: list[OutputRecord]) -> Path:
     store = SqliteStore(folder)
     store.commit(outputs, b"", 0)
     store.deliver()
@@ -150,9 +152,9 @@ async def test_a_topic_that_comes_windows_later_is_not_skipped_by_after(kafka: B
     assert await read(kafka=kafka.bootstrap, audience=prefix, after=early[2].id) == [out.id for out in late]
 
 
-async def trickled(kafka: Broker, outputs: list[Emitted], chance: random.Random) -> None:
+async def trickled(kafka: Broker, outputs: list[OutputRecord], chance: random.Random) -> None:
     """Write the log slowly; each topic falls behind the others now and then, by a few windows."""
-    waiting: defaultdict[str, list[Emitted]] = defaultdict(list)
+    waiting: defaultdict[str, list[OutputRecord]] = defaultdict(list)
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
     await producer.start()
     for number, out in enumerate(outputs, 1):
@@ -167,7 +169,6 @@ async def trickled(kafka: Broker, outputs: list[Emitted], chance: random.Random)
     await producer.stop()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("by", ["cursor", "after"])
 async def test_a_reader_that_is_killed_fifty_times_has_every_release_once_by_its_id(
     kafka: Broker, prefix: str, tmp_path: Path, by: str
@@ -213,7 +214,7 @@ async def test_a_record_that_was_given_but_not_come_back_for_comes_again(
     assert await read(kafka=kafka.bootstrap, audience=prefix, cursor=again) == [out.id for out in outputs[1:]]
 
 
-async def put(kafka: Broker, outputs: list[Emitted]) -> None:
+async def put(kafka: Broker, outputs: list[OutputRecord]) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
     await producer.start()
     for out in outputs:
@@ -232,7 +233,7 @@ async def test_what_comes_later_follows_what_was_there(kafka: Broker, prefix: st
     for out in later:
         await producer.send(out.topic, out.value, key=out.key, partition=partition_of("east", PARTITIONS))
     await producer.stop()
-    async with asyncio.timeout(20):
+    async with waiting_for("what was released later"):
         came = [(await anext(following))["release_id"] for _ in later]
     await following.aclose()
     assert came == [later[1].id, later[0].id]
@@ -244,7 +245,7 @@ async def test_after_an_unknown_release_the_reader_is_told_so_and_does_not_wait_
 ) -> None:
     await published(kafka, prefix)
     with pytest.raises(UsageError, match="--after: must be a release id of this audience"):
-        async with asyncio.timeout(30):
+        async with waiting_for("a refusal"):
             [record async for record in subscribe(kafka=kafka.bootstrap, audience=prefix, after="east/nothing")]
 
 
@@ -287,7 +288,7 @@ async def test_what_is_no_release_is_one_error_without_its_content(kafka: Broker
 
 async def stamp(kafka: Broker, topic: str, partition: int) -> int:
     """Return the time in ms of a partition's last record, as any reader of the log sees it once it is committed."""
-    async with asyncio.timeout(20):
+    async with waiting_for(f"a record on partition {partition} of {topic}"):
         while not (found := [r for r in await records(kafka.bootstrap, topic) if r.partition == partition]):
             await asyncio.sleep(0.1)
     return found[-1].timestamp_ms
@@ -295,7 +296,7 @@ async def stamp(kafka: Broker, topic: str, partition: int) -> int:
 
 async def test_a_record_is_stamped_with_its_window_and_quarantine_with_the_present(kafka: Broker, prefix: str) -> None:
     private = count("east", "occupancy", prefix, MIDNIGHT)
-    refused = Emitted(QUARANTINE, b"unknown", b"{}", 0, False, "")
+    refused = OutputRecord(QUARANTINE, b"unknown", b"{}", 0, False, "")
     await create_topics(kafka.bootstrap, [private.topic, QUARANTINE, SNAPSHOT, AUDIT], partitions=PARTITIONS)
     writer = await KafkaJournal(kafka.bootstrap, fence=prefix).take(2)
     await writer.commit([private, refused], b"{}")
@@ -380,7 +381,7 @@ async def test_a_site_that_had_not_been_given_when_the_reader_was_killed_is_not_
     assert again == [out.id for out in (east[3], *west)]
 
 
-async def put_together(kafka: Broker, outputs: list[Emitted]) -> None:
+async def put_together(kafka: Broker, outputs: list[OutputRecord]) -> None:
     """Write without waiting for each answer."""
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
     await producer.start()
@@ -388,3 +389,75 @@ async def put_together(kafka: Broker, outputs: list[Emitted]) -> None:
         partition = partition_of(out.key.decode(), PARTITIONS)
         await producer.send(out.topic, out.value, key=out.key, partition=partition)
     await producer.stop()
+
+
+async def made_anew(kafka: Broker, topic: str, outputs: list[OutputRecord]) -> None:
+    """Delete a topic, make it again, and let it hold these records."""
+    await delete_topics(kafka.bootstrap, [topic])
+    await create_topics(kafka.bootstrap, {topic}, partitions=PARTITIONS)
+    await put_together(kafka, outputs)
+
+
+async def test_a_cursor_of_a_topic_that_was_made_anew_and_has_grown_past_it_is_refused_and_nothing_is_skipped(
+    kafka: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """It went on from an offset at which another release lay, and skipped all that lay before it."""
+    old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:20]]
+    new = [count("east", "occupancy", prefix, end) for end in WINDOWS[20:60]]
+    await create_topics(kafka.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, old)
+    cursor = Cursor(tmp_path / "cursor")
+    assert await read(kafka=kafka.bootstrap, audience=prefix, cursor=cursor) == [out.id for out in old]
+    cursor.save()
+    await made_anew(kafka, old[0].topic, new)
+    with pytest.raises(UsageError, match=rf"must fit topic {old[0].topic}, which no longer has .* Remove the file"):
+        await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+    (tmp_path / "cursor").unlink()
+    again = await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+    assert again == [out.id for out in new]
+
+
+async def test_records_that_were_deleted_before_a_subscriber_came_back_are_missed(
+    kafka: Broker, prefix: str, tmp_path: Path
+) -> None:
+    outputs = [count("east", "occupancy", prefix, end) for end in WINDOWS[:40]]
+    await create_topics(kafka.bootstrap, {outputs[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, outputs[:20])
+    cursor = Cursor(tmp_path / "cursor")
+    await read(kafka=kafka.bootstrap, audience=prefix, cursor=cursor)
+    cursor.save()
+    await put_together(kafka, outputs[20:])
+    place = TopicPartition(outputs[0].topic, partition_of("east", PARTITIONS))
+    for kept, refused in ((20, False), (27, True)):  # what was given may go
+        async with administrator(kafka.bootstrap) as admin:
+            await admin.delete_records({place: RecordsToDelete(before_offset=kept)})
+        if refused:
+            with pytest.raises(UsageError, match="begins at 27: 7 offsets were deleted before they were given"):
+                await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+        else:
+            wanted = [out.id for out in outputs[20:]]
+            assert await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor")) == wanted
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("records", [0, 40], ids=["ends before it", "has grown past it"])
+async def test_a_running_subscriber_says_in_words_that_its_topic_was_made_anew(
+    kafka: Broker, prefix: str, monkeypatch: pytest.MonkeyPatch, records: int
+) -> None:
+    """It ended with the error of a library, or went on and skipped what lay before its place."""
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 1.0)
+    old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:20]]
+    new = [count("east", "occupancy", prefix, end) for end in WINDOWS[20 : 20 + records]]
+    await create_topics(kafka.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, old)
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, from_start=True)
+    for _ in old:
+        await anext(reading)
+    await made_anew(kafka, old[0].topic, new)
+    with pytest.raises(UsageError, match=f"topic {old[0].topic}: must hold what comes next, but was made anew"):
+        await asyncio.wait_for(to_its_end(reading), 300)  # until the client has asked the broker anew who leads
+
+
+async def to_its_end(reading: AsyncGenerator[Any, None]) -> None:
+    async for _ in reading:
+        pass

@@ -18,8 +18,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from connectors.kafka.topics import topic_config, topic_names
-from connectors.private_file import replace
+from connectors.secrets.private_files import replace_file
+from connectors.storage.kafka.topics import topic_config, topic_names
 from stream.policy.document import load_policy
 from stream.release.stage import MECHANISMS
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
@@ -28,7 +28,8 @@ from tests.acceptance.command_line import tacet
 from tests.documents import blocks
 from tests.integration.kafka_ground import Broker, clear_topics, kafka_jars
 from tests.integration.storm import records
-from tests.integration.writers_ground import PRIVATE, SITES, Ground, assert_one_history, bodies, findings, wait_until
+from tests.integration.writers_ground import PRIVATE, SITES, Ground, assert_one_history, bodies, findings
+from tests.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "kafka_1.json").read_text())
@@ -46,7 +47,7 @@ def old(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
         pytest.skip("no Java, or no jars of Kafka, for kafka-configs.sh")
     (tmp_path / "policy.toml").write_text(FIXTURE["policy"])
     (tmp_path / "rows.csv").write_text(ROWS)
-    replace(tmp_path / "key", FIXTURE["key"])
+    replace_file(tmp_path / "key", FIXTURE["key"])
     tool = tmp_path / "kafka-configs.sh"
     tool.write_text(f'#!/bin/sh\nexec java -cp {shlex.quote(f"{jars}/*")} kafka.admin.ConfigCommand "$@"\n')
     tool.chmod(0o700)
@@ -84,7 +85,7 @@ def run(ground: Ground, script: str) -> None:
     script = f"{SETTING}\n{script}".replace("kafka.example:9092", ground.kafka.bootstrap)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=ground.folder, env=os.environ | {"PATH": path},
-        capture_output=True, text=True, timeout=180, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -99,7 +100,7 @@ def snapshots(ground: Ground) -> int:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE) == 0
 
 
 def all_released(ground: Ground) -> bool:

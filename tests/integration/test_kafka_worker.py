@@ -14,10 +14,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from connectors import keyfile
-from connectors.kafka.client import partition_of
-from connectors.kafka.following import Record
-from connectors.kafka.topics import create_topics, topic_names
+from connectors.keys import key_files
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.topic_readers import Record
+from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
@@ -26,6 +26,7 @@ from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, SITES, reference, start, verify
 from tests.integration.kafka_ground import Broker, clear_topics
 from tests.integration.storm import Report, Worker, records
+from tests.patience import waiting_for
 
 pytestmark = pytest.mark.kafka
 LISTEN = "0A"
@@ -70,7 +71,7 @@ def numbered(site: str, numbers: range) -> list[tuple[str, bytes | None]]:
 
 
 async def wait_for(broker: Broker, topic: str, count: int) -> None:
-    async with asyncio.timeout(120):
+    async with waiting_for(f"{count} records of {topic}"):
         while len(await records(broker.bootstrap, topic)) < count:
             await asyncio.sleep(0.1)
 
@@ -216,7 +217,7 @@ async def test_two_workers_share_the_partitions_and_one_takes_over_when_the_othe
     kafka: Broker, prefix: str, topics: Topics, worker: Callable[..., Worker]
 ) -> None:
     first, second = worker(6), worker(6)
-    async with asyncio.timeout(60):
+    async with waiting_for("two members of the group"):
         while len(await members(kafka, prefix)) < 2:
             await asyncio.sleep(0.2)
     await send(kafka, topics.source, *[message for site in SITES for message in numbered(site, range(10))])
@@ -238,7 +239,7 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[list[str]]:
     policy.write_text(POLICY)
     rows.write_text(ROWS)
     for name in (key, tmp_path / "other"):
-        keyfile.create(name, laboratory=True)
+        key_files.create(name, laboratory=True)
     names = topic_names(load_policy(POLICY))
     asyncio.run(clear_topics(kafka.bootstrap))
     asyncio.run(create_topics(kafka.bootstrap, names, partitions=PARTITIONS))

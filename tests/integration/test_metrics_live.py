@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from connectors import keyfile
-from connectors.snmp.sender import Association, encode_associate, send
+from connectors.keys import key_files
+from connectors.sources.snmp.sender import Association, encode_associate, send
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
 from tests.core_ground import ACCESS_POINTS, people, policy_text, write_csv
 from tests.integration.kafka_ground import Broker
 from tests.integration.programs_ground import program
 from tests.integration.watched_ground import Watched, until, watched
+from tests.patience import PATIENCE
 from tests.unit.hooks.hooks_ground import FILE
 
 COMMUNITY = b"fish"
@@ -24,7 +25,7 @@ COMMUNITY = b"fish"
 def house(tmp_path: Path) -> Path:
     """A folder with a policy, a laboratory key and communities."""
     (tmp_path / "policy.toml").write_text(policy_text(tick="5min").replace('"127.0.0.1", "127.0.0.2"', '"127.0.0.1"'))
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     (tmp_path / "communities").write_bytes(COMMUNITY + b"\n")
     (tmp_path / "communities").chmod(0o600)
     return tmp_path
@@ -103,8 +104,8 @@ def test_what_faces_the_internet_is_ready_while_the_ingest_is_there_and_tells_of
 def test_what_cannot_begin_tells_why_until_that_was_read(house: Path) -> None:
     """The key is one that a store has been made with, which is gone; without a scrape the process would wait longer."""
     key = house / "production"
-    keyfile.create(key, laboratory=False)
-    keyfile.bind(key, "0" * 16)
+    key_files.create(key, laboratory=False)
+    key_files.bind(key, "0" * 16)
     words: list[str | Path] = [
         "--policy",
         house / "policy.toml",
@@ -119,11 +120,10 @@ def test_what_cannot_begin_tells_why_until_that_was_read(house: Path) -> None:
         until(
             lambda: service.total("tacet_failures_total") or service.process.poll() is not None, "no failure", service
         )
-        assert service.process.wait(timeout=120) == 2
+        assert service.process.wait(timeout=PATIENCE) == 2
 
 
 @pytest.mark.kafka
-@pytest.mark.timeout(400)
 def test_a_worker_and_an_ingest_are_ready_and_show_what_they_did(kafka: Broker, house: Path) -> None:
     write_csv(house / "o.csv", people(hours=2, devices=5))
     bootstrap = cleared(kafka, house / "policy.toml")

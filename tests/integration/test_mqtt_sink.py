@@ -16,9 +16,10 @@ import pytest
 from connectors.sinks import mqtt
 from connectors.sinks.feed import feed
 from connectors.sinks.mqtt import Broker, MqttSink
-from connectors.subscribing.cursor import Cursor
+from connectors.subscribe.cursor import Cursor
 from tests.acceptance.command_line import command
 from tests.integration.programs_ground import Running, mosquitto
+from tests.patience import PATIENCE, waiting_for
 from tests.released_store import count, give
 
 PREFIX = "tacet/public"
@@ -58,7 +59,7 @@ async def sinking(broker: Running, folder: Path, home_assistant: str | None = No
 
 async def until_retained(broker: Running, wanted: dict[str, Any], of: str = "value") -> None:
     """Wait until a reader that comes anew is given these values by topic."""
-    async with asyncio.timeout(30):
+    async with waiting_for(f"retained values {wanted}"):
         while (found := {t: json.loads(b)[of] for t, b in (await retained(broker)).items() if "/zone/" in t}) != wanted:
             await asyncio.sleep(0.05)
     assert found == wanted
@@ -146,7 +147,7 @@ async def test_a_sink_that_dies_is_offline_by_its_last_will(broker: Running, tmp
     assert (await retained(broker))[STATUS] == "online"
     process.kill()
     await process.wait()
-    async with asyncio.timeout(30):
+    async with waiting_for("the status offline"):
         while (await retained(broker))[STATUS] != "offline":
             await asyncio.sleep(0.05)
 
@@ -188,7 +189,7 @@ async def test_a_broker_that_asks_for_a_password_gets_it_from_a_file_and_no_log_
               "--password-file", tmp_path / "password",
              "--until-end"]  # fmt: skip
     try:
-        done = subprocess.run(command(words), capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command(words), capture_output=True, text=True, timeout=PATIENCE, check=False)
     finally:
         broker.kill()
     assert done.returncode == 0, done.stderr
@@ -223,7 +224,7 @@ def test_a_broker_is_spoken_to_over_tls_only_if_an_authority_vouches_for_it(tmp_
     try:
         assert sink.stderr is not None
         if authority == "broker":
-            assert sink.wait(timeout=120) == 0
+            assert sink.wait(timeout=PATIENCE) == 0
         else:
             assert "MQTT broker is away" in sink.stderr.readline()
             assert sink.poll() is None, "it tries again"

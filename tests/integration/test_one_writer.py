@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,21 +11,22 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from connectors import keyfile
-from connectors.kafka.bounded import last_snapshot
-from connectors.kafka.client import partition_of
-from connectors.kafka.topics import create_topics
-from connectors.reports import kafka_recovery
-from stream.messages import encode_message
+from connectors.keys import key_files
+from connectors.operations.reports import kafka_recovery
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots
+from connectors.storage.kafka.topics import create_topics, topic_config
+from stream.encoding import encode_message
+from stream.engine.snapshot import open_snapshot
 from stream.policy.document import load_policy
 from stream.records import Heartbeat
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, tacet
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, administrator, delete_topics
 from tests.integration.storm import is_stopped
 from tests.integration.writers_ground import (
     CHANGED,
@@ -39,8 +41,8 @@ from tests.integration.writers_ground import (
     later_out,
     prepared,
     send_an_hour_more,
-    wait_until,
 )
+from tests.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +53,6 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
         yield ground
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("before", [AUDIT, PRIVATE, SNAPSHOT])
 @pytest.mark.parametrize("policy", ["policy", "changed"])
 def test_a_zombie_that_wakes_writes_nothing_whatever_policy_its_heir_has(
@@ -134,8 +135,8 @@ def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(ground: G
 
 def test_a_production_key_whose_control_topic_is_gone_or_was_made_anew_is_told_its_ways_out(ground: Ground) -> None:
     bound = ground.folder / "bound"
-    keyfile.create(bound, laboratory=False, first_day=20_000)
-    keyfile.serve(bound, "former")
+    key_files.create(bound, laboratory=False, first_day=20_000)
+    key_files.serve(bound, "former")
     assert "belongs to cluster former" in tacet("worker", *ground.words(key="bound"), code=2).stderr
     (anew,) = findings(ground, key="bound")
     assert anew["what"].startswith(f"the key belongs to cluster former, but topic {CONTROL} holds those of cluster ")
@@ -174,7 +175,7 @@ def test_of_two_keys_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(g
         wait_until(lambda: all_out(ground.kafka), "the other must work")
         assert_one_history(ground.kafka)
     else:
-        assert both[1].wait(timeout=60) == both[0].returncode == 2
+        assert both[1].wait(timeout=PATIENCE) == both[0].returncode == 2
         assert "data key: must be the one under which this was encrypted" in ground.log("other")
 
 
@@ -226,8 +227,24 @@ def test_a_worker_refuses_observations_that_their_producers_stamp(ground: Ground
     """What a message may claim is bounded by the broker's time; a producer's own bounds nothing."""
     asyncio.run(stamped_by_producers(ground.kafka))
     said = tacet("worker", *ground.words(), code=2).stderr.splitlines()[-1]
-    assert f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime; set it with kafka-configs.sh" in said
+    assert f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime, has CreateTime; 'kafka-conf" in said
     assert bodies(ground.kafka, AUDIT) == []
+
+
+def test_a_worker_refuses_settings_that_lose_something_and_recover_names_them(ground: Ground) -> None:
+    asyncio.run(set_otherwise(ground.kafka, AUDIT, {"retention.ms": "3600000"}))
+    asyncio.run(set_otherwise(ground.kafka, OBSERVATIONS, {"retention.ms": str(7 * 24 * 3600 * 1000)}))  # longer
+    said = tacet("worker", *ground.words(), code=2).stderr.splitlines()[-1]
+    problem = f"topic {AUDIT}: must have retention.ms=-1, has 3600000"
+    assert f"{problem}; 'kafka-configs.sh" in said
+    (found,) = findings(ground)
+    assert found["what"] == problem
+    assert "--add-config retention.ms=-1" in found["ways"][0]["do"]
+
+
+async def set_otherwise(kafka: Broker, topic: str, settings: dict[str, str]) -> None:
+    async with administrator(kafka.bootstrap) as admin:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, topic_config(topic) | settings)])
 
 
 def test_topics_are_created_where_the_environment_says(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,3 +356,63 @@ def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
     wait_until(lambda: later_out(ground.kafka), "it must go on")
     assert again.poll() is None
     assert_one_history(ground.kafka)
+
+
+async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
+    """Delete the first messages that no worker has read, a share of them; return how many of which partition, and
+    where it then begins."""
+    ends = await end_offsets(kafka.bootstrap, OBSERVATIONS)
+    gone: dict[int, tuple[int, int]] = {}
+    for partition, snapshot in (await last_snapshots(kafka.bootstrap)).items():
+        if snapshot is not None and ends[partition] > open_snapshot(snapshot)[0]["next"]:
+            position = open_snapshot(snapshot)[0]["next"]
+            begin = position + int(share * (ends[partition] - position))
+            gone[partition] = begin - position, begin
+    async with administrator(kafka.bootstrap) as admin:
+        await admin.delete_records(
+            {TopicPartition(OBSERVATIONS, number): RecordsToDelete(before_offset=begin) for number, (_, begin)
+             in gone.items()}
+        )  # fmt: skip
+    return gone
+
+
+@pytest.mark.timeout(900)
+def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_recover_and_by_the_worker(
+    ground: Ground,
+) -> None:
+    """It was said that nothing keeps a run from going on, while each worker ended with 1."""
+    first = ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the worker must release the recording", 300)
+    first.terminate()
+    assert first.wait(120) == 0
+    send_an_hour_more(ground)
+    gone = asyncio.run(expire(ground.kafka, 0.6))
+    assert gone.keys() == {partition_of(site, PARTITIONS) for site in SITES}
+
+    said = tacet("worker", *ground.words(), code=1).stderr
+    assert any(f"but the log begins at {begin}: {count} messages are gone; 'tacet worker --accept-loss'" in said
+               for count, begin in gone.values())  # fmt: skip
+    assert re.search(r"windows of site (east|west) from the one that ends at \S+Z on, .* have coverage 0", said)
+
+    report = findings(ground)
+    assert {each["what"].partition(": ")[0] for each in report} == {f"partition {partition}" for partition in gone}
+    named: dict[str, tuple[str, str]] = {}
+    for each in report:
+        count, begin = gone[int(each["what"].partition(":")[0].removeprefix("partition "))]
+        assert f"they begin at {begin}: {count} messages expired" in each["what"]
+        accept = each["ways"][0]
+        assert "'tacet worker --accept-loss'" in accept["do"]
+        for site, since, until in re.findall(
+            r"of site (\w+) the \d+ windows that end from (\S+Z) to (\S+Z) have coverage 0", accept["price"]
+        ):
+            named[site] = since, until
+    assert named.keys() == set(SITES)
+
+    ground.worker(*ground.words(), "--accept-loss", log="again")
+    wait_until(lambda: later_out(ground.kafka), ground.log("again")[-2000:], 300)
+    assert_one_history(ground.kafka)
+    for site, (since, until) in named.items():
+        share = {body["window_end"]: body["coverage"] for body in bodies(ground.kafka, PRIVATE) if body["site"] == site}
+        assert {share[end] for end in share if since <= end <= until} == {0.0}
+        behind = min(end for end in share if end > until)
+        assert share[behind] > 0, "no window more than those that were named"

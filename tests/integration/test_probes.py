@@ -25,23 +25,28 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from connectors import sources
-from connectors.intake.clock import AnchoredClock
-from connectors.live_sources import UdpSource
-from connectors.probes import asking, icmp, rounds
-from connectors.probes.asking import Answer, Asking
-from connectors.probes.declared import declared
-from connectors.probes.https import Head
-from connectors.probes.icmp import Echo, check_allowed
-from connectors.probes.rounds import Rounds
-from connectors.probes.snmp import ByCommunity, ByUser, provoke
-from connectors.probes.way import Way
-from connectors.snmp.usm.users import Source, Users
-from connectors.sources import Probing
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources import inputs
+from connectors.sources.inputs import Probing, UdpSource
+from connectors.sources.probes import methods, scheduler
+from connectors.sources.probes.methods import (
+    ByCommunity,
+    ByUser,
+    Echo,
+    Head,
+    ProbeAnswer,
+    ProbeMethod,
+    check_allowed,
+    declared,
+    provoke,
+)
+from connectors.sources.probes.scheduler import ProbeScheduler, TrapPath
+from connectors.sources.snmp.usm.users import Source, Users
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import HOUR, MINUTE, Heartbeat
 from tests.core_ground import SITE, policy_text
+from tests.patience import until, waiting_for
 from tests.receiving_ground import Log
 from tests.unit.snmp.v3_ground import AUTH, PRIVACY, user
 
@@ -52,7 +57,7 @@ SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What never answers is waited for; what answers does so whenever it comes to it."""
-    monkeypatch.setattr(asking, "WAIT", 0.2)
+    monkeypatch.setattr(methods, "WAIT", 0.2)
 
 
 def users(engines: tuple[str, ...] = (ENGINE,), **more: Any) -> Users:
@@ -90,11 +95,10 @@ async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES", more: s
         await child.wait()
 
 
-async def until_it_answers(asked: Asking) -> Answer:
-    end = time.monotonic() + 60
-    while (answer := await asked.ask()) is None:
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.05)
+async def until_it_answers(asked: ProbeMethod) -> ProbeAnswer:
+    async with waiting_for("an answer of the agent"):
+        while (answer := await asked.ask()) is None:
+            await asyncio.sleep(0.05)
     return answer
 
 
@@ -153,18 +157,15 @@ class TestTheWayOfTraps:
     @pytest.mark.parametrize("sent", [True, False])
     async def test_an_agent_that_sends_its_traps_here_proves_it(self, tmp_path: Path, sent: bool) -> None:
         given = [UdpSource((HOST, 0), (COMMUNITY,))]
-        async with sources.receiver(given, policy(), bytes(32), Log()) as made:
+        async with inputs.receiver(given, policy(), bytes(32), Log()) as made:
             host, port = made.address
             sink = f"authtrapenable 1\ntrap2sink {host}:{port} {COMMUNITY.decode()}\n" if sent else ""
             async with agent(tmp_path, more=sink) as asked_at:
-                way = Way(partial(provoke, HOST, asked_at), partial(made.refused, HOST))
+                way = TrapPath(partial(provoke, HOST, asked_at), partial(made.refused, HOST))
                 assert await way.step(5 * HOUR + MINUTE) is None
                 assert await way.step(hour := made._clock.now() // HOUR * HOUR) is None
                 await until_it_answers(ByCommunity(HOST, asked_at, COMMUNITY))  # after the wrong one
-                end = time.monotonic() + 60
-                while sent and made.refused(HOST) is None:
-                    assert time.monotonic() < end, "waited too long"
-                    await asyncio.sleep(0.01)
+                await until(lambda: not sent or made.refused(HOST) is not None, "a trap of the agent that is refused")
                 assert await way.step(hour + MINUTE) is sent
                 assert await way.step(hour + 2 * MINUTE) is None
 
@@ -175,9 +176,9 @@ class TestTheWayOfTraps:
         async def asked() -> None:
             hours.append(0)
 
-        rounds_ = Rounds(
-            {PAIR: Played(*[Answer(n * 6_000) for n in range(999)])}, clock(), lambda *_, answered: None,
-            {PAIR: Way(asked, lambda: next(heard))},
+        rounds_ = ProbeScheduler(
+            {PAIR: Played(*[ProbeAnswer(n * 6_000) for n in range(999)])}, clock(), lambda *_, answered: None,
+            {PAIR: TrapPath(asked, lambda: next(heard))},
         )  # fmt: skip
         with structlog.testing.capture_logs() as lines:
             for minute in range(5 * 60, 8 * 60 + 2):
@@ -225,7 +226,7 @@ class TestHttps:
         self, tmp_path: Path
     ) -> None:
         async with self.server(tmp_path) as (port, digest, _):
-            assert await Head(HOST, port, None, digest).ask() == Answer()
+            assert await Head(HOST, port, None, digest).ask() == ProbeAnswer()
 
     async def test_another_certificate_or_a_name_nobody_vouches_for_is_not_believed(self, tmp_path: Path) -> None:
         async with self.server(tmp_path) as (port, _, _):
@@ -237,7 +238,7 @@ class TestHttps:
     ) -> None:
         async with self.server(tmp_path) as (port, _, path):
             monkeypatch.setenv("SSL_CERT_FILE", str(path))
-            assert await Head(HOST, port, "wlc.example.org", None).ask() == Answer()
+            assert await Head(HOST, port, "wlc.example.org", None).ask() == ProbeAnswer()
             assert await Head(HOST, port, "other.example.org", None).ask() is None
 
     async def test_what_is_no_web_server_is_not_alive(self, tmp_path: Path) -> None:
@@ -258,7 +259,7 @@ class TestIcmp:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         here.setblocking(False)
         there.setblocking(False)
-        monkeypatch.setattr(icmp, "_socket", lambda _: here)
+        monkeypatch.setattr(methods, "_socket", lambda _: here)
 
         async def echo() -> None:
             loop = asyncio.get_running_loop()
@@ -269,7 +270,7 @@ class TestIcmp:
 
         playing = asyncio.create_task(echo())
         try:
-            assert (await Echo(HOST).ask() == Answer()) is alive
+            assert (await Echo(HOST).ask() == ProbeAnswer()) is alive
         finally:
             playing.cancel()
             there.close()
@@ -280,7 +281,7 @@ class TestIcmp:
         def refused(*_: object) -> socket.socket:
             raise PermissionError
 
-        monkeypatch.setattr(icmp, "_socket", refused)
+        monkeypatch.setattr(methods, "_socket", refused)
         with pytest.raises(UsageError, match=r"net\.ipv4\.ping_group_range"):
             check_allowed(HOST)
 
@@ -288,10 +289,10 @@ class TestIcmp:
 class Played:
     """A source that answers as told, one answer a question."""
 
-    def __init__(self, *answers: Answer | None) -> None:
+    def __init__(self, *answers: ProbeAnswer | None) -> None:
         self.answers = list(answers)
 
-    async def ask(self) -> Answer | None:
+    async def ask(self) -> ProbeAnswer | None:
         return self.answers.pop(0)
 
 
@@ -302,13 +303,15 @@ def clock() -> AnchoredClock:
 class TestRounds:
     async def test_changes_are_told_to_operators_once(self) -> None:
         told: list[tuple[int, bool]] = []
-        played = Played(None, None, Answer(6_000), Answer(12_000), Answer(50), Answer(None), Answer(12_050))
+        played = Played(
+            None, None, ProbeAnswer(6_000), ProbeAnswer(12_000), ProbeAnswer(50), ProbeAnswer(None), ProbeAnswer(12_050)
+        )
 
         def tell(pair: object, at: int, *, answered: bool) -> None:
             assert pair == PAIR
             told.append((at // MINUTE, answered))
 
-        asking_all = Rounds({PAIR: played}, clock(), tell)
+        asking_all = ProbeScheduler({PAIR: played}, clock(), tell)
         with structlog.testing.capture_logs() as lines:
             for minute in range(7):
                 await asking_all.ask(minute * MINUTE)
@@ -317,13 +320,13 @@ class TestRounds:
         assert all(line["address"] == PAIR[1] for line in lines)
 
     async def test_they_begin_at_points_of_the_grid_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rounds, "PROBE_GRID", 50_000)
+        monkeypatch.setattr(scheduler, "PROBE_GRID", 50_000)
         told: list[int] = []
 
         def tell(_: object, at: int, *, answered: bool) -> None:
             told.append(at)
 
-        running = asyncio.create_task(Rounds({PAIR: Played(*[None] * 999)}, clock(), tell).run())
+        running = asyncio.create_task(ProbeScheduler({PAIR: Played(*[None] * 999)}, clock(), tell).run())
         while len(told) < 3:
             await asyncio.sleep(0.01)
         running.cancel()
@@ -345,13 +348,13 @@ class TestDeclared:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The whole connector: heartbeats of a source that is silent vouch for nothing, of one that answers they do."""
-        for answers in (None, Answer(1)):
+        for answers in (None, ProbeAnswer(1)):
             found = await self.heartbeats(answers, monkeypatch)
             assert any(beat.listened_since is not None for beat in found) is (answers is not None)
 
-    async def heartbeats(self, answer: Answer | None, monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
+    async def heartbeats(self, answer: ProbeAnswer | None, monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
         """Return what is sent while three questions are asked."""
-        monkeypatch.setattr(rounds, "PROBE_GRID", 1_000_000)
+        monkeypatch.setattr(scheduler, "PROBE_GRID", 1_000_000)
         asked = {(SITE, HOST): Played(*[answer] * 999)}
         log, told = Log(), list[bool]()
 
@@ -360,7 +363,7 @@ class TestDeclared:
             told.append(alive)
 
         given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(asked, probed, {})
-        async with sources.receiver(given, policy(), bytes(32), log, probing=probing) as made:
+        async with inputs.receiver(given, policy(), bytes(32), log, probing=probing) as made:
             while len(told) < 3:
                 await asyncio.sleep(0.01)
             log.messages += made._ingest.poll(made.state, made._clock.now() + 10_000_000)

@@ -18,6 +18,7 @@ import pytest
 from tests.acceptance.command_line import command
 from tests.documents import ROOT
 from tests.integration.programs_ground import free_port, program, prometheus
+from tests.patience import PATIENCE
 from tests.released_store import give
 from tests.unit.sinks.test_latest_metrics import exposed, record
 
@@ -71,14 +72,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert exporter.stdout.readline().decode().strip() == f"http://127.0.0.1:{port}/metrics"
         scraped.start()
         url = f"http://127.0.0.1:{scraped.port}"
-        until = time.monotonic() + 120
+        until = time.monotonic() + PATIENCE
         while not scraped_once(url) and time.monotonic() < until:
             time.sleep(0.2)
         yield url
     finally:
         scraped.kill()
         exporter.terminate()
-        assert exporter.wait(timeout=60) == 0
+        assert exporter.wait(timeout=PATIENCE) == 0
 
 
 def scraped_once(url: str) -> bool:
@@ -93,7 +94,7 @@ def asked(url: str, expression: str) -> list[dict[str, Any]]:
 
 
 def answer(url: str, path: str, **query: str) -> Any:
-    with urllib.request.urlopen(f"{url}{path}?{urllib.parse.urlencode(query)}", timeout=30) as response:
+    with urllib.request.urlopen(f"{url}{path}?{urllib.parse.urlencode(query)}", timeout=PATIENCE) as response:
         body = json.load(response)
     assert body["status"] == "success"
     return body["data"]["result"] if isinstance(body["data"], dict) else body["data"]

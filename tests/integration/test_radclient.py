@@ -17,15 +17,15 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.radius.clients import Client, Clients
-from connectors.radius.entrance import AccountingEntrance
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.radius.clients import Client, Clients
+from connectors.sources.radius.listener import AccountingEntrance
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.documents import ROOT
+from tests.patience import within_patience
 from tests.receiving_ground import Log
 
 pytestmark = pytest.mark.radclient
@@ -66,7 +66,7 @@ async def radclient(
         "radclient", "-x", "-r", str(tries), "-t", "1", "-n", "50", f"{address[0]}:{address[1]}", kind, secret,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    said, _ = await asyncio.wait_for(child.communicate(text.encode() + b"\n"), 60)
+    said, _ = await within_patience(child.communicate(text.encode() + b"\n"), "radclient")
     return child.returncode or 0, said.decode()
 
 
@@ -158,7 +158,7 @@ async def test_run_listens_for_accounting_beside_traps_and_tells_nothing_of_it(t
         await radclient(address, accounting("Start"), secret="another-secret-of-16", tries=1)
     finally:
         run.send_signal(signal.SIGTERM)
-        printed, logged = await asyncio.wait_for(run.communicate(), 60)
+        printed, logged = await within_patience(run.communicate(), "the run to end")
     report = orjson.loads(printed.splitlines()[-1])
     assert (report["accepted"], report["requests_answered"], report["informs_answered"]) == (1, 3, 0)
     assert report["dropped"] == {"bad_authenticator": 1, "no_stay": 1, "unknown_access_point": 1}

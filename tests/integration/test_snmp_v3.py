@@ -17,19 +17,19 @@ import pytest
 from pysnmp.hlapi.v3arch import asyncio as pysnmp
 from pysnmp.proto.rfc1902 import OctetString
 
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.snmp.admission import Senders
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.usm.listening import V3Files
-from connectors.snmp.usm.users import Source, User, Users
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.usm.receiver import V3Files
+from connectors.sources.snmp.usm.users import Source, User, Users
 from stream.errors import KeyFileError
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from stream.sensing.pseudonyms import Pseudonyms
+from tests.patience import PATIENCE, until, within_patience
 from tests.receiving_ground import Log
 from tests.unit.snmp.v3_ground import AUTH, PRIVACY, Controller, user
 
@@ -53,18 +53,11 @@ async def receiving(folder: Path, sink: Log, given: Users | None = None, **more:
         access_points={RADIO: ("dbh", "2065")},
         sites={"dbh": SiteLimits((HOST,), 10 * MINUTE, 1000, Pseudonyms.daily(bytes(32)))},
     )
-    senders = Senders(AllowList([HOST]), more.pop("communities", [COMMUNITY.encode()]), or_v3=True)
+    senders = CommunityAuth(AllowList([HOST]), more.pop("communities", [COMMUNITY.encode()]), or_v3=True)
     entrance = TrapEntrance((HOST, 0), senders, v3=V3Files(given or users(), folder / "state"))
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     async with Receiver([entrance], ingest=ingest, sink=sink, clock=clock, **more) as receiver:
         yield receiver
-
-
-async def until(condition: Any, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.005)
 
 
 def dropped(receiver: Receiver) -> dict[str, int]:
@@ -117,7 +110,7 @@ class TestNetSnmp:
         child = await asyncio.create_subprocess_exec(
             program, *options, f"{host}:{port}", "6000", f"{BSN}.3.53", *binds, stderr=asyncio.subprocess.DEVNULL
         )
-        return await asyncio.wait_for(child.wait(), 60)
+        return await within_patience(child.wait(), program)
 
     @pytest.mark.parametrize(("tag", "cipher"), PAIRS)
     async def test_a_trap_and_an_inform_are_taken(self, tmp_path: Path, tag: str, cipher: str) -> None:
@@ -198,7 +191,7 @@ class TestPysnmp:
             return await pysnmp.send_notification(
                 engine,
                 secrets,
-                await pysnmp.UdpTransportTarget.create(receiver.address, timeout=10, retries=0),
+                await pysnmp.UdpTransportTarget.create(receiver.address, timeout=int(PATIENCE), retries=0),
                 pysnmp.ContextData(),
                 kind,
                 pysnmp.NotificationType(pysnmp.ObjectIdentity(f"{BSN}.3.53")).add_varbinds(*binds),
@@ -262,7 +255,7 @@ class TestDeception:
         async def listen(log: Log) -> None:
             async with receiving(tmp_path, log) as receiver:
                 ended.append(receiver)
-                monkeypatch.setattr("connectors.snmp.usm.engine_file.EngineFile.keep", full)
+                monkeypatch.setattr("connectors.sources.snmp.usm.receiver.EngineFile.keep", full)
                 await post(receiver, controller().trap(now()))
                 await receiver.wait()
 
@@ -334,7 +327,7 @@ class TestDeception:
     async def test_without_users_every_v3_message_is_unsupported(self, tmp_path: Path) -> None:
         ingest = Ingest(access_points={}, sites={})
         clock = AnchoredClock(now, now)
-        entrance = TrapEntrance((HOST, 0), Senders(AllowList([HOST]), [b"c"]))
+        entrance = TrapEntrance((HOST, 0), CommunityAuth(AllowList([HOST]), [b"c"]))
         async with Receiver([entrance], ingest=ingest, sink=Log(), clock=clock) as receiver:
             await post(receiver, controller().trap(now()))
             assert dropped(receiver) == {"unsupported_version": 1}

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.snmp.admission import Senders
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.profiles import PROFILES
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.profiles import PROFILES
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE
-from stream.sensing.pseudonyms import Pseudonyms
+from tests.patience import until, within_patience
 from tests.receiving_ground import Log
 
 pytestmark = pytest.mark.snmptrap
@@ -60,7 +60,7 @@ async def receiving(sink: Any) -> AsyncIterator[Any]:
     )
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     async with Receiver(
-        [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]))],
+        [TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]))],
         ingest=ingest, sink=sink, clock=clock,
     ) as receiver:  # fmt: skip
         yield receiver
@@ -69,7 +69,7 @@ async def receiving(sink: Any) -> AsyncIterator[Any]:
 async def run(program: Any, receiver: Any, *arguments: Any) -> Any:
     host, port = receiver.address
     child = await asyncio.create_subprocess_exec(program, *arguments[:-1], f"{host}:{port}", *arguments[-1])
-    return await asyncio.wait_for(child.wait(), 20)
+    return await within_patience(child.wait(), program)
 
 
 async def snmptrap(receiver: Any, trap: Any, varbinds: Any, version: str = "2c", community: Any = COMMUNITY) -> None:
@@ -228,13 +228,6 @@ for _vendor, _root in COMWARE.items():
             f"{_root}.2.0.7", comware(_root, (f"{_root}.1.2.1.1.0", "s", "7")), "no_access_point"),
         f"{_vendor} left": (f"{_root}.2.0.8", comware(_root), "not_an_observation"),
     }  # fmt: skip
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.005)
 
 
 def test_every_vendors_profile_has_a_case() -> None:

@@ -10,19 +10,18 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.snmp.forwarded import ForwardedEntrance
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.collectors import ForwardedEntrance
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, ObservationBatch
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.documents import section
+from tests.patience import until, within_patience
 from tests.receiving_ground import Log
 
 pytestmark = pytest.mark.snmptrap
@@ -51,7 +50,7 @@ def documented(port: int) -> tuple[str, list[str]]:
 
 async def run(*words: str) -> None:
     child = await asyncio.create_subprocess_exec(*words)
-    assert await asyncio.wait_for(child.wait(), 20) == 0
+    assert await within_patience(child.wait(), words[0]) == 0
 
 
 async def test_traps_of_both_versions_come_through_and_a_wrong_community_does_not(
@@ -90,10 +89,3 @@ async def test_traps_of_both_versions_come_through_and_a_wrong_community_does_no
     rows = [row for message in sink.messages if isinstance(message, ObservationBatch) for row in message.rows]
     assert [row.access_point for row in rows] == [RADIO, RADIO]
     assert {reason for reason, n in receiver.counters.dropped.items() if n} == {"no_trap_line"}
-
-
-async def until(condition: Any) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.01)

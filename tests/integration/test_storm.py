@@ -45,7 +45,6 @@ EVERYTHING = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(400)
 async def test_short_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
     """Killed and paused workers, a killed broker, zombies with and without a change of policy, hostile senders, a topic
     that an admin has grown and one that was made anew."""
@@ -74,7 +73,6 @@ def paid_day(entry: dict[str, Any]) -> tuple[str, str, int] | None:
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(3600)
 async def test_long_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
     faults = int(os.environ.get("TACET_STORM_FAULTS", "200"))
     ground = EngineStorm(kafka, tmp_path, Plan(seed=11, faults=faults, calm=(1.0, 4.0), weights=EVERYTHING))
@@ -86,7 +84,6 @@ async def test_long_storm_releases_every_window_once_and_as_one_process_would(ka
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(3600)
 async def test_three_brokers_lose_one_for_good_and_the_storm_goes_on(
     three_brokers: JavaCluster, tmp_path: Path
 ) -> None:
@@ -103,7 +100,6 @@ async def test_three_brokers_lose_one_for_good_and_the_storm_goes_on(
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(3600)
 async def test_three_secured_brokers_lose_one_for_good_and_leaders_while_the_storm_goes_on(
     three_secured: JavaCluster, tmp_path: Path
 ) -> None:
@@ -124,7 +120,6 @@ async def test_three_secured_brokers_lose_one_for_good_and_leaders_while_the_sto
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(3600)
 async def test_long_storm_under_load_loses_repeats_and_reorders_nothing(
     kafka: Broker, prefix: str, tmp_path: Path
 ) -> None:
@@ -139,7 +134,6 @@ async def test_long_storm_under_load_loses_repeats_and_reorders_nothing(
 
 
 @pytest.mark.storm
-@pytest.mark.timeout(1800)
 async def test_the_same_storm_on_fausts_own_consumer_loses_messages(kafka: Broker, prefix: str, tmp_path: Path) -> None:
     async def twin(name: str, plan: Plan) -> float:
         """Run the twin; return the share of outputs that are there, or raise what is wrong with them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +12,20 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
-from connectors.kafka.client import partition_of
-from connectors.kafka.strict_consumer import HOLE_TRIES, StrictConsumer
-from connectors.kafka.topics import create_topics
-from stream.runners.contract import LossError
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.strict_consumer import HOLE_TRIES, StrictConsumer, StrictThread
+from connectors.storage.kafka.topics import create_topics
+from stream.engine.ports import LossError, UnaskedEndError
+from stream.runners.partition_tasks import TaskManager
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
 from tests.integration.kafka_ground import Broker
 from tests.integration.storm import Worker, records
+from tests.patience import PATIENCE, waiting_for
 
 # --- delivery, without a broker -------------------------------------------------------------------------
 
@@ -31,8 +35,9 @@ class FakeTenure:
     ended = False
     lost = None
 
-    def __init__(self, delivered: int, *, another_log: bool = False) -> None:
+    def __init__(self, delivered: int, *, another_log: bool = False, hole: bool | LossError = False) -> None:
         self.delivered = delivered
+        self._hole = hole
         self._another_log = another_log
         self.compared = 0
 
@@ -41,12 +46,18 @@ class FakeTenure:
         if self._another_log:
             raise LossError("the topic was made anew")
 
+    async def accept_hole(self, offset: int) -> bool:
+        if isinstance(self._hole, LossError):
+            raise self._hole
+        return self._hole
+
 
 def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> Any:
     """A strict consumer with nothing around it; ``full`` is the offset for which there never is room."""
     strict: Any = object.__new__(StrictConsumer)
     given: list[tuple[int, int]] = []
     sought: list[int] = []
+    after_loss: list[int] = []
     suspending = asyncio.Event()
 
     async def callback(message: Any) -> None:
@@ -54,6 +65,8 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
             suspending.set()
             await asyncio.Event().wait()
         given.append((message.follows, message.offset))
+        if message.after_loss:
+            after_loss.append(message.offset)
 
     async def wait_first(*waited: Any) -> Any:
         tasks = {each: asyncio.ensure_future(each) for each in waited}
@@ -71,7 +84,7 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
 
     strict.__dict__.update(
         callback=callback, wait_first=wait_first, seek_wait=seek_wait, earliest_offsets=earliest_offsets,
-        given=given, sought=sought, flow_active=True, suspend_flow=suspending, _holes={},
+        given=given, sought=sought, after_loss=after_loss, flow_active=True, suspend_flow=suspending, _holes={},
         _tenures=SimpleNamespace(held={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
     )  # fmt: skip
     return strict
@@ -140,9 +153,11 @@ async def test_nothing_is_handed_on_for_an_ended_tenure_or_while_flow_is_stopped
 
 
 async def test_messages_deleted_before_they_were_read_are_a_loss() -> None:
-    strict = consumer(FakeTenure(5), begin=8)
-    with pytest.raises(LossError, match="partition 0 of the observations: 3 messages were deleted"):
+    """The tenure says how much is gone, and at what price it is gone on without (see its own tests)."""
+    strict = consumer(FakeTenure(5, another_log=True), begin=8)
+    with pytest.raises(LossError):
         await strict._deliver(TP("t", 0), fetched(8))
+    assert strict.given == []
 
 
 async def test_a_hole_is_believed_only_when_the_broker_skips_it_again_and_again() -> None:
@@ -151,7 +166,169 @@ async def test_a_hole_is_believed_only_when_the_broker_skips_it_again_and_again(
         await strict._deliver(TP("t", 0), fetched(7))
         assert strict.given == []
     await strict._deliver(TP("t", 0), fetched(7))
-    assert strict.given == [(5, 7)]
+    assert (strict.given, strict.after_loss) == ([(5, 7)], [])
+
+
+async def test_messages_that_are_gone_from_within_the_log_are_a_loss() -> None:
+    tenure = FakeTenure(5, hole=LossError("messages are gone"))
+    strict = consumer(tenure)
+    for _ in range(HOLE_TRIES - 1):
+        await strict._deliver(TP("t", 0), fetched(7))
+    with pytest.raises(LossError, match="messages are gone"):
+        await strict._deliver(TP("t", 0), fetched(7))
+    assert (strict.given, tenure.delivered) == ([], 5)
+
+
+async def test_the_first_message_after_a_loss_that_was_accepted_says_so() -> None:
+    strict = consumer(FakeTenure(5, hole=True))
+    for _ in range(HOLE_TRIES):
+        await strict._deliver(TP("t", 0), fetched(7, 8))
+    assert (strict.given, strict.after_loss) == ([(5, 7), (8, 8)], [7])
+
+
+# --- opening, without a broker --------------------------------------------------------------------------
+
+
+def opener(
+    *assigned: int, seek: Callable[[], None] = lambda: None, open_: Callable[[int], Awaitable[None]] | None = None
+) -> Any:
+    """A strict consumer to which the group has given these partitions."""
+    strict: Any = object.__new__(StrictConsumer)
+    nobody: Any = None
+    tenures = TaskManager(nobody, nobody, audit_topic="audit")
+
+    async def opened(number: int, _bounds: Any) -> Any:
+        await asyncio.sleep(0)
+        if open_ is not None:
+            await open_(number)
+        tenures.held[number] = tenure = FakeTenure(5)  # type: ignore[assignment]
+        return tenure
+
+    async def seek_wait(_: Any) -> None:
+        seek()
+
+    tenures.open = opened  # type: ignore[method-assign,assignment]
+    tenures.release = tenures.held.clear  # type: ignore[method-assign]
+    given = {TP("t", number) for number in assigned}
+    strict.__dict__.update(
+        _tenures=tenures, _holes={}, _lost={}, _opening=asyncio.Lock(), seek_wait=seek_wait, assigned=given,
+        assignment=lambda: strict.assigned, flow_active=True, can_resume_flow=asyncio.Event(),
+        suspend_flow=asyncio.Event(), app=SimpleNamespace(source="t", rebalancing=False),
+    )  # fmt: skip
+    return strict
+
+
+async def test_every_assigned_partition_is_opened() -> None:
+    strict = opener(0, 3)
+    assert strict.unopened() == [0, 3]
+    await strict.perform_seek()
+    assert (sorted(strict._tenures.held), strict.unopened()) == ([0, 3], [0, 3])
+    strict.resume_flow()
+    assert strict.unopened() == []
+
+
+async def test_what_hands_nothing_on_is_not_open() -> None:
+    """An ended tenure, a group that is not settled, and a flow that was not let go on."""
+    strict = opener(0, 3)
+    await strict.perform_seek()
+    strict.resume_flow()
+    strict._tenures.held[3].ended = True
+    assert strict.unopened() == [3]
+    strict.flow_active = False
+    assert strict.unopened() == [0, 3]
+    strict.flow_active, strict.app.rebalancing = True, True
+    assert strict.unopened() == [0, 3]
+
+
+async def test_nothing_is_handed_on_before_all_is_open() -> None:
+    """Faust empties its queues when it lets the flow go on: what was handed on before is lost, and the next not due.
+
+    The flow goes on meanwhile where a rebalance has let the opening before it come to its end.
+    """
+    given: list[int] = []
+
+    async def deliver(_: int) -> None:
+        for number, tenure in list(strict._tenures.held.items()):
+            assert not await strict._deliver(TP("t", number), fetched(tenure.delivered))
+
+    async def hand_on(_: Any, __: Any, record: Any, ___: bool) -> None:
+        given.append(record.offset)
+
+    strict = opener(0, 3, open_=deliver)
+    strict._hand_on = hand_on
+    await strict.perform_seek()
+    await deliver(0)
+    assert (given, strict.can_resume_flow.is_set(), strict.suspend_flow.is_set()) == ([], False, True)
+
+
+async def test_a_partition_that_is_taken_away_while_it_is_opened_is_no_fault() -> None:
+    def taken_away() -> None:
+        strict.assigned = set()
+        raise IllegalStateError("Partition is not assigned")
+
+    strict = opener(0, seek=taken_away)
+    await strict.perform_seek()
+    assert strict._tenures.failure is None
+
+
+async def test_a_position_that_cannot_be_set_ends_the_work() -> None:
+    def refused() -> None:
+        raise IllegalStateError("Partition is not assigned")
+
+    strict = opener(0, seek=refused)
+    with pytest.raises(IllegalStateError):
+        await strict.perform_seek()
+    assert isinstance(strict._tenures.failure, IllegalStateError)
+
+
+async def test_an_opening_that_nobody_has_cancelled_ends_the_work() -> None:
+    """Faust's task that waits for it would end without a word."""
+
+    async def cancelled(_: int) -> None:
+        raise asyncio.CancelledError
+
+    strict = opener(0, open_=cancelled)
+    with pytest.raises(UnaskedEndError):
+        await asyncio.create_task(strict.perform_seek())
+    assert isinstance(strict._tenures.failure, UnaskedEndError)
+
+
+async def test_an_opening_that_a_rebalance_ends_is_no_fault() -> None:
+    strict = opener(0)
+    opening = asyncio.create_task(strict.perform_seek())
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait({opening})
+    assert (opening.cancelled(), strict._tenures.failure) == (True, None)
+
+
+async def test_a_delivery_that_nobody_has_cancelled_ends_the_work() -> None:
+    strict = opener(0)
+
+    async def cancelled(**_: Any) -> None:
+        raise asyncio.CancelledError
+
+    strict.__dict__.update(_stopped=asyncio.Event(), _crashed=asyncio.Event(), _wait_next_records=cancelled)
+    with pytest.raises(UnaskedEndError):
+        await asyncio.create_task(strict._drain_messages(SimpleNamespace(should_stop=False)))
+    assert isinstance(strict._tenures.failure, UnaskedEndError)
+
+
+async def test_a_task_of_aiokafkas_that_has_ended_is_named() -> None:
+    """Without one of them nothing comes any more."""
+    thread: Any = object.__new__(StrictThread)
+    tasks = [asyncio.create_task(asyncio.Event().wait()) for _ in range(3)]
+    thread._consumer = SimpleNamespace(
+        _fetcher=SimpleNamespace(_fetch_task=tasks[0]), _coordinator=SimpleNamespace(_coordination_task=tasks[1]),
+        _client=SimpleNamespace(_sync_task=tasks[2]),
+    )  # fmt: skip
+    assert thread.ended_tasks() == []
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert thread.ended_tasks() == [
+        "aiokafka's fetcher", "aiokafka's group member", "aiokafka's look at the cluster"
+    ]  # fmt: skip
 
 
 # --- position, on a broker ------------------------------------------------------------------------------
@@ -176,9 +353,9 @@ async def _send_one(producer: Any, topic: str, number: int) -> None:
     await producer.send_and_wait(topic, value, key=b"s", partition=partition)
 
 
-async def wait_for(broker: Broker, topic: str, count: int, seconds: float = 30.0) -> list[Any]:
+async def wait_for(broker: Broker, topic: str, count: int) -> list[Any]:
     """Return the topic's records as soon as there are that many."""
-    async with asyncio.timeout(seconds):
+    async with waiting_for(f"{count} records of {topic}"):
         while len(found := await records(broker.bootstrap, topic)) < count:
             await asyncio.sleep(0.2)
     return found
@@ -186,7 +363,7 @@ async def wait_for(broker: Broker, topic: str, count: int, seconds: float = 30.0
 
 async def finish(process: Worker) -> int:
     process.terminate()
-    return await asyncio.to_thread(process.wait, 10)
+    return await asyncio.to_thread(process.wait, PATIENCE)
 
 
 async def heads(broker: Broker, topics: Topics) -> list[tuple[str, str]]:
@@ -298,3 +475,40 @@ async def test_the_marks_of_a_transactional_producer_are_holes_and_no_loss(
     await wait_for(kafka, topics.private, 2)
     assert await finish(running) == 0
     assert await heads(kafka, topics) == expected(range(10))
+
+
+async def compact(broker: Broker, topic: str) -> None:
+    """Let the broker compact a topic as soon and as often as it can."""
+    settings = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01",
+                "max.compaction.lag.ms": "100"}  # fmt: skip
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+    await admin.close()
+
+
+@pytest.mark.kafka
+async def test_a_compacted_topic_stops_the_worker_and_accept_loss_goes_on(
+    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
+) -> None:
+    await compact(kafka, topics.source)
+    await send(kafka, topics.source, range(20))
+    sent = 20
+    async with waiting_for("the broker to compact a topic"):
+        while len(kept := await records(kafka.bootstrap, topics.source)) == sent:
+            await asyncio.sleep(1)
+            await send(kafka, topics.source, range(sent, sent + 1))
+            sent += 1
+    first = worker()
+    assert await asyncio.to_thread(first.wait, PATIENCE) == 1
+    log = (tmp_path / "log").read_text()
+    assert f"partition {partition_of('s', PARTITIONS)} of the observations: offset 0 is next, but" in log
+    assert "are gone" in log
+    assert "--accept-loss" in log
+    assert await records(kafka.bootstrap, topics.private) == []
+
+    worker("--accept-loss")
+    await send(kafka, topics.source, range(sent, sent + 5))
+    await wait_for(kafka, topics.private, 1)
+    assert kept
+    assert "accepted: partition" in (tmp_path / "log").read_text()

@@ -22,14 +22,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from connectors.kafka.client import partition_of
-from connectors.kafka.topics import create_topics
-from connectors.private_file import read_secrets
+from connectors.secrets.private_files import read_secrets
 from connectors.sinks import webhooks
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Occasion
 from connectors.sinks.webhooks import WebhookSink, _NotNowError
-from connectors.subscribing.cursor import Cursor
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.topics import create_topics
+from connectors.subscribe.cursor import Cursor
 from stream.errors import UsageError
 from stream.schemas import private_topic
 from tests.acceptance.command_line import command

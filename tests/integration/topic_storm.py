@@ -18,20 +18,21 @@ from typing import NamedTuple
 import pytest
 from aiokafka.admin import NewPartitions
 
-from connectors.kafka.bounded import end_offsets, last_snapshots, read_keyed
-from connectors.kafka.client import producer_of
-from connectors.kafka.control import checked, found_cluster
-from connectors.kafka.topics import create_topics, topic_names
-from connectors.reports.kafka_recovery import kafka_findings
-from connectors.reports.ways import Finding
+from connectors.operations.reports.kafka_recovery import kafka_findings
+from connectors.operations.reports.remedies import Finding
+from connectors.storage.kafka.client import producer_of
+from connectors.storage.kafka.cluster import checked, found_cluster
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots, read_keyed
+from connectors.storage.kafka.topics import create_topics, topic_names
+from stream.engine.snapshot import open_snapshot
 from stream.errors import UsageError
 from stream.policy.document import load_policy
-from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.chain_storm import PARTITIONS
 from tests.integration.kafka_ground import administrator, delete_topics
 from tests.integration.one_process import Movement
 from tests.integration.storm import Field, Worker
+from tests.patience import PATIENCE, waiting_for
 
 GROWN = (OBSERVATIONS, AUDIT, SNAPSHOT, private_topic("public", "occupancy"), LEAKAGE)
 RECREATED = (AUDIT, OBSERVATIONS, SNAPSHOT, CONTROL)
@@ -90,7 +91,7 @@ class Operator:
 
     async def settled(self) -> None:
         """Wait until nothing keeps the workers from going on."""
-        end = time.monotonic() + 90
+        end = time.monotonic() + PATIENCE
         while found := await self.findings():
             assert time.monotonic() < end, found
             await asyncio.sleep(0.5)
@@ -205,7 +206,7 @@ class TopicFaults:
     async def _forgotten(self, storm: Field, topic: str) -> None:
         """What the engine writes: put back from a mirror, with what has been written since."""
         async with self.silence():
-            await self._read_to_the_end(60)
+            await self._read_to_the_end()
             held = await mirrored(self.operator.kafka, topic)
             await make_anew(self.operator.kafka, topic)
         await asyncio.sleep(storm.random.uniform(1.0, 4.0))
@@ -226,19 +227,19 @@ class TopicFaults:
 
     async def _at_work(self) -> None:
         """Wait until every partition has a state."""
-        async with asyncio.timeout(60):
+        async with waiting_for("a state of every partition"):
             while len(await self.operator.positions()) < PARTITIONS:
                 await asyncio.sleep(0.5)
 
-    async def _read_to_the_end(self, seconds: float) -> None:
+    async def _read_to_the_end(self) -> None:
         """Wait until nothing is left to read."""
-        async with asyncio.timeout(seconds):
+        async with waiting_for("the end of every partition"):
             while any(lag for _, lag in (await self.operator.positions()).values()):
                 await asyncio.sleep(0.2)
 
 
 async def _one_ends_with(storm: Field, code: int) -> None:
     """Wait until a worker has ended by itself."""
-    async with asyncio.timeout(60):
+    async with waiting_for(f"a worker that ends with {code}"):
         while code not in (worker.poll() for worker in storm.workers):
             await asyncio.sleep(0.2)

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-PATIENCE = 120.0
+from tests.patience import PATIENCE
+
 TACET = (sys.executable, "-m", "connectors")
 T = TypeVar("T")
 Sample = tuple[str, frozenset[tuple[str, str]]]
@@ -58,7 +59,7 @@ class Watched:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Return status and text of a path; (0, "") where nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", path)
             response = connection.getresponse()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from connectors import keyfile
+from connectors.keys import key_files
 from stream.schemas import AUDIT, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
@@ -74,7 +73,7 @@ def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
     (tmp_path / "changed.toml").write_text(CHANGED)
     (tmp_path / "rows.csv").write_text(ROWS)
     for name in ("key", "other"):
-        keyfile.create(tmp_path / name, laboratory=True)
+        key_files.create(tmp_path / name, laboratory=True)
     asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
     tacet("ingest", *ground.words(), "--observations", tmp_path / "rows.csv")
@@ -89,13 +88,6 @@ def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
 
 def bodies(kafka: Broker, topic: str) -> list[dict[str, Any]]:
     return [orjson.loads(record.value) for record in asyncio.run(records(kafka.bootstrap, topic))]
-
-
-def wait_until(sign: Any, what: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not sign():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
 
 
 def all_out(kafka: Broker) -> bool:

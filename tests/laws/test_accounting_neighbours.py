@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
-from connectors.intake.ingest import Ingest
-from connectors.radius.accounting import account
-from connectors.radius.packets import read
-from stream.messages import encode_message
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.radius.decoder import account, read
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options
 from stream.records import DAY, MINUTE, SECOND, Micros
-from stream.runners.partition import Partition
 from stream.schemas import OCCUPANCY, parse_record
 from tests.core_ground import EVENING, SITE, SOURCES, access_point, laboratory, mac
 from tests.laws.test_neighbours import ZONES, Cells, different, policy
@@ -54,7 +53,10 @@ def requests(rng: random.Random, begin: Micros, devices: int, number: int) -> li
 
 def cells(sent: Sequence[Sent], begin: Micros) -> tuple[Cells, Counter[str | None]]:
     """Return the true counts, and what became of the requests; no row may come after its window."""
-    core, partition = Ingest.of_policy(policy(), bytes(32)), Partition(policy(), laboratory(), Options(occupancy=True))
+    core, partition = (
+        Ingest.of_policy(policy(), bytes(32)),
+        PartitionEngine(policy(), laboratory(), Options(occupancy=True)),
+    )
     state, todo, log, became = core.initial(begin), [*sent], [], Counter[str | None]()
     for now in range(begin, begin + SPAN + 30 * MINUTE, 5 * SECOND):
         while todo and todo[0].time <= now:

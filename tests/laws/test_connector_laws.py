@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.ingest import GRID, Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.sighting import Kind, Sighting
+from connectors.sources.ingest.ingest import GRID, Ingest, SiteLimits
+from connectors.sources.ingest.sighting import Kind, Sighting
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, OccupancyWindow
-from stream.sensing.occupancy import Sense
-from stream.sensing.pseudonyms import Pseudonyms
+from stream.sensing.occupancy import OccupancyOperator
 
 MIDNIGHT = 17_564 * DAY
 START, END = MIDNIGHT - 30 * MINUTE, MIDNIGHT + 30 * MINUTE
@@ -41,7 +40,7 @@ def drawn(rng: Any, count: int = 120) -> Any:
 
 def counted(traps: Any, restarts: Any, names: Any) -> Any:
     """Return the windows that the engine closes, from what both connectors send."""
-    engine = Sense(
+    engine = OccupancyOperator(
         site="dbh", zones=ZONES, access_points=RADIOS, sources=SOURCES,
         tick_length=TICK, validity=VALIDITY, lateness=30 * SECOND, max_devices=1000,
     )  # fmt: skip

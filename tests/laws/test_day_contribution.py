@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import pytest
 
-from connectors.files.playback import Playback, Range
-from connectors.intake.ingest import Ingest
-from connectors.intake.sighting import Kind, Sighting
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.recordings.observations import Playback, Range
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
+from stream.pseudonyms.derivation import names_by_site
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay, Rejected
-from stream.sensing.contribution import BoundedCounts, Tally
-from stream.sensing.occupancy import Sense
-from stream.sensing.pseudonyms import names_by_site
+from stream.sensing.contribution import BoundedCounts, DayCounter
+from stream.sensing.occupancy import OccupancyOperator
 from tests.core_ground import SITE, SOURCES, access_point, building, laboratory
 from tests.day_ground import day_on, day_site
 
@@ -46,7 +46,7 @@ class Ground(NamedTuple):
     """A site and the privacy day of which the histories are."""
 
     policy: Policy
-    stages: tuple[Sense, ...]
+    stages: tuple[OccupancyOperator, ...]
     """Under the site's policy; with other zones; with a smaller contribution."""
     day: PrivacyDay
 
@@ -71,7 +71,7 @@ epsilon = { public = "1" }
 """
 
 
-def stage(policy: Policy) -> Sense:
+def stage(policy: Policy) -> OccupancyOperator:
     return Pipeline(policy, SITE, laboratory()).table.sense
 
 
@@ -286,7 +286,7 @@ class Uncut(BoundedCounts):
     """Lets what was seen before the day reach into it."""
 
     def count(
-        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+        self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
     ) -> tuple[int, ...] | None:
         start = self.days.at(tick).start
         moved = {device: (zone, max(time, start + 1)) for device, (zone, time) in present.items()}
@@ -297,7 +297,7 @@ class Forgetful(BoundedCounts):
     """Begins to count anew within the day, now and then."""
 
     def count(
-        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+        self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
     ) -> tuple[int, ...] | None:
         if tick % (12 * TICK) == 0:
             tally.counted = {}
@@ -308,7 +308,7 @@ class Crowded(BoundedCounts):
     """Lets all devices together have one contribution."""
 
     def count(
-        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+        self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
     ) -> tuple[int, ...] | None:
         found = super().count(tally, tick, present, zones)
         tally.counted = dict.fromkeys(tally.counted, max(tally.counted.values(), default=0))

@@ -19,20 +19,20 @@ import orjson
 import pytest
 
 from stream.accounting.account import Account
+from stream.encoding import encode_message
+from stream.engine.backfill import Backfill
+from stream.engine.outputs import OutputRecord
+from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
-from stream.mechanisms.contract import Values
+from stream.mechanisms.base import Values
 from stream.mechanisms.noise import Ints
-from stream.messages import encode_message
 from stream.pipeline import Options
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, Heartbeat, Micros, ObservationBatch, OccupancyWindow
 from stream.release.count_plan import CountPlan
 from stream.release.count_stage import CountReleases
 from stream.release.state import ReleaseState
-from stream.runners.backfill import Backfill
-from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, parse_time
 from stream.sensing.contribution import BoundedCounts
 from tests.core_ground import SITE, laboratory, policy_text
@@ -187,7 +187,7 @@ class Book:
     """What has been released so far."""
 
     def __init__(self) -> None:
-        self.emitted = list[Emitted]()
+        self.emitted = list[OutputRecord]()
 
     def record(self, release_id: str) -> bytes | None:
         return next((out.value for out in self.emitted if out.topic != AUDIT and out.id == release_id), None)
@@ -201,7 +201,7 @@ def history(ear: Ear, held: Ground, known: list[Policy], walks: Walks, course: C
     ear.values, book = {}, Book()
     span = held.day.start - 5 * HOUR, held.day.end + 5 * HOUR
     options, policy = Options(first_window=course.first), known[0]
-    partition = Partition(policy, KEYS, options)
+    partition = PartitionEngine(policy, KEYS, options)
     beats, lost_until = 0, -1
     for offset, message in enumerate(course.live(held, walks, *span)):
         beats += isinstance(message, Heartbeat)
@@ -225,20 +225,20 @@ def history(ear: Ear, held: Ground, known: list[Policy], walks: Walks, course: C
     return History(ear.values, *booked(book, held))
 
 
-def taken_over(partition: Partition, policy: Policy, options: Options, offset: int) -> Partition:
+def taken_over(partition: PartitionEngine, policy: Policy, options: Options, offset: int) -> PartitionEngine:
     return restored(partition.snapshot(offset + 1, 0), policy, options)
 
 
-def restored(snapshot: bytes, policy: Policy, options: Options) -> Partition:
-    partition = Partition(policy, KEYS, options, accept_policy=True)
+def restored(snapshot: bytes, policy: Policy, options: Options) -> PartitionEngine:
+    partition = PartitionEngine(policy, KEYS, options, accept_policy=True)
     partition.restore(snapshot)
     return partition
 
 
 def late(
-    partition: Partition, policy: Policy, known: list[Policy], book: Book,
+    partition: PartitionEngine, policy: Policy, known: list[Policy], book: Book,
     log: Sequence[ObservationBatch | Heartbeat], attempt: int, first: Micros, last: Micros,
-) -> list[Emitted]:  # fmt: skip
+) -> list[OutputRecord]:  # fmt: skip
     """Return what a backfill of the whole recording releases of these windows."""
     names = ["other" if policy is known[1] else "day"] if attempt > 1 else []
     options = Options(attempt=attempt, first_window=first, last_window=last)
@@ -327,7 +327,7 @@ def test_a_part_of_the_day_that_is_another_changes_at_most_2k_values_of_a_level(
 def test_the_histories_find_counters_that_break_the_bound(
     ear: Ear, variant: type[BoundedCounts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream.sensing.admission.BoundedCounts", variant)
+    monkeypatch.setattr("stream.sensing.occupancy.BoundedCounts", variant)
     rng, (held, known) = random.Random(400), ground(*GROUNDS[1])
     assert any(_too_many(rng, ear, held, known) for _ in range(5 * HISTORIES))
 

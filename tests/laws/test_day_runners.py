@@ -8,15 +8,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import read_outbox, read_topic
-from connectors.embedded.runner import opened
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from stream.messages import encode_message
+from connectors.keys import key_files
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.replay import replay
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from connectors.storage.embedded.runner import opened
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options, Pipeline
 from stream.records import Heartbeat, ObservationBatch
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, people, run, write_csv
@@ -56,7 +56,7 @@ SEEN = people(hours=34, devices=12)
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("key") / "key"
-    keyfile.create(made, laboratory=True)
+    key_files.create(made, laboratory=True)
     return made
 
 
@@ -67,7 +67,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def log(rows: Path, key: Path) -> list[ObservationBatch | Heartbeat]:
-    return list(ObservationFile(rows, POLICY, keyfile.pseudonym_key(key)).messages())
+    return list(ObservationFile(rows, POLICY, key_files.pseudonym_key(key)).messages())
 
 
 Topics = dict[str, list[bytes]]
@@ -77,7 +77,7 @@ Topics = dict[str, list[bytes]]
 def plain(log: list[ObservationBatch | Heartbeat], key: Path) -> Topics:
     """What the table of stages gives, by topic."""
     topics: Topics = {}
-    for out in run(Pipeline(POLICY, SITE, keyfile.laboratory_keys(key)), log):
+    for out in run(Pipeline(POLICY, SITE, key_files.laboratory_keys(key)), log):
         topics.setdefault(out.topic, []).append(out.value)
     return topics
 
@@ -99,13 +99,13 @@ def test_partitions_straight_and_taken_over_all_the_time_give_the_same(
     log: list[ObservationBatch | Heartbeat], key: Path, plain: Topics
 ) -> None:
     for often in (10**9, 7):
-        keys, topics = keyfile.laboratory_keys(key), Topics()
-        partition = Partition(POLICY, keys)
+        keys, topics = key_files.laboratory_keys(key), Topics()
+        partition = PartitionEngine(POLICY, keys)
         for offset, item in enumerate(log):
             for out in partition.feed(offset, None, encode_message(item)):
                 topics.setdefault(out.topic, []).append(out.value)
             if offset % often == often - 1:
-                snapshot, partition = partition.snapshot(offset + 1, 0), Partition(POLICY, keys)
+                snapshot, partition = partition.snapshot(offset + 1, 0), PartitionEngine(POLICY, keys)
                 assert partition.restore(snapshot) == offset + 1
                 assert partition.snapshot(offset + 1, 0) == snapshot
         assert topics == plain
@@ -119,8 +119,8 @@ def test_a_store_opened_again_and_again_and_a_replay_give_the_same(
         with opened(POLICY, key, tmp_path / "s") as (runner, _):
             for item in part:
                 runner.take(item)
-    file = ObservationFile(rows, POLICY, keyfile.pseudonym_key(key))
-    replay(file, POLICY, keyfile.laboratory_keys(key), tmp_path / "out", Options())
+    file = ObservationFile(rows, POLICY, key_files.pseudonym_key(key))
+    replay(file, POLICY, key_files.laboratory_keys(key), tmp_path / "out", Options())
     for topic, name in ((AUDIT, "audit"), (LEAKAGE, "leakage")):
         assert list(read_topic(tmp_path / "s", topic)) == plain[topic]
         assert (tmp_path / "out" / f"{name}.jsonl").read_bytes().splitlines() == plain[topic]

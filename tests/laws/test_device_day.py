@@ -11,7 +11,7 @@ import pytest
 
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE
-from stream.release.count_promises import count_promises
+from stream.release.guarantees import count_promises
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.core_ground import SITE, Seen, access_point, building, mac, outputs_of
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.intake.ingest import Ingest
-from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.traps import decode
-from stream.messages import encode_message
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.traps import decode
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
-from stream.runners.partition import Partition
 from stream.schemas import OCCUPANCY, QUARANTINE, parse_record
 from tests.core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
@@ -74,8 +74,8 @@ def log_of(heard: Sequence[Heard], max_devices: int = 1000) -> list[bytes]:
 def cells(log: Sequence[bytes], rng: random.Random | None = None, max_devices: int = 1000) -> Cells:
     """Return the true counts; with ``rng`` the engine is restarted from its snapshot now and then."""
 
-    def made() -> Partition:
-        return Partition(policy(max_devices), laboratory(), Options(occupancy=True))
+    def made() -> PartitionEngine:
+        return PartitionEngine(policy(max_devices), laboratory(), Options(occupancy=True))
 
     partition, found = made(), Cells()
     for offset, value in enumerate(log):
@@ -126,7 +126,7 @@ def test_at_the_stop_the_site_closes_for_all_whoever_was_one_too_many() -> None:
         log = log_of(heard, 5)
         found = cells(log, max_devices=5)
         assert max(end for end, _ in found) == "2026-03-03T04:05:00Z", "the last window that had closed by then"
-        partition = Partition(policy(5), laboratory())
+        partition = PartitionEngine(policy(5), laboratory())
         made = [out for offset, value in enumerate(log) for out in partition.feed(offset, None, value)]
         assert partition.sites.shut() == [SITE]
         assert [parse_record(out.value)["reason"] for out in made if out.topic == QUARANTINE] == ["site_shut"]
@@ -154,7 +154,7 @@ def test_a_full_table_lets_no_trap_change_who_else_is_counted() -> None:
 
 def test_what_a_site_remembers_is_bounded_by_the_stop_before_it_grows() -> None:
     limit = 50
-    partition = Partition(policy(limit), laboratory())
+    partition = PartitionEngine(policy(limit), laboratory())
     rows = [Heard(EVENING + n, n, "a") for n in range(4 * limit)]
     for offset, value in enumerate(log_of(rows, 10**5)):
         partition.feed(offset, None, value)

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from stream.envelope import split_parts
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.replay import replay
+from stream.encoding import encode_message
+from stream.encryption import split_parts
+from stream.engine.partition import PartitionEngine
 from stream.keys import subkey
 from stream.local_time import slot_of
-from stream.mechanisms.counts import Naming, count_mechanism, release_counts
-from stream.messages import encode_message
+from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline, SiteState, Stages
 from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Spent
-from stream.runners.partition import Partition
 from stream.schemas import AUDIT, PRESENCE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import (
@@ -163,7 +163,7 @@ def test_a_batch_that_comes_twice_changes_nothing(plain: Any) -> None:
 
 
 def test_the_partition_gives_what_the_table_gives(plain: Any) -> None:
-    partition = Partition(POLICY, laboratory(), OPTIONS)
+    partition = PartitionEngine(POLICY, laboratory(), OPTIONS)
     emitted = []
     for offset, item in enumerate(messages(SEEN, POLICY)):
         emitted += partition.feed(offset, None, encode_message(item))
@@ -173,14 +173,14 @@ def test_the_partition_gives_what_the_table_gives(plain: Any) -> None:
 
 def test_a_partition_brought_back_from_its_snapshot_at_any_message_goes_on_alike() -> None:
     log = [encode_message(item) for item in messages(SEEN[:1200], POLICY)]
-    straight = Partition(POLICY, laboratory(), OPTIONS)
+    straight = PartitionEngine(POLICY, laboratory(), OPTIONS)
     wanted = [out for offset, value in enumerate(log) for out in straight.feed(offset, None, value)]
-    partition, emitted = Partition(POLICY, laboratory(), OPTIONS), []
+    partition, emitted = PartitionEngine(POLICY, laboratory(), OPTIONS), []
     for offset, value in enumerate(log):
         emitted += partition.feed(offset, None, value)
         if offset % 5 == 0:
             snapshot = partition.snapshot(offset + 1, 0)
-            partition = Partition(POLICY, laboratory(), OPTIONS)
+            partition = PartitionEngine(POLICY, laboratory(), OPTIONS)
             assert partition.restore(snapshot) == offset + 1
             assert partition.snapshot(offset + 1, 0) == snapshot
     assert emitted == wanted
@@ -193,7 +193,7 @@ def test_an_audit_entry_comes_before_the_record_that_it_pays_for(plain: Any) -> 
             charged.add(parse_record(out.value)["release_id"])
         elif out.topic.startswith("tacet.private."):
             assert out.id in charged, "published before it was charged"
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     for offset, item in enumerate(messages(SEEN[:900], POLICY)):
         topics = [out.topic for out in partition.feed(offset, None, encode_message(item))]
         assert topics == sorted(topics, key=lambda topic: topic != AUDIT)
@@ -236,7 +236,7 @@ epsilon = {{ facilities = "0.3" }}
     windows = run_windows(policy, SEEN)
     made = [parse_record(out.value) for out in outputs_of(policy, SEEN) if ".private." in out.topic]
     zones = ("a", "b", "c")
-    naming = Naming(SITE, "r", zones, _noise_key, lambda end: slot_of(end, "America/Los_Angeles"), 15 * MINUTE)
+    naming = ReleaseContext(SITE, "r", zones, _noise_key, lambda end: slot_of(end, "America/Los_Angeles"), 15 * MINUTE)
     counts = np.array([window.counts[:3] for window in windows], dtype=np.int64)
     times = np.array([window.window_end for window in windows], dtype=np.int64)
     form = count_mechanism(mechanism, epsilon=Fraction("0.3"), max_counts=[80] * 3, smoother=smoother)

@@ -7,25 +7,15 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.sighting import Kind, Sighting
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.sighting import Kind, Sighting
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.operators import scan
-from stream.records import (
-    DAY,
-    MINUTE,
-    SECOND,
-    Heartbeat,
-    ObservationBatch,
-    OccupancyWindow,
-    Row,
-    Stay,
-)
+from stream.pseudonyms.derivation import Pseudonyms
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, OccupancyWindow, Row, Stay
 from stream.sensing.attributes import DayAttributes
-from stream.sensing.occupancy import Sense
+from stream.sensing.occupancy import OccupancyOperator
 from stream.sensing.presence import stays
-from stream.sensing.pseudonyms import Pseudonyms
-from stream.simulator.events import SimulatorConfig, simulate
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
@@ -40,7 +30,7 @@ Seen = tuple[str, Row]
 """An observation and the source that made it."""
 
 
-def sense(**changes: Any) -> Sense:
+def sense(**changes: Any) -> OccupancyOperator:
     settings: dict[str, Any] = {
         "site": "dbh",
         "zones": ZONES,
@@ -52,7 +42,7 @@ def sense(**changes: Any) -> Sense:
         "max_devices": 1000,
         "keep_presence": True,
     }
-    return Sense(**(settings | changes))
+    return OccupancyOperator(**(settings | changes))
 
 
 def history(seed: int, devices: int = 12, rows: int = 150) -> list[Seen]:

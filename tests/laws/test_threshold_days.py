@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from stream.mechanisms.sparse_vector import Asked, Runs, SparseVector, Told
+from stream.mechanisms.sparse_vector import Runs, SparseVector, SparseVectorInput, SparseVectorOutput
 from stream.policy.document import Policy
 from stream.records import MINUTE, Micros, PrivacyDay, Published
-from stream.release.threshold_stage import RunPlan, run_plans
+from stream.release.thresholds import RunPlan, run_plans
 from stream.schemas import parse_time
 from tests.core_ground import SITE, Seen, account_of, bodies, building, days_of, mac, outputs_of, people
 from tests.day_ground import day_site
@@ -71,7 +71,7 @@ def run(under: Policy, seen: Sequence[Seen], monkeypatch: pytest.MonkeyPatch) ->
     read: dict[str, dict[Micros, Read]] = defaultdict(dict)
     true_step = SparseVector.step
 
-    def step(self: SparseVector, state: Runs, item: Asked) -> tuple[Runs, list[Told]]:
+    def step(self: SparseVector, state: Runs, item: SparseVectorInput) -> tuple[Runs, list[SparseVectorOutput]]:
         read[item.context.release][item.end] = Read(tuple(item.counts.tolist()), item.booked)
         return true_step(self, state, item)
 

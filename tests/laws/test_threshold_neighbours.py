@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream.mechanisms.run_law import RunLaw
+from stream.mechanisms.sparse_vector import RunLaw
 
 EPSILON = Fraction(1)
 HALF = 0.5

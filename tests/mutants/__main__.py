@@ -7,10 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from .catalogue import FOLDER, CatalogueError, Mutant, locate, read_catalogue
 from .run import BROKEN, KILLED, SURVIVED, Result, run
+from .standard import modules, nearest, some_of
 
 ROOT = FOLDER.parents[1]
 
@@ -21,10 +23,20 @@ def main() -> int:
     parser.add_argument("--changed", metavar="BASE", help="only entries whose file or nearest tests differ from BASE")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="only entries with NAME in theirs")
     parser.add_argument("--at-most", type=int, metavar="N", help="of more than N entries, N spread over them all")
+    parser.add_argument("--standard", metavar="PATH", action="append", default=[], help="of this module or folder")
+    parser.add_argument("--of-each", type=int, default=10, metavar="N", help="with --standard: N of each module")
+    parser.add_argument("--tests", action="append", default=[], help="with --standard: these, not those that import it")
+    parser.add_argument("--list", action="store_true", help="say which would be tried, and try none")
+    parser.add_argument("--untouched", action="store_true", help="list the modules that decide, and have no entry")
     parser.add_argument("--jobs", type=int, default=1, help="how many at the same time")
     options = parser.parse_args()
+    if options.untouched:
+        return _list_untouched()
     try:
-        mutants = _wanted(read_catalogue(), options.only, options.changed)
+        known = (
+            _standard(options.standard, options.of_each, tuple(options.tests)) if options.standard else read_catalogue()
+        )
+        mutants = _wanted(known, options.only, options.changed)
     except CatalogueError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
@@ -34,6 +46,10 @@ def main() -> int:
     if options.at_most is not None and options.at_most < len(mutants):
         print(f"mutants: {options.at_most} of {len(mutants)}, the rest by make nightly")
         mutants = spread(mutants, options.at_most)
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.name}: {mutant.promise}; {' '.join(mutant.tests) or 'NO TEST'}")
+        return 0
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tacet-mutants-") as folder:
         results = run(mutants, ROOT, Path(folder), options.jobs, _tell)
@@ -41,6 +57,28 @@ def main() -> int:
     told = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
     print(f"mutants: {len(results)} tried, {told}, in {time.monotonic() - begun:.0f} s")
     return int(count[KILLED] < len(results))
+
+
+def _standard(paths: list[str], of_each: int, tests: tuple[str, ...]) -> list[Mutant]:
+    """Return the standard mutants of modules; CatalogueError where no test names one."""
+    found = [mutant for made in modules(ROOT, tuple(paths)) for mutant in some_of(made, of_each)]
+    found = [replace(mutant, tests=tests or mutant.tests) for mutant in found]
+    if unnamed := sorted({mutant.file for mutant in found if not mutant.tests}):
+        raise CatalogueError(f"--tests: must be given, for no test imports {', '.join(unnamed)}")
+    return found
+
+
+def _list_untouched() -> int:
+    """Print of each module that decides and has no entry how much it decides, and who tries it."""
+    touched = {str(locate(mutant, ROOT).file) for mutant in read_catalogue()}
+    every = list(modules(ROOT))
+    untouched = [made for made in every if made.decisions and str(made.file) not in touched]
+    print("decisions  standard mutants  module  nearest tests")
+    for made in sorted(untouched, key=lambda made: (-made.decisions, made.file)):
+        tests = " ".join(nearest(made.file, ROOT, 2)) or "none"
+        print(f"{made.decisions:9}  {len(made.mutants):16}  {made.file}  {tests}")
+    print(f"{len(every)} modules, {len(touched)} touched; of the others {len(untouched)} decide")
+    return 0
 
 
 def spread(mutants: list[Mutant], number: int) -> list[Mutant]:

@@ -17,8 +17,10 @@ from pathlib import Path
 from .catalogue import CatalogueError, Mutant, locate, mutated
 
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
-TIMEOUT = 180.0
+TIMEOUT = 600.0
 """Seconds for the nearest tests of one mutant; whoever needs more is not a near test."""
+PATIENCE = "60"
+"""Seconds for which a test waits for what a mutant may keep from coming."""
 COPIED = (
     "stream",
     "connectors",
@@ -64,7 +66,11 @@ def copies(tree: Path, folder: Path, count: int) -> Iterator[queue.Queue[Path]]:
 def run_tests(copy: Path, tests: Iterable[str], timeout: float) -> tuple[int | None, str]:
     """Run tests in a copy; return pytest's exit code (None: out of time) and the last line of what it said."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TACET_TEST_PATIENCE": PATIENCE,
+    }
     environment.pop("TACET_REQUIRE_KAFKA", None)
     try:
         done = subprocess.run(

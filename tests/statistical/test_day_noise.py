@@ -15,13 +15,13 @@ import orjson
 import pytest
 
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.contract import TickInput
+from stream.mechanisms.base import TickInput
 from stream.mechanisms.measured_tree import MeasuredTree
 from stream.mechanisms.noise import Ints, pmf
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_release, day_site, shared
 from tests.statistical.chi_square import one_sample
@@ -54,7 +54,7 @@ def policy(release: str) -> Policy:
 
 def records(release: str) -> Iterator[dict[str, Any]]:
     """Yield the records of a bit more than a day, each window of which has the same bounded counts."""
-    stage = Releases(policy(release), "dbh", KEYS)
+    stage = ReleaseStage(policy(release), "dbh", KEYS)
     state = stage.initial()
     for number in range(1, WINDOWS + 1):
         end = START + number * 5 * MINUTE

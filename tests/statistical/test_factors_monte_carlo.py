@@ -24,13 +24,13 @@ import orjson
 import pytest
 from scipy.stats import beta
 
-import stream.release.attribute_plan
+import stream.release.attributes
 from stream.keys import LaboratoryKeys
 from stream.mechanisms import osdprr
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, Published, Spent
 from stream.release.account_stage import account_stage
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import parse_time, rfc3339
 
 ALPHA = 1e-8
@@ -133,7 +133,7 @@ def observe(policy: Policy, draws: Draws, *, buildings: int, seed: int) -> Cells
 
 def watch(policy: Policy, keys: LaboratoryKeys, drawn: Drawn, cells: Cells) -> None:
     """Count into the cells what is seen of one building."""
-    release, account = Releases(policy, "s", keys), account_stage(policy, "s", laboratory=True)
+    release, account = ReleaseStage(policy, "s", keys), account_stage(policy, "s", laboratory=True)
     state, books = release.initial(), account.initial()
     for zones, day in zip(drawn, closed(drawn), strict=True):
         state, outputs = release.step(state, day)
@@ -217,7 +217,7 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch: pytest.M
     def own_coins(key: Any, *, site: Any, zone: Any, attribute: Any, day: Any, epsilon: Any) -> Any:
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
-    monkeypatch.setattr(stream.release.attribute_plan, "released", own_coins)
+    monkeypatch.setattr(stream.release.attributes, "released", own_coins)
     wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)
     assert wrong
     assert all(line.startswith("all ") for line in wrong)
@@ -227,5 +227,5 @@ def test_one_coin_for_all_attributes_would_be_seen(monkeypatch: pytest.MonkeyPat
     def one_coin(key: Any, *, site: Any, zone: Any, attribute: Any, day: Any, epsilon: Any) -> Any:
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
-    monkeypatch.setattr(stream.release.attribute_plan, "released", one_coin)
+    monkeypatch.setattr(stream.release.attributes, "released", one_coin)
     assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)[0]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream.mechanisms.counts import Naming, count_mechanism, release_counts
-from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts
 from stream.records import DAY, MINUTE
 
 F = Fraction
@@ -25,12 +25,12 @@ pytestmark = [
 ]
 
 
-def slot(end: int) -> Slot:
+def slot(end: int) -> WeekSlot:
     minute = end // MINUTE % 1440
-    return Slot(minute // 30, minute // 60, (end // DAY + 3) % 7 >= 5, (end - 1) // DAY)
+    return WeekSlot(minute // 30, minute // 60, (end // DAY + 3) % 7 >= 5, (end - 1) // DAY)
 
 
-NAMING = Naming("campus1", "counts", ("building",), lambda day: b"k" * 24 + day.to_bytes(8, "big"), slot)
+NAMING = ReleaseContext("campus1", "counts", ("building",), lambda day: b"k" * 24 + day.to_bytes(8, "big"), slot)
 
 
 MONTH, FORTNIGHT = 8928, 14 * 288

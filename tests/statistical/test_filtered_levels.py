@@ -7,17 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stream.lab.simulator.events import SimulatorConfig, simulate
+from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
-from stream.mechanisms.contract import TickInput
-from stream.mechanisms.filter import RegimeFilter
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.labels import Context
+from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.filter.step import RegimeFilter
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.nightly import NightlyFilter
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
+from stream.mechanisms.noise_labels import Context
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from stream.records import MINUTE
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.simulated_truth import true_occupancy
 
 F = Fraction
@@ -46,7 +45,7 @@ def streams(laws: tuple[NoiseParameter, ...], *, filtered: bool = True) -> tuple
     for end, row in zip(ends.tolist(), zones, strict=True):
         counts = np.bincount(leaves, weights=row, minlength=len(tree.names[0])).astype(np.int64)
         minute = (end - simulation.start) // MINUTE % 1440
-        slot = Slot(minute // 30, minute // 60, False)
+        slot = WeekSlot(minute // 30, minute // 60, False)
         item = TickInput(counts, 0 * counts, b"k" * 32, Context("dbh", "levels", end, 1, ("x",)), slot)
         state, [values] = made.step(state, item)
         truth.append(tree.sums(counts))

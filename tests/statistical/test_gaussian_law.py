@@ -8,10 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms.gaussian import discrete_gaussian
-from stream.mechanisms.gaussian_chain import gaussian_chain
-from stream.mechanisms.labels import Context, counts_digest, label
+from stream.mechanisms.gaussian import discrete_gaussian, gaussian_chain
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.noise_labels import Context, counts_digest, label
 from tests.statistical.chi_square import one_sample, two_sample
 
 F = Fraction

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2
 
+from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.consistency import site_tree
-from stream.mechanisms.contract import TickInput
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.hierarchy import Hierarchy
-from stream.mechanisms.labels import Context
-from stream.mechanisms.level_budget import CUT, MEASURED, Pruning
+from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning
 from stream.mechanisms.noise import Ints, pmf
+from stream.mechanisms.noise_labels import Context
 
 F = Fraction
 KEY = b"hierarchy".ljust(32, b".")
@@ -39,7 +37,7 @@ def mechanism(perturber: str, below: int = 5) -> Hierarchy:
 
 def input_of(window: int, counts: Ints) -> TickInput:
     context = Context("dbh", "levels", window, 1, ("a",))
-    return TickInput(counts, np.zeros_like(counts), KEY, context, Slot(0, 0, False))
+    return TickInput(counts, np.zeros_like(counts), KEY, context, WeekSlot(0, 0, False))
 
 
 def chi_square(observed: Ints, epsilon: float) -> float:

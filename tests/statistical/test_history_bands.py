@@ -12,15 +12,15 @@ from functools import lru_cache
 import pytest
 from scipy.stats import binom
 
-from connectors.serve.contract import RowsQuery
-from connectors.serve.history import History
+from connectors.serve.history import ReleaseHistory
+from connectors.serve.history_interface import RowsQuery
 from connectors.serve.local_clock import SiteClock
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT
 
 TICK, START, WINDOWS, ZONES = 5 * MINUTE, 20_000 * DAY, 864, 12
@@ -53,14 +53,14 @@ def policy(release: str) -> Policy:
 
 
 @lru_cache
-def kept(release: str) -> History:
+def kept(release: str) -> ReleaseHistory:
     """Return a history of three days in which every window had the same counts."""
     days = PrivacyDays("00:00", "UTC")
     ends = (START + n * TICK for n in range(1, WINDOWS + 1))
     items = (OccupancyWindow("dbh", end, COUNTS, Fraction(1), days.at(end), COUNTS) for end in ends)
     keys = LaboratoryKeys(b"h" * 32, "ledger", b"a" * 32)
-    _, outputs = scan(Releases(policy(release), "dbh", keys), items)
-    history = History(None, {"dbh": SiteClock("UTC", "00:00")})
+    _, outputs = scan(ReleaseStage(policy(release), "dbh", keys), items)
+    history = ReleaseHistory(None, {"dbh": SiteClock("UTC", "00:00")})
     history.add([each.value for each in outputs if isinstance(each, Published) and each.topic != AUDIT], {})
     return history
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from stream.mechanisms.chain import chain
-from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.noise import Ints, discrete_laplace, label, pmf, words
+from stream.mechanisms.noise import Ints, chain, discrete_laplace, pmf, words
+from stream.mechanisms.noise_labels import Context, counts_digest, label
 from tests.statistical.chi_square import one_sample, two_sample
 
 F = Fraction

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from stream.mechanisms.labels import label
 from stream.mechanisms.noise import bernoulli
+from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import released, show
 
 F = Fraction

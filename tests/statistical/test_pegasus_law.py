@@ -10,10 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms.grouper import Grouper, GroupItem, perturber_epsilon
-from stream.mechanisms.labels import Context
-from stream.mechanisms.noise import discrete_laplace, label
-from stream.mechanisms.smoothers import SMOOTHERS
+from stream.mechanisms.grouper import SMOOTHERS, Grouper, GroupItem, perturber_epsilon
+from stream.mechanisms.noise import discrete_laplace
+from stream.mechanisms.noise_labels import Context, label
 
 F = Fraction
 KEY = b"pegasus".ljust(32, b".")

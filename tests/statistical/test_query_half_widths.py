@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream.mechanisms.counts import Naming
-from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.registry import ReleaseContext
 from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.count_plan import CountPlan
-from stream.release.issuer import Head
-from stream.release.query_plan import QueryPlan
+from stream.release.ledger_writer import Head
+from stream.release.queries import QueryPlan
 
 STREAMS = 500
 COUNTS = (400, 300, 500)
@@ -71,7 +71,7 @@ def plans(release: str, windows: int) -> tuple[CountPlan, QueryPlan]:
 def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -> dict[str, Any]:
     """Return the query's record of the last window of a stream."""
     [(_, mechanism)] = counted.mechanisms.items()
-    naming = Naming("dbh", "r", counted.names, day_key=lambda _: key, slot=lambda _: Slot(0, 0, False))
+    naming = ReleaseContext("dbh", "r", counted.names, day_key=lambda _: key, slot=lambda _: WeekSlot(0, 0, False))
     state, asked, answer = mechanism.initial(), None, None
     for number in range(1, length + 1):
         window = OccupancyWindow("dbh", number * TICK, COUNTS, Fraction(1))

@@ -19,7 +19,7 @@ from scipy.stats import binomtest, chi2
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from tests.core_ground import SITE, laboratory
 
 ALARM = 1e-7
@@ -35,7 +35,7 @@ def policy(releases: str, zones: int, audiences: Any = EPSILONS) -> Policy:
     return load_policy("".join(parts) + releases)
 
 
-def stage_of(made: Policy, seed: int = 1) -> Releases:
+def stage_of(made: Policy, seed: int = 1) -> ReleaseStage:
     return Pipeline(made, SITE, laboratory(seed)).table.release
 
 

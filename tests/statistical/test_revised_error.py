@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.mechanisms.contract import TickInput, Values
-from stream.mechanisms.counts import Naming, count_mechanism, release_counts, revised_counts
+from stream.mechanisms.base import TickInput, Values
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.filtered import Filtered
-from stream.mechanisms.nightly import NightlyState
+from stream.mechanisms.filter.learning import NightlyState
+from stream.mechanisms.filter.mechanism import Filtered
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts, revised_counts
 from stream.records import MINUTE, SECOND
 from tests.statistical.test_filter_error import CAPACITY, EARLY, FORTNIGHT, NAMING, TABLE, building, sampled, slot
 
@@ -57,7 +57,7 @@ class Heard(Filtered):
         return after, [made]
 
 
-def quality(epsilon: str, naming: Naming, times: Ints, counts: Ints, largest: int) -> Quality:
+def quality(epsilon: str, naming: ReleaseContext, times: Ints, counts: Ints, largest: int) -> Quality:
     """Return what is known of each zone."""
     most = [largest] * counts.shape[1]
     filtered = count_mechanism("filter", epsilon=F(epsilon), max_counts=most)
@@ -126,7 +126,9 @@ def at_places(epsilon: str) -> Quality:
     found = places()
     counts = np.array([found[name] for name in sorted(found)]).T
     times = (np.arange(len(counts)) + 1) * 5 * MINUTE
-    naming = Naming("city", "counts", tuple(sorted(found)), lambda day: b"k" * 24 + day.to_bytes(8, "big"), slot)
+    naming = ReleaseContext(
+        "city", "counts", tuple(sorted(found)), lambda day: b"k" * 24 + day.to_bytes(8, "big"), slot
+    )
     return quality(epsilon, naming, times, counts, LARGEST)
 
 

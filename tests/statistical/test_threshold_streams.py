@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from stream.mechanisms.labels import Context
-from stream.mechanisms.run_law import RunLaw
-from stream.mechanisms.sparse_vector import EVENTS, Asked, SparseVector, Told
+from stream.mechanisms.noise_labels import Context
+from stream.mechanisms.sparse_vector import EVENTS, RunLaw, SparseVector, SparseVectorInput, SparseVectorOutput
 from stream.records import MINUTE
-from stream.release.threshold_promises import quiet_run
+from stream.release.threshold_guarantees import quiet_run
 
 UNLIKELY = 1e-7
 TICK = 5 * MINUTE
@@ -47,19 +46,21 @@ def vector(
     )  # fmt: skip
 
 
-def day(of: SparseVector, counts: Iterable[int], number: int) -> list[Told]:
+def day(of: SparseVector, counts: Iterable[int], number: int) -> list[SparseVectorOutput]:
     """Return what is told of a day on which every node has these counts."""
     state, told = of.initial(), []
     for place, count in enumerate(counts, start=1):
         end = (number * 288 + place) * TICK
         context = Context("s", "r", end, 1, NAMES, f"/day {number}")
-        item = Asked(np.full(NODES, count, dtype=np.int64), end, number, (True,) * NODES, b"k" * 32, context)
+        item = SparseVectorInput(
+            np.full(NODES, count, dtype=np.int64), end, number, (True,) * NODES, b"k" * 32, context
+        )
         state, [said] = of.step(state, item)
         told.append(said)
     return told
 
 
-def waits(told: Sequence[Told]) -> list[int]:
+def waits(told: Sequence[SparseVectorOutput]) -> list[int]:
     """Return, for each node, the number of the first window with an alert; one behind the last where there is none."""
     return [
         next((place for place, said in enumerate(told) if said.above[node]), len(told)) for node in range(NODES)

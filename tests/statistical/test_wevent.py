@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2
 
-from stream.mechanisms.contract import TickInput
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.labels import Context
+from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.noise import Ints, pmf
+from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where
 from tests.w_event import w_event_mechanism
@@ -29,7 +28,7 @@ N = 200_000
 
 def input_of(window: int, counts: Ints) -> TickInput:
     context = Context("dbh", "w", window, 1, ("a",))
-    return TickInput(counts, np.zeros_like(counts), KEY, context, Slot(0, 0, False))
+    return TickInput(counts, np.zeros_like(counts), KEY, context, WeekSlot(0, 0, False))
 
 
 def chi_square(observed: Ints, epsilon: float) -> float:

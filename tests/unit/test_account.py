@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.charged import coalition_cost
-from stream.accounting.views import Run
+from stream.accounting.charges import coalition_cost
+from stream.accounting.reader_spend import WindowRun
 from stream.pipeline import Pipeline
-from stream.policy.document import decimal_string, load_policy
+from stream.policy.document import load_policy
+from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, Spent
 from stream.release.account_stage import account_stage
 from stream.schemas import LEAKAGE, parse_time
@@ -180,7 +181,7 @@ def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far() -> None:
 
 @pytest.mark.parametrize(("windows", "epsilons"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
 def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows: int, epsilons: int) -> None:
-    assert Run(Fraction(1), w=3).cost(windows) == epsilons
+    assert WindowRun(Fraction(1), w=3).cost(windows) == epsilons
 
 
 def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper() -> None:

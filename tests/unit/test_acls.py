@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.kafka.acls import User, commands, document, users
-from connectors.kafka.topics import BESIDES, topic_names
+from connectors.storage.kafka.acls import User, commands, document, users
+from connectors.storage.kafka.topics import BESIDES, topic_names
 from stream.policy.document import Policy, load_policy
 from stream.schemas import (
     AUDIT,

@@ -11,18 +11,17 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 
-from stream.accounting.charged import ChargedWindows, Line
-from stream.envelope import join_parts, split_parts
+from stream.accounting.charges import ChargeHistory, ChargeStream
+from stream.encryption import join_parts, split_parts
 from stream.errors import PolicyError
 from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, Published
-from stream.release.asked import AskedDays, LocalDay, ZoneAsked, all_zones_asked, decode_asked, encode_asked
-from stream.release.late import LateReleases
-from stream.release.stage import Releases
-from stream.release.state import ReleaseState
-from stream.release.upgrade import upgraded_stages
+from stream.release.backfill import BackfillStage
+from stream.release.queried_days import LocalDay, QueriedDays, ZoneAsked, all_zones_asked, decode_asked, encode_asked
+from stream.release.stage import ReleaseStage
+from stream.release.state import ReleaseState, upgraded_stages
 from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 LOS_ANGELES = "America/Los_Angeles"
@@ -49,17 +48,17 @@ def closed(day: str, *, zones: str = "xy", timezone: str = LOS_ANGELES, later: i
 
 def step(policy: Policy, state: ReleaseState, item: DayClosed) -> list[dict[str, Any]]:
     """Release a day live, with a state that has been through its byte form; return the records."""
-    stage = Releases(policy, SITE, laboratory())
+    stage = ReleaseStage(policy, SITE, laboratory())
     _, made = stage.step(state, item)
     return bodies(made, "private")
 
 
 def adopted(policy: Policy, old: Policy, state: ReleaseState) -> ReleaseState:
-    return Releases(policy, SITE, laboratory()).adopt(Releases(old, SITE, laboratory()).encode(state), {})
+    return ReleaseStage(policy, SITE, laboratory()).adopt(ReleaseStage(old, SITE, laboratory()).encode(state), {})
 
 
 def late(policy: Policy, state: ReleaseState, item: DayClosed) -> list[Published]:
-    return LateReleases(policy, SITE, laboratory()).past(state, item, ReleaseState())
+    return BackfillStage(policy, SITE, laboratory()).past(state, item, ReleaseState())
 
 
 def reasons(records: Iterable[dict[str, Any]]) -> dict[str, set[str | None]]:
@@ -71,9 +70,9 @@ def reasons(records: Iterable[dict[str, Any]]) -> dict[str, set[str | None]]:
 
 def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells() -> None:
     state = ReleaseState()
-    _, made = Releases(PLAIN, SITE, laboratory()).step(state, closed("2026-03-03"))
+    _, made = ReleaseStage(PLAIN, SITE, laboratory()).step(state, closed("2026-03-03"))
     other = renamed()
-    stage, books = LateReleases(other, SITE, laboratory()), ReleaseState()
+    stage, books = BackfillStage(other, SITE, laboratory()), ReleaseState()
     stage.open_books(books, audit_of(made), {PLAIN.version: PLAIN})
     assert reasons(bodies(late(other, books, closed("2026-03-03")), "private")) == {"x": {"asked"}, "y": {"asked"}}
     assert reasons(bodies(late(other, books, closed("2026-03-04")), "private")) == {"x": {None}, "y": {None}}
@@ -121,7 +120,7 @@ def test_a_day_does_not_count_against_itself_in_its_month() -> None:
 
 
 def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again() -> None:
-    stage = Releases(PLAIN, SITE, laboratory())
+    stage = ReleaseStage(PLAIN, SITE, laboratory())
     head, parts = split_parts(stage.encode(ReleaseState()))
     known = {name: value for name, value in head.items() if name not in {"charged", "carried", "waits", "closed"}}
     old = join_parts(known | {"asked": {"office-day": ["2026-03-03"]}}, parts)
@@ -131,7 +130,7 @@ def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again() -> Non
 
 
 def test_asked_days_survive_their_byte_form_and_a_month() -> None:
-    state = AskedDays()
+    state = QueriedDays()
     for number in range(1, 32):
         day = f"2026-03-{number:02d}"
         state.note(LocalDay(day, *span_of_day(day, ZoneInfo(LOS_ANGELES))), "x", "arrival", 1.0)
@@ -180,7 +179,7 @@ def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones() -> None:
     """Known by its access points, live as in the ledger: another id is not another room."""
     first, second = Pipeline(PLAIN, SITE, laboratory()), Pipeline(other_ids(MONTHLY), SITE, laboratory())
     states = first.initial()
-    states.release, _ = Releases(PLAIN, SITE, laboratory()).step(states.release, closed("2026-03-03"))
+    states.release, _ = ReleaseStage(PLAIN, SITE, laboratory()).step(states.release, closed("2026-03-03"))
     state = second.adopt(first.encode(states)).release
     item = closed("2026-03-04")
     records = tuple(replace(record, zone=f"new-{record.zone}") for record in item.attributes)
@@ -189,11 +188,11 @@ def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones() -> None:
 
 
 def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_now() -> None:
-    asked, charged = AskedDays(), ChargedWindows()
+    asked, charged = QueriedDays(), ChargeHistory()
     day = LocalDay("2026-03-03", *span_of_day("2026-03-03", ZoneInfo(LOS_ANGELES)))
     asked.note(day, "x", "arrival", 1.0)
     asked.note(day, "y", "breaks", 2.0)
-    charged.note(day.start, "r/v/1", Line("laplace", 1, ("w", "x")), {"a": Fraction(1)})
+    charged.note(day.start, "r/v/1", ChargeStream("laplace", 1, ("w", "x")), {"a": Fraction(1)})
     now = {"x": frozenset({"x", "z"}), "y": frozenset({"y", "z"})}
     asked.rename(now)
     charged.rename(now)

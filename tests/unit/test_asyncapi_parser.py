@@ -13,9 +13,10 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.reports.contracts import asyncapi
+from connectors.operations.reports.contracts import asyncapi
 from stream.policy.document import Policy
 from tests.core_ground import building
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 GROUND = ROOT / "tests" / "asyncapi"
@@ -39,7 +40,7 @@ def parser() -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(GROUND, folder, ignore=shutil.ignore_patterns("node_modules"))
         words = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
         if done.returncode:
             unavailable(f"npm could not fetch the parser: {done.stderr[-300:]}")
         (folder / "whole").touch()
@@ -51,7 +52,7 @@ def parsed(parser: Path, document: dict[str, Any], folder: Path) -> tuple[int, d
     path = folder / "asyncapi.json"
     path.write_bytes(orjson.dumps(document))
     words = ["node", str(parser / "check.mjs"), str(path)]
-    done = subprocess.run(words, cwd=parser, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=parser, capture_output=True, text=True, timeout=PATIENCE, check=False)
     said: dict[str, Any] = json.loads(done.stdout)
     return done.returncode, said
 

@@ -13,23 +13,22 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.data_keys import DataKeys
-from connectors.embedded.readings import outboxes, read_outbox, read_snapshot, read_topic
-from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore
-from connectors.files.observations import ObservationFile
-from connectors.reports.books import store_books, verify
-from connectors.reports.status import describe
-from stream.envelope import Kind as Envelope
-from stream.envelope import clear_of, join_parts, split_parts, unseal
+from connectors.keys import key_files
+from connectors.keys.data_keys import DataKeys
+from connectors.operations.reports.audit import store_books, verify
+from connectors.operations.reports.status import describe
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.store import SqliteStore
+from stream.encoding import decode_message, encode_message
+from stream.encryption import Kind as Envelope
+from stream.encryption import clear_of, join_parts, split_parts, unseal
+from stream.engine.partition import PartitionEngine
+from stream.engine.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
 from stream.errors import DataError, GoneKeyError, KeyFileError
-from stream.messages import decode_message, encode_message
 from stream.policy.document import load_policy
 from stream.records import DAY, HOUR, MINUTE, Heartbeat, ObservationBatch
-from stream.runners.partition import Partition
-from stream.runners.site_form import open_site, seal_site
-from stream.runners.snapshot import open_snapshot, seal_snapshot
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, RESTRICTED, parse_time
 from tests.core_ground import COUNTS, SITE, building, laboratory, mac, messages, people, write_csv
 from tests.unit.test_counted import text as counted_text
@@ -67,7 +66,7 @@ class Crash(BaseException):
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=False, first_day=TODAY - 1)
+    key_files.create(tmp_path / "key", laboratory=False, first_day=TODAY - 1)
     return tmp_path / "key"
 
 
@@ -151,7 +150,7 @@ def test_every_field_outside_a_public_list_lies_in_an_envelope(tmp_path: Path, k
 
 def test_of_what_people_counters_tell_the_counts_lie_in_an_envelope_too(tmp_path: Path) -> None:
     policy = load_policy(COUNTED.replace("[site.", "[restricted]\noccupancy = true\n[site.", 1))
-    keyfile.create(tmp_path / "key", laboratory=False, first_day=window(0, 1).window_end // DAY)
+    key_files.create(tmp_path / "key", laboratory=False, first_day=window(0, 1).window_end // DAY)
     seen: set[tuple[str, str]] = set()
     with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
         for number in range(6):
@@ -192,7 +191,7 @@ def test_no_address_and_no_pseudonym_is_in_any_file_of_a_store_at_any_moment(tmp
 def test_they_would_be_found_if_they_were_there(tmp_path: Path) -> None:
     """The same search finds all pseudonyms in what is kept where no vault is."""
     log = log_of(tmp_path)
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     (tmp_path / "store").mkdir()
     for offset, message in enumerate(log[:20]):
         partition.feed(offset, None, encode_message(message))
@@ -204,7 +203,7 @@ def test_true_counts_are_read_with_the_key_and_left_out_without(tmp_path: Path, 
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log_of(tmp_path):
             runner.take(message)
-    counts = read_topic(tmp_path / "store", OCCUPANCY, keyfile.FileKeys(key).vault)
+    counts = read_topic(tmp_path / "store", OCCUPANCY, key_files.FileKeys(key).vault)
     assert {orjson.loads(value)["window_end"][:10] for value in counts} == {"2026-03-03"}
     assert read_topic(tmp_path / "store", OCCUPANCY) == []
     report = verify(store_books(tmp_path / "store", records=True), tmp_path / "store", key)
@@ -232,7 +231,7 @@ def test_what_is_released_is_the_same_with_and_without_encryption(tmp_path: Path
     plain, under = (
         [
             each
-            for partition in [Partition(PLAIN, keys)]
+            for partition in [PartitionEngine(PLAIN, keys)]
             for offset, message in enumerate(log)
             for each in partition.feed(offset, None, encode_message(message, keys.vault))
         ]
@@ -251,9 +250,9 @@ def test_a_run_that_is_restarted_at_each_instant_over_a_days_end_releases_the_sa
     for message in log:
         with embedded(POLICY, key, tmp_path / "often") as runner:
             runner.take(message)
-        days.add(keyfile.FileKeys(key).vault.first)
+        days.add(key_files.FileKeys(key).vault.first)
     assert days == {TODAY - 1, TODAY}
-    assert keyfile.FileKeys(straight).vault.first == TODAY
+    assert key_files.FileKeys(straight).vault.first == TODAY
     assert given_out(tmp_path / "often") == given_out(tmp_path / "straight")
 
 
@@ -261,10 +260,10 @@ def test_a_run_that_is_restarted_at_each_instant_over_a_days_end_releases_the_sa
 def test_a_crash_beside_the_step_of_the_key_leaves_a_state_that_opens(
     tmp_path: Path, key: Path, dies: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, step = log_of(tmp_path), keyfile.FileKeys.forget_before
+    log, step = log_of(tmp_path), key_files.FileKeys.forget_before
     stepped: list[int] = []
 
-    def forget(self: keyfile.FileKeys, key_day: int) -> None:
+    def forget(self: key_files.FileKeys, key_day: int) -> None:
         if key_day > self.vault.first and not stepped:
             stepped.append(key_day)
             if dies.startswith("after"):
@@ -272,12 +271,12 @@ def test_a_crash_beside_the_step_of_the_key_leaves_a_state_that_opens(
             raise Crash
         step(self, key_day)
 
-    monkeypatch.setattr(keyfile.FileKeys, "forget_before", forget)
+    monkeypatch.setattr(key_files.FileKeys, "forget_before", forget)
     straight = copy_of(key, tmp_path / "one")
     with pytest.raises(Crash):
         taken(key, tmp_path / "store", log)
     assert stepped == [TODAY]
-    assert keyfile.FileKeys(key).vault.first == TODAY - dies.startswith("before")
+    assert key_files.FileKeys(key).vault.first == TODAY - dies.startswith("before")
     taken(key, tmp_path / "store", log)  # what was taken is known by session and sequence
     taken(straight, tmp_path / "straight", log)
     assert given_out(tmp_path / "store") == given_out(tmp_path / "straight")
@@ -290,7 +289,7 @@ def test_yesterdays_snapshot_does_not_open_today(tmp_path: Path, key: Path) -> N
             runner.take(message)
             snapshot, _ = read_snapshot(tmp_path / "store")
             copies += [] if snapshot is None or snapshot in copies[-1:] else [snapshot]
-    vault = keyfile.FileKeys(key).vault
+    vault = key_files.FileKeys(key).vault
     open_snapshot(copies[-1], vault)
     with pytest.raises(GoneKeyError, match="1 days before its oldest"):
         open_snapshot(copies[1], vault)
@@ -300,7 +299,7 @@ def test_yesterdays_snapshot_does_not_open_today(tmp_path: Path, key: Path) -> N
 def test_late_rows_under_a_key_that_is_gone_are_refused_and_nothing_else_changes(tmp_path: Path, key: Path) -> None:
     log = log_of(tmp_path)
     early = next(message for message in log if isinstance(message, ObservationBatch))
-    value = encode_message(early, keyfile.FileKeys(key).vault)
+    value = encode_message(early, key_files.FileKeys(key).vault)
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log:
             runner.take(message)
@@ -318,7 +317,7 @@ def test_a_batch_under_another_key_stops_the_engine_and_is_read_with_the_right_o
     ours, others = (DataKeys(TODAY - 1, byte * 32) for byte in (b"o", b"x"))
     keys = replace(laboratory(), vault=ours)
     values = [encode_message(message, ours) for message in log]
-    partition, straight = Partition(PLAIN, keys), Partition(PLAIN, keys)
+    partition, straight = PartitionEngine(PLAIN, keys), PartitionEngine(PLAIN, keys)
     whole = [each for offset, value in enumerate(values) for each in straight.feed(offset, None, value)]
     middle = next(n for n, message in enumerate(log) if n > 20 and isinstance(message, ObservationBatch))
     outputs = [each for offset in range(middle) for each in partition.feed(offset, None, values[offset])]
@@ -326,20 +325,20 @@ def test_a_batch_under_another_key_stops_the_engine_and_is_read_with_the_right_o
     with pytest.raises(KeyFileError, match="must be the one under which this was encrypted, got another"):
         partition.feed(middle, None, encode_message(log[middle], others))
     assert partition.snapshot(middle, 0) == saved
-    again = Partition(PLAIN, keys)
+    again = PartitionEngine(PLAIN, keys)
     assert again.restore(saved) == middle
     outputs += [each for offset in range(middle, len(log)) for each in again.feed(offset, None, values[offset])]
     assert outputs == whole != []
 
 
-def two_sites(vault: DataKeys) -> tuple[Partition, Any, bytes]:
+def two_sites(vault: DataKeys) -> tuple[PartitionEngine, Any, bytes]:
     policy = building(releases=RELEASES, sites=(SITE, "two"))
     keys = replace(laboratory(), vault=vault)
-    partition = Partition(policy, keys)
+    partition = PartitionEngine(policy, keys)
     for offset, message in enumerate(list(messages(people(hours=2, devices=5), policy))):
         partition.feed(offset, None, encode_message(message, vault))
         partition.feed(offset, None, encode_message(replace(message, site="two"), vault))
-    return Partition(policy, keys), policy, partition.snapshot(7, 0)
+    return PartitionEngine(policy, keys), policy, partition.snapshot(7, 0)
 
 
 def changed(snapshot: bytes, change: Callable[[dict[str, bytes]], dict[str, bytes]]) -> bytes:
@@ -388,14 +387,14 @@ def test_a_site_away_for_longer_than_its_key_comes_back_with_its_books_and_nobod
     vault = DataKeys(TODAY - 1, b"k" * 32)
     _, policy, snapshot = two_sites(vault)
     one, keys = building(releases=RELEASES), replace(laboratory(), vault=vault)
-    alone = Partition(one, keys, accept_policy=True)
+    alone = PartitionEngine(one, keys, accept_policy=True)
     alone.restore(snapshot)
     kept = alone.snapshot(8, 0)
     vault.forget_before(TODAY + 9)
     with pytest.raises(GoneKeyError):
         open_snapshot(snapshot, vault)
     head, sites = split_parts(unseal(Envelope.SNAPSHOT, kept))
-    back = Partition(policy, keys, accept_policy=True)
+    back = PartitionEngine(policy, keys, accept_policy=True)
     back.restore(seal_snapshot(head, {"two": sites["two"]}))
     held = back.sites.held("two")
     assert held is not None
@@ -428,7 +427,7 @@ def test_a_row_of_the_store_that_was_put_in_the_place_of_another_is_known_for_wh
     """A message says in what is bound to it whose it is and which: in another place it is a copy, or comes too late."""
     log = log_of(tmp_path)
     batches = [message for message in log if isinstance(message, ObservationBatch)]
-    vault = keyfile.FileKeys(key).vault
+    vault = key_files.FileKeys(key).vault
     store = SqliteStore(tmp_path / "store")
     for message in (log[0], log[1], batches[0], batches[0], batches[1]):
         store.append(encode_message(message, vault))
@@ -440,7 +439,7 @@ def test_a_row_of_the_store_that_was_put_in_the_place_of_another_is_known_for_wh
 
 def test_nothing_of_a_key_is_in_an_error_or_a_record(tmp_path: Path, key: Path) -> None:
     secrets = {json.loads(key.read_text())["data"]["key"]}
-    value = encode_message(log_of(tmp_path)[2], keyfile.FileKeys(key).vault)
+    value = encode_message(log_of(tmp_path)[2], key_files.FileKeys(key).vault)
     with pytest.raises(KeyFileError) as caught:
         decode_message(value, DataKeys(0, b"x" * 32))
     assert not any(secret in str(caught.value) for secret in secrets)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from stream.policy.attributes import ATTRIBUTES
-from stream.policy.day_shape import DayShape
-from stream.policy.document import AttributeRelease, Site
-from stream.release.attribute_logic import implications
+from stream.policy.attributes import ATTRIBUTES, AttributeRelease, DayShape
+from stream.policy.sites import Site
+from stream.release.guarantees import implications
 
 SITE = Site.model_validate(
     {

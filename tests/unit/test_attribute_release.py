@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-import stream.release.attribute_plan
+import stream.release.attributes
 from stream.operators import scan
-from stream.policy.document import AttributeRelease, Policy
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy
 from stream.records import DayAttribute, DayClosed, Spent
 from stream.release.account_stage import account_stage
-from stream.release.attribute_plan import AttributePlan
-from stream.release.stage import Releases
+from stream.release.attributes import AttributePlan
+from stream.release.stage import ReleaseStage
 from stream.schemas import LEAKAGE, parse_time
 from tests.core_ground import SITE, audit_of, bodies, building, laboratory
 
@@ -69,13 +70,13 @@ def closed(values: tuple[str | float, ...], day: str = "2026-03-03", zones: tupl
 
 
 def outcomes(
-    plan: stream.release.attribute_plan.AttributePlan,
+    plan: stream.release.attributes.AttributePlan,
     values: tuple[str, float],
     coins: dict[str, bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Any]:
     """Return (reason, shown value or None) of arrival and level when the coins fall like this."""
-    monkeypatch.setattr(stream.release.attribute_plan, "released", lambda *_, attribute, **__: coins[attribute])
+    monkeypatch.setattr(stream.release.attributes, "released", lambda *_, attribute, **__: coins[attribute])
     made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), {}))
     return {record.attribute: (outcome.reason, outcome.public) for record, outcome in made}
 
@@ -179,7 +180,7 @@ def test_the_adaptive_guard_decides_by_what_was_published(monkeypatch: pytest.Mo
 
 
 def run(policy: Policy, days: list[DayClosed]) -> list[Any]:
-    return scan(Releases(policy, SITE, laboratory()), days)[1]
+    return scan(ReleaseStage(policy, SITE, laboratory()), days)[1]
 
 
 def test_a_blocked_record_costs_nothing_and_looks_like_a_withheld_one() -> None:
@@ -228,13 +229,13 @@ def test_an_outcome_that_the_model_excludes_stops_nothing() -> None:
 def month(policy: Policy, days: list[int] | range, keys: Any = None) -> list[Any]:
     """Return each day's reasons; the stage is taken down and set up again between days."""
     first, report = date(2026, 3, 2), []
-    stage = Releases(policy, SITE, keys or laboratory())
+    stage = ReleaseStage(policy, SITE, keys or laboratory())
     state = stage.initial()
     for number in days:
         day = (first + timedelta(days=number)).isoformat()
         state, made = stage.step(state, closed(("11:00", 0.1), day, zones=("x", "y")))
         report.append({body["reason"] for body in bodies(made, "private")})
-        state = Releases(policy, SITE, laboratory()).decode(stage.encode(state))
+        state = ReleaseStage(policy, SITE, laboratory()).decode(stage.encode(state))
     return report
 
 

@@ -9,9 +9,8 @@ from typing import get_args
 import pytest
 
 from stream.errors import PolicyError
-from stream.policy.attribute_release import AttributeRelease
-from stream.policy.attributes import ATTRIBUTES, DayFacts
-from stream.release.promises import check_attribute_logic
+from stream.policy.attributes import ATTRIBUTES, AttributeRelease, DayFacts
+from stream.release.guarantees import check_attribute_logic
 from stream.sensing.attributes import DayAttributes
 from tests.core_ground import building
 

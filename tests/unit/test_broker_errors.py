@@ -7,8 +7,8 @@ import sys
 import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
-from connectors import cli
-from connectors.kafka.broker_errors import broker_error
+from connectors.cli import main
+from connectors.storage.kafka.broker_errors import broker_error
 
 SECRET = "5c:52:1e:00:20:11"
 
@@ -31,10 +31,10 @@ def test_the_command_line_blames_the_broker_and_not_itself(
     def refused() -> None:
         raise TopicAuthorizationFailedError(SECRET)
 
-    monkeypatch.setattr(cli, "_run", refused)
+    monkeypatch.setattr(main, "_run", refused)
     monkeypatch.setattr(sys, "argv", ["tacet", "topics"])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert ended.value.code == 1
     said = capsys.readouterr().err
     assert "Kafka: TopicAuthorizationFailedError" in said

@@ -15,7 +15,7 @@ from stream.policy.document import Policy
 from stream.policy.sites import zones_now
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import parse_time
 from tests.core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 
@@ -42,7 +42,7 @@ def policy_of(budget: str, *, w: int = 5, **more: str) -> Policy:
 
 def run(policy: Policy, windows: int, *, restart: bool = False, count: int = 0) -> list[Published]:
     """Release so many windows; return everything that comes out, account records included."""
-    stage, books = Releases(policy, SITE, laboratory()), account_stage(policy, SITE, laboratory=True)
+    stage, books = ReleaseStage(policy, SITE, laboratory()), account_stage(policy, SITE, laboratory=True)
     state, sums, outputs = stage.initial(), books.initial(), []
     for number in range(windows):
         window = OccupancyWindow(SITE, FIRST + number * TICK, (count,) * 6, Fraction(1))
@@ -126,7 +126,7 @@ def test_a_budget_lasts_for_its_refresh_and_then_begins_anew(restart: bool) -> N
 def test_a_budget_of_366_days_remembers_its_first_day_until_its_last() -> None:
     policy = policy_of('daily_budget = { facilities = "0.5" }\nrefresh = "366d"', epsilon='facilities = "0.5"')
     period = FIRST // DAY - FIRST // DAY % 366
-    stage = Releases(policy, SITE, laboratory())
+    stage = ReleaseStage(policy, SITE, laboratory())
     state, outputs = stage.initial(), []
     for day in (0, 1, 364, 365, 366):
         for number in (1, 2):
@@ -143,7 +143,7 @@ def test_without_a_refresh_a_budget_is_of_one_utc_day() -> None:
 
 def test_a_budget_counts_the_days_of_a_refresh_that_was_another_before() -> None:
     stages = [
-        Releases(policy_of(f'daily_budget = {{ facilities = "10" }}\nrefresh = "{days}d"'), SITE, laboratory())
+        ReleaseStage(policy_of(f'daily_budget = {{ facilities = "10" }}\nrefresh = "{days}d"'), SITE, laboratory())
         for days in (2, 1)
     ]
     state, outputs = stages[0].initial(), []
@@ -197,7 +197,7 @@ def test_w_has_bounds(w: int) -> None:
 def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_before(restart: bool) -> None:
     """w = 5 before and w = 60 from then on: 40 of the windows before cost 0.5 each, and 22 is too little for 45."""
     before, after = (
-        Releases(policy_of(f'w_budget = {{ facilities = "{budget}" }}', w=w), SITE, laboratory())
+        ReleaseStage(policy_of(f'w_budget = {{ facilities = "{budget}" }}', w=w), SITE, laboratory())
         for budget, w in (("9", 5), ("22", 60))
     )
     state, outcomes = before.initial(), []
@@ -227,7 +227,7 @@ def one_after_another(*policies: Any) -> Any:
     state: Any = None
     got: list[bool] = []
     for number, policy in enumerate(policies):
-        stage = Releases(policy, SITE, laboratory())
+        stage = ReleaseStage(policy, SITE, laboratory())
         if state is not None:
             before = {zone.id: zone.radios for zone in policies[number - 1].site[SITE].zones}
             state = stage.adopt(state, zones_now(before, policy.site[SITE].zones))
@@ -258,6 +258,33 @@ SPENT, FRESH = [True, True, False, False], [True] * 4
 )
 def test_a_budget_does_not_begin_anew_with_a_name(policies: Any, last: Any) -> None:
     assert one_after_another(*policies) == last
+
+
+# --- the ledger's unit --------------------------------------------------------------------------------------
+
+LEAST = "0.000000001"
+"""One nano-epsilon: the finest step of an epsilon and of a budget."""
+
+
+@pytest.mark.parametrize("kind", ["daily_budget", "w_budget"])
+@pytest.mark.parametrize(
+    ("epsilon", "budget", "fits"),
+    [
+        ("0.500000001", "1", 1),  # two would cost 2e-9 more than there is
+        ("0.5", "1", 2),
+        ("0.5", "1.499999999", 2),
+        ("0.499999999", "1.499999997", 3),
+        (LEAST, "0.000000003", 3),
+        ("33.333333334", "100", 2),
+        ("33.333333333", "100", 3),
+    ],
+)
+def test_a_budget_is_compared_to_the_nano_epsilon(kind: str, epsilon: str, budget: str, fits: int) -> None:
+    policy = policy_of(f'{kind} = {{ facilities = "{budget}" }}', epsilon=f'facilities = "{epsilon}"')
+    made = run(policy, 5)
+    assert paid(made, "facilities") == [True] * fits + [False] * (5 - fits)
+    if kind == "daily_budget":
+        assert next(record["left"]["plain/facilities"] for record in account_of(made)) == fits - 1
 
 
 # --- sums of the ledger ----------------------------------------------------------------------------------

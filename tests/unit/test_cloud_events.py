@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.cloud_events import headers_of
-from connectors.kafka.topics import topic_names
+from connectors.storage.kafka.topics import topic_names
+from connectors.storage.kafka.writers import headers_of
+from stream.engine.outputs import OutputRecord, in_order
 from stream.records import ReleaseId
-from stream.runners.emitted import Emitted, in_order
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, SNAPSHOT, parse_record
 from tests.core_ground import SITE, Seen, building, outputs_of, people
 
@@ -17,7 +17,7 @@ POLICY = building()
 CROWD = people(hours=29)
 
 
-def private(seen: list[Seen]) -> list[Emitted]:
+def private(seen: list[Seen]) -> list[OutputRecord]:
     return [each for each in in_order(outputs_of(POLICY, seen)) if each.topic.startswith("tacet.private.")]
 
 

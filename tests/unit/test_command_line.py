@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import socket
 import subprocess
 import sys
@@ -14,14 +15,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from connectors import cli, keyfile
-from connectors.commands.options import Address, Speed, bootstrap, read_policy, windows_options
-from connectors.embedded.sqlite_file import StoreError
-from connectors.sources import check_uptime_clock
+from connectors.cli import main
+from connectors.cli.options import Address, Speed, bootstrap, read_policy, windows_options
+from connectors.keys import key_files
+from connectors.sources.inputs import check_uptime_clock
+from connectors.storage.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
 from stream.policy.document import load_policy
 from stream.settings import Settings
 from tests.core_ground import building, policy_text
+from tests.patience import PATIENCE
 
 SECRET = "a4:00:00:00:00:01"
 
@@ -32,10 +35,12 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], r
     def command(**_: Any) -> None:
         raise raising
 
-    monkeypatch.setattr(cli, "tacet", command)
+    monkeypatch.setattr(main, "tacet", command)
     monkeypatch.setattr(sys, "argv", ["tacet"])
+    gc.collect()  # what other tests have left open is told of here, and not beside the line
+    capsys.readouterr()
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main.main()
     return end.value.code, capsys.readouterr().err
 
 
@@ -146,7 +151,7 @@ def test_a_policy_may_begin_with_a_mark_of_other_systems(tmp_path: Path) -> None
     [("127.0.0.9", True), ("127.0.0.0/8", True), ("::1", True), ("::10.2.0.5", False), ("::1:2", False)],
 )
 def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, allowed: bool) -> None:
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     policy = load_policy(policy_text().replace('"127.0.0.2"', f'"{source}"'))
     if allowed:
         check_uptime_clock(policy, tmp_path / "key")
@@ -180,17 +185,17 @@ def test_no_verb_writes_over_a_file_or_begins_work_that_it_has_no_place_for(
         ("linked", "must not exist yet; no file is written over"),
         ("nowhere/made", "must be in a folder that exists"),
     ):
-        done = CliRunner().invoke(cli.tacet, [*words, out])
+        done = CliRunner().invoke(main.tacet, [*words, out])
         assert (done.exit_code, told in done.output) == (2, True), done.output
     assert Path("mine").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linked", "mine"]
 
 
 def test_the_demo_takes_no_folder_in_which_somebody_keeps_a_key_or_a_policy(tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=False)
+    key_files.create(tmp_path / "key", laboratory=False)
     before = (tmp_path / "key").read_bytes()
     tmp_path.chmod(0o700)
-    done = CliRunner().invoke(cli.tacet, ["demo", "--dir", str(tmp_path)])
+    done = CliRunner().invoke(main.tacet, ["demo", "--dir", str(tmp_path)])
     assert "must be a new or empty folder" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
     assert (tmp_path / "key").read_bytes() == before
@@ -198,7 +203,7 @@ def test_the_demo_takes_no_folder_in_which_somebody_keeps_a_key_or_a_policy(tmp_
 
 TOLD_TWICE = """
 import asyncio, os, signal
-from connectors.signals import stop_signals
+from connectors.runtime.signals import stop_signals
 
 async def service():
     async with stop_signals() as stop:
@@ -213,5 +218,7 @@ print("ended by itself")
 
 def test_a_service_that_is_told_to_stop_twice_still_ends_by_itself() -> None:
     """As 'timeout' does: it tells the process, and then the process's whole group."""
-    done = subprocess.run([sys.executable, "-c", TOLD_TWICE], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_TWICE], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "ended by itself\n"), done.stderr

@@ -12,8 +12,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 
-from connectors.kafka.answering import AnsweringClient, answering
-from connectors.kafka.connection import Access
+from connectors.storage.kafka.aiokafka_client import AnsweringClient, answering
+from connectors.storage.kafka.connection import Access
 from stream.errors import KeyFileError, UsageError
 from stream.settings import Settings
 

@@ -15,21 +15,31 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from connectors.cli import tacet
-from connectors.kafka.topics import topic_names
-from connectors.reports.contract_models import Habit, Information, Odds, Refused, Tight, Units
-from connectors.reports.contracts import MODELS, asyncapi, contract_files, record_schema
-from connectors.simulation.policy import policy_text as simulated_policy
-from connectors.site_metadata import site_metadata
+from connectors.cli.main import tacet
+from connectors.lab.simulation.policy import policy_text as simulated_policy
+from connectors.operations.reports.contracts import (
+    MODELS,
+    Habit,
+    Information,
+    Odds,
+    Refused,
+    Tight,
+    Units,
+    asyncapi,
+    contract_files,
+    record_schema,
+)
+from connectors.storage.kafka.topics import topic_names
+from connectors.storage.site_metadata import site_metadata
 from stream.errors import UsageError
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.operators import scan
 from stream.policy.document import load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, OccupancyWindow, Spent
 from stream.release.account_stage import account_stage
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT, LEAKAGE, METADATA
-from stream.simulator.events import SimulatorConfig, simulate
 from tests.core_ground import (
     ACCESS_POINTS,
     COUNTS,
@@ -108,7 +118,7 @@ def day_accounts() -> list[dict[str, Any]]:
     policy, days, counts = noisy.policy(DAY, site), PrivacyDays("04:00", "UTC"), noisy.COUNTS[0]
     ends = [noisy.NINE + place * noisy.TICK for place in (1, 2)]
     windows = [OccupancyWindow("dbh", end, counts, Fraction(1), days.at(end), counts) for end in ends]
-    _, released = scan(Releases(policy, "dbh", noisy.KEYS), iter(windows))
+    _, released = scan(ReleaseStage(policy, "dbh", noisy.KEYS), iter(windows))
     spent = [each for each in released if isinstance(each, Spent)]
     _, made = scan(account_stage(policy, "dbh", laboratory=True), iter(spent))
     return bodies(made, LEAKAGE)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stream.errors import DataError, UsageError
-from stream.policy.document import load_policy
-from stream.records import SECOND
-from stream.runners.agreement import (
+from stream.engine.cluster_state import (
     SILENT,
-    Control,
+    ClusterState,
     Records,
     admit,
     announce,
@@ -21,6 +18,9 @@ from stream.runners.agreement import (
     sign_of_life,
     withdraw,
 )
+from stream.errors import DataError, UsageError
+from stream.policy.document import load_policy
+from stream.records import SECOND
 from tests.core_ground import building, policy_text
 
 OLD = building()
@@ -29,19 +29,19 @@ PAIRS = [("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")]
 NOW = 1_000_000 * SECOND
 
 
-def report(control: Control, records: Records, stamp: int = NOW) -> Control:
+def report(control: ClusterState, records: Records, stamp: int = NOW) -> ClusterState:
     for key, value in records.items():
         control.apply(key, value, stamp)
     return control
 
 
-def begun() -> Control:
-    control = report(Control(), found(Control(), 4, "c1"))
+def begun() -> ClusterState:
+    control = report(ClusterState(), found(ClusterState(), 4, "c1"))
     return report(control, admit(control, OLD, "key", "2", accept=False))
 
 
 def test_a_clusters_number_of_partitions_is_written_once() -> None:
-    control = report(Control(), found(Control(), 4, "c1"))
+    control = report(ClusterState(), found(ClusterState(), 4, "c1"))
     assert (control.id, control.partitions) == ("c1", 4)
     assert found(control, 4, "c2") == {}
     with pytest.raises(UsageError, match="partitions: must be 4, as this cluster was begun with, got 8"):
@@ -66,7 +66,7 @@ def test_the_first_key_and_the_first_policy_are_the_clusters() -> None:
         admit(control, OLD, "key", "3", accept=False)
 
 
-def changed(control: Control) -> Control:
+def changed(control: ClusterState) -> ClusterState:
     """Return the records of a cluster that has gone on to version 3, in the two steps of a change."""
     report(control, announce(control, "key", "3"))
     return report(control, admit(control, OLD, "key", "3", accept=True))
@@ -107,11 +107,11 @@ def test_an_announcement_ends_when_it_is_withdrawn_or_a_worker_of_the_version_be
 def test_nothing_is_announced_by_who_has_another_key_or_the_present_version() -> None:
     assert announce(begun(), "other", "3") == {}
     assert announce(begun(), "key", "2") == {}
-    assert announce(Control(), "key", "2") == {}
+    assert announce(ClusterState(), "key", "2") == {}
 
 
 def test_a_control_record_from_before_there_were_announcements_is_read_as_it_is() -> None:
-    control = Control()
+    control = ClusterState()
     control.apply("engine", b'{"v":1,"key":"key","mechanisms":"1"}', 0)
     assert (control.mechanisms, control.versions, control.announced) == ("1", ("1",), None)
     report(control, announce(control, "key", "2"))
@@ -157,7 +157,7 @@ def test_consent_to_a_replaced_policy_is_good_for_one_round_also_where_a_supervi
 
 
 def test_a_source_has_one_ingest_until_that_is_silent() -> None:
-    control = Control()
+    control = ClusterState()
     session, records = claim(control, "a", PAIRS, 100, now=NOW, take_over=False)
     report(control, {**records, **sign_of_life("a")})
     assert session == 100
@@ -170,13 +170,17 @@ def test_a_source_has_one_ingest_until_that_is_silent() -> None:
 
 
 def test_an_ingest_that_ended_well_leaves_its_sources_at_once() -> None:
-    control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    control = report(
+        ClusterState(), {**claim(ClusterState(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")}
+    )
     report(control, sign_of_life("a", alive=False))
     claim(control, "b", PAIRS, 200, now=NOW, take_over=False)
 
 
 def test_a_source_is_silent_whose_ingest_gives_no_sign_of_life() -> None:
-    control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    control = report(
+        ClusterState(), {**claim(ClusterState(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")}
+    )
     assert control.silent_sources(NOW + SILENT - 1) == {}
     assert control.silent_sources(NOW + SILENT) == {"dbh": len(PAIRS)}
     report(control, sign_of_life("a", alive=False))
@@ -184,13 +188,15 @@ def test_a_source_is_silent_whose_ingest_gives_no_sign_of_life() -> None:
 
 
 def test_take_over_displaces_an_ingest_that_lives() -> None:
-    control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    control = report(
+        ClusterState(), {**claim(ClusterState(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")}
+    )
     _, records = claim(control, "b", PAIRS, 200, now=NOW, take_over=True)
     assert displaced(report(control, records), "a", PAIRS) == PAIRS[0]
 
 
 def test_a_session_is_later_than_any_before_it_also_where_the_clock_went_back() -> None:
-    control = report(Control(), claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1])
+    control = report(ClusterState(), claim(ClusterState(), "a", PAIRS, 100, now=NOW, take_over=False)[1])
     assert claim(control, "b", PAIRS, 40, now=NOW, take_over=False)[0] == 101
 
 
@@ -199,8 +205,8 @@ def test_what_is_no_control_record_is_refused_without_its_content() -> None:
         with pytest.raises(
             DataError, match=r"^control record policy: must be a JSON object of version 1 with"
         ) as caught:
-            Control().apply("policy/x", value, 0)
+            ClusterState().apply("policy/x", value, 0)
         assert "secret" not in str(caught.value)
-    nothing = Control()
+    nothing = ClusterState()
     nothing.apply("strange/x", b"\xff", 0)
-    assert nothing == Control()
+    assert nothing == ClusterState()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,18 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from connectors import keyfile
-from connectors.cli import tacet
-from connectors.embedded import outboxes
-from connectors.embedded.readings import read_outbox, read_topic
-from connectors.embedded.rollback_mark import MarkFile
-from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore
-from connectors.files.counted import CountsFile
-from connectors.files.observations import ObservationFile
-from connectors.reports.promised import promise_lines
-from stream.errors import PolicyError, UsageError
-from stream.messages import decode_message, encode_message
+from connectors.cli.main import tacet
+from connectors.keys import key_files
+from connectors.operations.reports.guarantees import promise_lines
+from connectors.sources.counters.files import CountsFile
+from connectors.sources.recordings.observations import ObservationFile, shortfall
+from connectors.storage.embedded import outboxes
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from connectors.storage.embedded.rollback_mark import MarkFile
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.store import SqliteStore
+from stream.encoding import decode_message, encode_message
+from stream.errors import DataError, PolicyError, UsageError
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.records import (
@@ -39,9 +39,9 @@ from stream.records import (
     Rejected,
     Row,
 )
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, parse_time, rfc3339
-from stream.sensing.counted import COUNTERS, CountedSense
-from stream.sensing.stamp import AHEAD, bounded
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_time, rfc3339
+from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
+from stream.sensing.watermark import MAX_CLOCK_SKEW, bounded
 from tests.core_ground import laboratory
 from tests.day_ground import day_release
 
@@ -72,6 +72,7 @@ def text(releases: str = RELEASES, site: str = "") -> str:
 
 
 POLICY = load_policy(text())
+OMITTED = load_policy(text(site='zeros = "omitted"'))
 
 
 def window(number: int, *counts: int | None, session: int = BEGIN) -> CountedWindow:
@@ -96,6 +97,19 @@ def test_a_site_declares_that_it_is_told_counts_and_needs_no_source_and_no_acces
     site = POLICY.site[SITE]
     assert (site.feed, site.sources, site.radios["gate"], site.ticks_per_observation) == ("counts", (), (), 1)
     assert Policy.from_document(POLICY.document()) == POLICY
+
+
+def test_whether_zeros_are_left_out_is_declared_of_counts_and_part_of_the_policy_s_meaning() -> None:
+    assert OMITTED.version != POLICY.version
+    assert load_policy(text(site='zeros = "reported"')).version == POLICY.version
+    assert Policy.from_document(OMITTED.document()) == OMITTED
+    devices = text(site='zeros = "omitted"').replace('feed = "counts"', 'sources = ["10.2.0.5"]')
+    for number, zone in enumerate(ZONES):
+        devices = devices.replace(f'id = "{zone}"', f'id = "{zone}"\naccess_points = ["02:00:00:00:00:0{number}"]')
+    with pytest.raises(PolicyError, match=r"zeros must be given with feed = 'counts' only, got 'omitted'"):
+        load_policy(devices)
+    with pytest.raises(PolicyError, match=r"site.mall.zeros"):
+        load_policy(text(site='zeros = "sometimes"'))
 
 
 NOT_WITH_COUNTS = (
@@ -136,6 +150,15 @@ def test_policy_show_tells_the_unit(tmp_path: Path) -> None:
     assert "Site mall is told counts by people counters" in shown.output
     body = orjson.loads(CliRunner().invoke(tacet, ["policy", "show", f"{tmp_path}/policy.toml", "--json"]).stdout)
     assert body["counted_sites"] == [SITE]
+    assert body["zeros"] == {SITE: "reported"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"), [(POLICY, "without a row for each zone is refused"), (OMITTED, "coverage says nothing about")]
+)
+def test_what_coverage_says_of_zones_is_among_the_promises(policy: Policy, words: str) -> None:
+    (line,) = [line for line in promise_lines(policy, "public") if "people counters" in line]
+    assert words in line
 
 
 # --- from counts to windows ---------------------------------------------------------------------------
@@ -147,11 +170,51 @@ def test_counts_are_the_windows_counts_in_the_order_of_the_registry() -> None:
     assert made.coverage == 1
 
 
-def test_a_zone_that_nobody_has_told_of_is_not_covered_and_no_window_is_left_out() -> None:
-    made = windows_of([window(0, 1, 2, 3), window(3, 4, None, 6)])
+def test_a_window_that_nobody_has_told_of_is_not_covered_and_none_is_left_out() -> None:
+    made = windows_of([window(0, 1, 2, 3), window(3, 4, 5, 6)])
     assert [each.window_end for each in made] == [BEGIN + n * TICK for n in range(4)]
-    assert [each.coverage for each in made] == [1, 0, 0, Fraction(2, 3)]
-    assert [each.counts for each in made] == [(1, 2, 3), (0, 0, 0), (0, 0, 0), (4, 0, 6)]
+    assert [each.coverage for each in made] == [1, 0, 0, 1]
+    assert [each.counts for each in made] == [(1, 2, 3), (0, 0, 0), (0, 0, 0), (4, 5, 6)]
+
+
+LACKING = [counts for counts in itertools.product((None, 3), repeat=len(ZONES)) if None in counts]
+
+
+@pytest.mark.parametrize("counts", LACKING)
+def test_coverage_does_not_tell_which_zones_a_window_lacks(counts: tuple[int | None, ...]) -> None:
+    """A zone that is lacking may be empty: the window is refused whole, and quarantine says so."""
+    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    state, _ = sense.step(sense.initial(), window(0, 1, 1, 1))
+    state, made = sense.step(state, window(1, *counts))
+    (closed,) = [each for each in made if isinstance(each, OccupancyWindow)]
+    assert closed.coverage == 0
+    assert closed.counts == (0, 0, 0)
+    rejected = [] if counts == (None, None, None) else [Rejected(COUNTERS, "incomplete", "counts")]
+    assert [each for each in made if isinstance(each, Rejected)] == rejected
+    assert state.counters["accepted"] == 3
+    assert state.counters["incomplete"] == sum(n is not None for n in counts)
+
+
+@pytest.mark.parametrize("counts", LACKING)
+def test_where_zeros_are_left_out_nothing_that_is_released_tells_a_zero_from_a_row_that_lacks(
+    counts: tuple[int | None, ...],
+) -> None:
+    def published(item: CountedWindow) -> list[Any]:
+        pipeline = Pipeline(OMITTED, SITE, laboratory())
+        state, made = pipeline.initial(), []
+        for each in (window(0, 1, 2, 3), item, window(2, 0, 0, 9)):
+            state, out = pipeline.step(state, each)
+            made += out
+        return made
+
+    lacking = published(window(1, *counts))
+    assert lacking == published(window(1, *(n or 0 for n in counts)))
+    records = [orjson.loads(each.value) for each in lacking if isinstance(each, Published) and "plain" in each.topic]
+    assert [record["coverage"] for record in records] == [1, 1, 1]
+
+
+def test_where_zeros_are_left_out_a_window_that_was_never_read_is_not_covered() -> None:
+    assert [each.coverage for each in windows_of([window(0), window(2)], OMITTED)] == [1, 0, 1]
 
 
 def test_a_window_is_closed_once() -> None:
@@ -183,7 +246,7 @@ FAULTS: tuple[tuple[Message, str], ...] = (
 @pytest.mark.parametrize(("message", "reason"), FAULTS)
 def test_anything_else_is_rejected(message: Message, reason: str) -> None:
     sense = Pipeline(POLICY, SITE, laboratory()).table.sense
-    assert isinstance(sense, CountedSense)
+    assert isinstance(sense, CounterFeedOperator)
     state, made = sense.step(sense.initial(), message)
     assert [each.reason for each in made if isinstance(each, Rejected)] == [reason]
     assert state.next_tick is None
@@ -312,8 +375,11 @@ def test_a_message_of_another_form_is_rejected_whole(field: dict[str, Any]) -> N
 
 
 def test_a_live_message_may_not_claim_a_window_far_ahead() -> None:
-    assert bounded(window(0, 1), BEGIN - AHEAD)[0] is not None
-    assert bounded(window(0, 1, session=1), BEGIN - AHEAD - 1) == (None, [Rejected(COUNTERS, "ahead", "window_end")])
+    assert bounded(window(0, 1), BEGIN - MAX_CLOCK_SKEW)[0] is not None
+    assert bounded(window(0, 1, session=1), BEGIN - MAX_CLOCK_SKEW - 1) == (
+        None,
+        [Rejected(COUNTERS, "ahead", "window_end")],
+    )
 
 
 # --- files --------------------------------------------------------------------------------------------
@@ -356,6 +422,16 @@ def test_a_bad_row_spoils_its_own_cell_and_is_named_by_line_and_rule(tmp_path: P
     assert problem.startswith(f"line 3: {rule}")
 
 
+def test_windows_of_a_file_that_lack_a_zone_are_counted_unless_zeros_are_left_out(tmp_path: Path) -> None:
+    lines = [*(f"{at(0)},{zone},1" for zone in ZONES), f"{at(1)},hall,4", f"{at(3)},hall,4", f"{at(3)},gate,x"]
+    for policy, incomplete in ((POLICY, 2), (OMITTED, 0)):
+        file = CountsFile(written(tmp_path, *lines), policy)
+        file.begin()
+        assert file.tally.incomplete == incomplete
+        problem = str(shortfall(file.tally))
+        assert ("2 windows were refused: each window must have a good row for each zone" in problem) == bool(incomplete)
+
+
 def test_of_two_rows_of_a_cell_neither_is_believed(tmp_path: Path) -> None:
     file = CountsFile(written(tmp_path, f"{at(0)},hall,4", f"{at(0)},hall,5"), POLICY)
     assert list(file.messages()) == [window(0)]
@@ -385,7 +461,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key, counts of a day and what a run makes of them that nothing interrupts."""
     folder = tmp_path_factory.mktemp("counted")
     (folder / "policy.toml").write_text(text())
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     rng = random.Random(7)
     lines = [f"{at(n)},{zone},{rng.randrange(40)}" for n in range(60) for zone in ZONES]
     rng.shuffle(lines)
@@ -465,8 +541,8 @@ def test_a_building_may_have_sites_of_both_kinds_each_fed_by_its_own_file(tmp_pa
         f'[site.lab]\nsources = ["{source}"]\ntick = "15min"\n'
         f'[[site.lab.zones]]\nid = "hall"\ncapacity = 9\naccess_points = ["{radio}"]\n'
     )
-    policy = load_policy(devices + text())
-    keyfile.create(tmp_path / "key", laboratory=True)
+    policy = load_policy(devices + text(site='zeros = "omitted"'))
+    key_files.create(tmp_path / "key", laboratory=True)
     seen = tmp_path / "seen.csv"
     seen.write_text(f"time,device,access_point,site\n{at(0)},a4:00:00:00:00:01,{radio},lab\n")
     counts = written(tmp_path, f"{at(0)},hall,4", f"{at(1)},hall,5")
@@ -499,8 +575,24 @@ def test_run_takes_counts_and_says_what_became_of_them(ground: Path, tmp_path: P
     assert account.exit_code == 0, account.output
 
 
+def test_run_says_which_rule_refused_windows_and_how_zeros_that_are_left_out_are_declared(
+    ground: Path, tmp_path: Path
+) -> None:
+    path = written(tmp_path, f"{at(0)},hall,4", f"{at(1)},gate,0", f"{at(1)},hall,0", f"{at(1)},roof,1")
+    done = ran(ground, tmp_path / "store", "--key-file", f"{ground}/key", "--counts", str(path))
+    assert isinstance(done.exception, DataError)
+    assert str(done.exception) == (
+        "1 window was refused: each window must have a good row for each zone, unless the policy declares zeros = "
+        "'omitted' for the site"
+    )
+    records = [orjson.loads(value) for _, value in read_outbox(tmp_path / "store", "facilities", 0)]
+    assert [record["coverage"] for record in records] == [0, 1]
+    (set_aside,) = [orjson.loads(value) for value in read_topic(tmp_path / "store", QUARANTINE)]
+    assert (set_aside["reason"], set_aside["source"]) == ("incomplete", COUNTERS)
+
+
 def test_under_a_production_key_a_file_of_counts_needs_its_range(ground: Path, tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=False, first_day=BEGIN // (96 * TICK))
+    key_files.create(tmp_path / "key", laboratory=False, first_day=BEGIN // (96 * TICK))
     given = ("--key-file", f"{tmp_path}/key", "--counts", f"{ground}/counts.csv")
     assert isinstance(ran(ground, tmp_path / "store", *given).exception, UsageError)
     done = ran(ground, tmp_path / "store", *given, "--from", at(0), "--to", at(5))

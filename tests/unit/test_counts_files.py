@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from click.testing import CliRunner, Result
 
-from connectors import keyfile
-from connectors.cli import tacet
-from connectors.files.counts import LARGEST_COUNT, Table, TableRelease, read_table, release_file
+from connectors.cli.main import tacet
+from connectors.keys import key_files
+from connectors.tables.counts import LARGEST_COUNT, Table, TableRelease, read_table, release_file
 from stream.errors import DataError, UsageError
-from stream.mechanisms.parameter import laplace_noise
+from stream.mechanisms.noise_parameters import laplace_noise
 from stream.schemas import rfc3339
 from tests.core_ground import laboratory
 
@@ -98,7 +98,7 @@ def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path: Pa
 
 def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3(tmp_path: Path) -> None:
     bad, key, out = table(tmp_path, *GOOD[:3], f"{T[1]},b,-77123", *GOOD[4:]), tmp_path / "key", tmp_path / "new.csv"
-    keyfile.create(key, laboratory=True)
+    key_files.create(key, laboratory=True)
     assert str(release(bad).problem) == (
         f"1 bad row was left out:\n  line 5: {COUNT}\n"
         "1 time was left out, at which not every zone has one good count"
@@ -189,7 +189,7 @@ def test_a_grid_that_would_not_end_asks_for_max_count_and_tells_no_value(tmp_pat
 
 
 def test_an_epsilon_that_pegasus_cannot_work_with_is_told_as_the_policy_tells_it(tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     done = run(
         table(tmp_path, *GOOD), tmp_path / "key", tmp_path / "o", "--mechanism", "pegasus", "--epsilon", "0.000001"
     )

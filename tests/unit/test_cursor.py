@@ -12,10 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.embedded.outboxes import Given, Outboxes
-from connectors.embedded.readings import read_outbox
-from connectors.subscriber import releases, subscribe
-from connectors.subscribing.cursor import Cursor
+from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
+from connectors.storage.embedded.reader import read_outbox
+from connectors.subscribe import topics
+from connectors.subscribe.cursor import Cursor, Last
+from connectors.subscribe.subscriber import releases, subscribe
 from stream.errors import UsageError
 from stream.records import MINUTE
 from stream.schemas import rfc3339
@@ -25,15 +26,15 @@ RELEASES = ("hourly", "occupancy")
 WINDOWS = 40
 
 
-def given(site: str, release: str, number: int) -> Given:
+def given(site: str, release: str, number: int) -> OutboxRecord:
     """The record of a site's window of 5 min."""
     start, end = (rfc3339((5 * number - back) * MINUTE) for back in (5, 0))
     name = f"{site}/{release}/board/{end}"
     body = {"release_id": name, "site": site, "release": release, "window_start": start, "window_end": end}
-    return Given(name, release, site, 5 * number * 60_000, orjson.dumps(body))
+    return OutboxRecord(name, release, site, 5 * number * 60_000, orjson.dumps(body))
 
 
-def windows(first: int, last: int, sites: tuple[str, ...] = SITES) -> Iterator[Given]:
+def windows(first: int, last: int, sites: tuple[str, ...] = SITES) -> Iterator[OutboxRecord]:
     """What several windows give, as a runner gives it: release by release of one site, then the next site."""
     for number in range(first, last):
         for site in sites:
@@ -41,7 +42,7 @@ def windows(first: int, last: int, sites: tuple[str, ...] = SITES) -> Iterator[G
                 yield given(site, release, number)
 
 
-def fill(folder: Path, records: Iterator[Given]) -> list[str]:
+def fill(folder: Path, records: Iterator[OutboxRecord]) -> list[str]:
     """Put records into an outbox; return their names."""
     with closing(Outboxes(folder / "private")) as boxes:
         held = [*records]
@@ -95,7 +96,7 @@ async def test_going_on_reads_of_a_store_what_is_new_and_not_what_was_given(
         taken.append(len(rows))
         return rows
 
-    monkeypatch.setattr("connectors.subscribing.outbox.read_outbox", counted)
+    monkeypatch.setattr("connectors.subscribe.outbox.read_outbox", counted)
     assert sorted(await read(tmp_path, cursor=Cursor(tmp_path / "cursor"))) == sorted(new)
     assert sum(taken) == len(new)
 
@@ -137,26 +138,79 @@ def test_a_cursor_is_its_owners_alone_and_is_written_only_when_something_is_new(
     assert stat.S_IMODE(first.st_mode) == 0o600
     cursor.save()
     assert (tmp_path / "cursor").stat().st_ino == first.st_ino
-    cursor.advance("topic", "east", 7)
+    cursor.advance("topic", 0, "east", Last(7, "east/a/b/c"))
     cursor.save()
     assert (tmp_path / "cursor").stat().st_ino != first.st_ino
     again = Cursor(tmp_path / "cursor")
     assert (again.notes, again.is_behind("topic", 0, "east", 7)) == ({"retained": {"topic": "42"}}, False)
 
 
-def test_a_cursor_of_the_version_before_goes_on_from_where_it_stood(tmp_path: Path) -> None:
-    """That one was of Kafka and knew positions of sites alone."""
-    file = tmp_path / "cursor"
-    file.write_bytes(b'{"v":1,"next":{"tacet.private.a.r.v1":{"east":7}}}')
-    cursor = Cursor(file)
-    cursor.belong_to("kafka")
-    assert not cursor.is_behind("tacet.private.a.r.v1", 0, "east", 6)
-    assert cursor.is_behind("tacet.private.a.r.v1", 0, "east", 7)
-    assert cursor.is_behind("tacet.private.a.r.v1", 0, "west", 0)
-    assert cursor.begin("tacet.private.a.r.v1", 0) == 0
+async def test_a_cursor_of_a_store_that_was_made_anew_and_has_grown_past_it_is_refused(tmp_path: Path) -> None:
+    """It went on from a number at which another release lay, and skipped all before that."""
+    fill(tmp_path / "old", windows(0, 3))
+    cursor = Cursor(tmp_path / "cursor")
+    assert await read(tmp_path / "old", cursor=cursor)
+    cursor.save()
+    names = fill(tmp_path / "new", windows(3, 9))
+    refused = r"cursor: must fit topic .* no longer has the release that was given from \d+: it was made anew.*Remove"
+    with pytest.raises(UsageError, match=refused):
+        await read(tmp_path / "new", cursor=Cursor(tmp_path / "cursor"))
+    (tmp_path / "cursor").unlink()
+    assert sorted(await read(tmp_path / "new", cursor=Cursor(tmp_path / "cursor"))) == sorted(names)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"v":3,"next":{}}', b'{"v":2,"next":{"t":{"s":"x"}}}'])
+async def test_what_was_given_and_not_yet_settled_is_recognised_too(tmp_path: Path) -> None:
+    """The reader was killed in its first look at the store."""
+    fill(tmp_path / "old", windows(0, 3))
+    cursor = Cursor(tmp_path / "cursor")
+    await read(tmp_path / "old", 5, cursor=cursor)
+    cursor.save()
+    fill(tmp_path / "new", windows(3, 9))
+    with pytest.raises(UsageError, match="it was made anew"):
+        await read(tmp_path / "new", cursor=Cursor(tmp_path / "cursor"))
+
+
+async def test_a_store_that_was_put_back_and_has_the_same_releases_goes_on(tmp_path: Path) -> None:
+    fill(tmp_path / "old", windows(0, 3))
+    cursor = Cursor(tmp_path / "cursor")
+    await read(tmp_path / "old", cursor=cursor)
+    names = fill(tmp_path / "new", windows(0, 5))
+    assert sorted(await read(tmp_path / "new", cursor=cursor)) == sorted(names[-2 * len(SITES) * len(RELEASES) :])
+
+
+def test_nothing_is_settled_of_a_partition_of_which_nothing_was_given(tmp_path: Path) -> None:
+    """It holds marks of transactions alone: nothing says later whether it is the same partition."""
+    cursor = Cursor(tmp_path / "cursor")
+    cursor.settle("topic", 1, 40, None)
+    assert cursor.begin("topic", 1) == 0
+    cursor.settle("topic", 1, 40, Last(12, "east/a/b/c"))
+    cursor.settle("topic", 1, 60, None)
+    assert (cursor.begin("topic", 1), cursor.oldest("topic", 1, 10), cursor.given("topic", 1)) == (
+        60, 12, {12: "east/a/b/c"}
+    )  # fmt: skip
+
+
+def test_records_that_were_deleted_before_they_were_given_are_missed(tmp_path: Path) -> None:
+    cursor = Cursor(tmp_path / "cursor")
+    cursor.settle("topic", 1, 40, Last(39, "east/a/b/c"))
+    for first in (0, 39, 40):
+        cursor.refuse_gone("topic", 1, first)
+    with pytest.raises(UsageError, match="begins at 43: 3 offsets were deleted before they were given"):
+        cursor.refuse_gone("topic", 1, 43)
+    Cursor(tmp_path / "another").refuse_gone("topic", 1, 43)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"v":2,"next":{}}',
+        b'{"v":3,"home":"kafka","next":{"t":{"s":[0,7]}},"settled":{},"last":{}}',
+        b'{"v":3,"home":"kafka","next":{"t":{"s":[0,7,8]}},"settled":{},"last":{}}',
+    ],
+)
 def test_what_is_no_cursor_is_refused(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "cursor").write_bytes(text)
     with pytest.raises(UsageError, match="must be a cursor"):
@@ -167,6 +221,30 @@ async def test_cursor_and_after_are_not_given_together(tmp_path: Path) -> None:
     fill(tmp_path, windows(0, 1))
     with pytest.raises(UsageError, match="cursor: must go without after"):
         await read(tmp_path, cursor=Cursor(tmp_path / "cursor"), after="east/hourly/board/x")
+
+
+@pytest.mark.parametrize(
+    ("held", "same"),
+    [({}, True), (ConnectionError(), True), ({("t", 0): None}, False),
+     ({("t", 0): b'{"release_id":"east/a/b/7"}'}, True), ({("t", 0): b'{"release_id":"east/a/b/8"}'}, False)],
+)  # fmt: skip
+async def test_a_running_subscriber_notices_that_another_release_lies_where_its_last_one_lay(
+    monkeypatch: pytest.MonkeyPatch, held: Any, same: bool
+) -> None:
+    """What has expired cannot be compared, and a broker that is away is asked the next time."""
+
+    async def values_at(*_: object) -> Any:
+        if isinstance(held, Exception):
+            raise held
+        return held
+
+    monkeypatch.setattr(topics, "values_at", values_at)
+    looking = topics._refuse_made_anew("servers", {("t", 0): Last(7, "east/a/b/7")})
+    if same:
+        await looking
+    else:
+        with pytest.raises(UsageError, match="topic t: must hold what comes next, but was made anew"):
+            await looking
 
 
 # --- without an event loop -----------------------------------------------------------------------------------

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from connectors.commands.admin import promises
-from connectors.files.observations import ObservationFile
-from connectors.intake.ingest import GRID, Ingest
-from connectors.intake.sighting import Kind, Sighting
+from connectors.cli.policy_show import promises
+from connectors.sources.ingest.ingest import GRID, Ingest
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.recordings.observations import ObservationFile
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
+from stream.pseudonyms.derivation import Pseudonyms, names_by_site
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Rejected, Row
 from stream.schemas import parse_time
-from stream.sensing.pseudonyms import Pseudonyms, names_by_site
 from tests.core_ground import SITE, SOURCES, Seen, access_point, building, laboratory, mac, people, write_csv
 from tests.day_ground import day_site
 
@@ -76,7 +76,7 @@ def test_sites_without_privacy_days_share_names_of_utc_days() -> None:
 )
 def test_what_is_promised_says_when_names_change(changes: dict[str, str], told: Any) -> None:
     policy = building(**changes)
-    assert promises(policy, {})["pseudonyms"] == told
+    assert promises(policy)["pseudonyms"] == told
 
 
 # ---- live ----------------------------------------------------------------------------------------------

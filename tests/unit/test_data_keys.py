@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.ciphers import aead
 
-from connectors import keyfile
-from connectors.commands.admin import key
-from connectors.commands.ingest import FORGET_AFTER, let_go
-from connectors.data_keys import DataKeys, refuse_without_siv
+from connectors.cli.ingest import FORGET_AFTER, let_go
+from connectors.cli.key import key
+from connectors.keys import key_files
+from connectors.keys.data_keys import DataKeys, refuse_without_siv
 from stream.errors import DataError, KeyFileError, UsageError
 from stream.keys import ratchet
 from stream.records import DAY
@@ -20,7 +20,7 @@ from stream.records import DAY
 
 @pytest.fixture
 def production(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=False, first_day=20_000)
+    key_files.create(tmp_path / "key", laboratory=False, first_day=20_000)
     return tmp_path / "key"
 
 
@@ -71,32 +71,32 @@ def test_only_a_few_days_are_kept_at_hand_and_none_that_is_forgotten() -> None:
 
 
 def test_ingest_and_worker_get_the_same_data_key(tmp_path: Path, production: Path) -> None:
-    keyfile.export(production, "ingest", tmp_path / "ingest")
-    keyfile.export(production, "worker", tmp_path / "worker")
-    sealed = keyfile.IngestKeys(tmp_path / "ingest").vault.lock(20_002).encrypt(bytes(12), b"rows", b"whose")
-    key_id = keyfile.IngestKeys(tmp_path / "ingest").vault.lock(20_002).key_id
-    assert keyfile.FileKeys(tmp_path / "worker").vault.open(key_id, bytes(12), sealed, b"whose") == b"rows"
+    key_files.export(production, "ingest", tmp_path / "ingest")
+    key_files.export(production, "worker", tmp_path / "worker")
+    sealed = key_files.IngestKeys(tmp_path / "ingest").vault.lock(20_002).encrypt(bytes(12), b"rows", b"whose")
+    key_id = key_files.IngestKeys(tmp_path / "ingest").vault.lock(20_002).key_id
+    assert key_files.FileKeys(tmp_path / "worker").vault.open(key_id, bytes(12), sealed, b"whose") == b"rows"
 
 
 def test_the_worker_lets_go_of_the_data_key_with_the_noise_key(production: Path) -> None:
-    keys = keyfile.FileKeys(production)
+    keys = key_files.FileKeys(production)
     keys.noise_key(20_000)
     gone = keys.vault.key_of(20_000)
     keys.forget_before(20_003)
-    assert keys.vault.first == keyfile.FileKeys(production).vault.first == data_of(production)["day"] == 20_003
+    assert keys.vault.first == key_files.FileKeys(production).vault.first == data_of(production)["day"] == 20_003
     assert gone.hex() not in production.read_text()
 
 
 def test_a_first_noise_day_leaves_the_data_key_where_it_is(tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=False)
-    keyfile.FileKeys(tmp_path / "key").noise_key(20_000)
+    key_files.create(tmp_path / "key", laboratory=False)
+    key_files.FileKeys(tmp_path / "key").noise_key(20_000)
     assert data_of(tmp_path / "key")["day"] == 0
 
 
 def test_an_ingest_lets_go_of_days_in_a_file_of_its_own_and_in_no_other(tmp_path: Path, production: Path) -> None:
-    keyfile.export(production, "ingest", tmp_path / "ingest")
+    key_files.export(production, "ingest", tmp_path / "ingest")
     for path, day in ((tmp_path / "ingest", 20_005), (production, 20_000)):
-        keys = keyfile.IngestKeys(path)
+        keys = key_files.IngestKeys(path)
         keys.forget_before(20_005)
         keys.forget_before(20_004)
         assert data_of(path)["day"] == day
@@ -106,8 +106,8 @@ def test_an_ingest_lets_go_of_days_in_a_file_of_its_own_and_in_no_other(tmp_path
 def test_a_key_file_that_cannot_be_written_is_told_of_and_tried_again(
     tmp_path: Path, production: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keyfile.export(production, "ingest", tmp_path / "ingest")
-    keys, told = keyfile.IngestKeys(tmp_path / "ingest"), tmp_path / "told"
+    key_files.export(production, "ingest", tmp_path / "ingest")
+    keys, told = key_files.IngestKeys(tmp_path / "ingest"), tmp_path / "told"
 
     def refuse(path: Path, document: object) -> None:
         del document
@@ -116,7 +116,7 @@ def test_a_key_file_that_cannot_be_written_is_told_of_and_tried_again(
 
     now = 20_004 * DAY + FORGET_AFTER
     with monkeypatch.context() as patch:
-        patch.setattr(keyfile, "replace", refuse)
+        patch.setattr(key_files, "replace_file", refuse)
         let_go(keys, now)
     assert told.exists()
     assert (keys.vault.first, data_of(tmp_path / "ingest")["day"]) == (20_000, 20_000)
@@ -127,8 +127,8 @@ def test_a_key_file_that_cannot_be_written_is_told_of_and_tried_again(
 
 
 def test_an_old_file_is_refused_until_it_is_given_a_data_key(production: Path) -> None:
-    keys = keyfile.FileKeys(without_data(production))
-    for asked in (lambda: keys.vault, lambda: keyfile.IngestKeys(production)):
+    keys = key_files.FileKeys(without_data(production))
+    for asked in (lambda: keys.vault, lambda: key_files.IngestKeys(production)):
         with pytest.raises(
             KeyFileError, match="must hold the data key, which files made before have not; 'tacet key up"
         ):
@@ -137,29 +137,29 @@ def test_an_old_file_is_refused_until_it_is_given_a_data_key(production: Path) -
     keys.forget_before(20_002)
     done = CliRunner().invoke(key, ["upgrade", str(production)])
     assert (done.exit_code, done.output) == (0, f"{production}: data key added\n")
-    assert keyfile.FileKeys(production).vault.first == 0
+    assert key_files.FileKeys(production).vault.first == 0
     with pytest.raises(KeyFileError, match="has a data key already"):
-        keyfile.upgrade(production)
+        key_files.upgrade(production)
 
 
 def test_the_other_half_of_an_old_key_is_given_the_same_data_key(tmp_path: Path, production: Path) -> None:
     halves = tmp_path / "ingest", tmp_path / "worker"
-    keyfile.export(production, "ingest", halves[0])
-    keyfile.export(production, "worker", halves[1])
+    key_files.export(production, "ingest", halves[0])
+    key_files.export(production, "worker", halves[1])
     for half in halves:
         without_data(half)
     with pytest.raises(KeyFileError, match="must hold the data key"):
-        keyfile.upgrade(halves[0], halves[1])
-    keyfile.upgrade(halves[0])
+        key_files.upgrade(halves[0], halves[1])
+    key_files.upgrade(halves[0])
     done = CliRunner().invoke(key, ["upgrade", str(halves[1]), "--from", str(halves[0])])
     assert done.exit_code == 0
     assert data_of(halves[0]) == data_of(halves[1])
 
 
 def test_a_data_key_of_another_ledger_is_not_taken_over(tmp_path: Path, production: Path) -> None:
-    keyfile.create(tmp_path / "other", laboratory=False)
+    key_files.create(tmp_path / "other", laboratory=False)
     with pytest.raises(KeyFileError, match="is of another ledger"):
-        keyfile.upgrade(without_data(production), tmp_path / "other")
+        key_files.upgrade(without_data(production), tmp_path / "other")
     assert "data" not in json.loads(production.read_text())
 
 
@@ -169,7 +169,7 @@ def test_a_data_key_of_another_ledger_is_not_taken_over(tmp_path: Path, producti
 def test_a_damaged_data_key_is_refused(production: Path, part: object) -> None:
     production.write_text(json.dumps(json.loads(production.read_text()) | {"data": part}))
     with pytest.raises(KeyFileError, match="a part of it is damaged"):
-        keyfile.FileKeys(production)
+        key_files.FileKeys(production)
 
 
 def test_a_library_without_the_cipher_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:

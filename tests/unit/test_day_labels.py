@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stream.mechanisms import inversion
+from stream.mechanisms import noise
 from stream.policy.document import load_policy
 from stream.records import HOUR, Micros, OccupancyWindow
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from tests.unit.test_day_releases import DAYS, FOUR, KEYS, RELEASE, SITE, TICK
 
 LEVELS = (
@@ -45,21 +45,21 @@ RUNS = {
 def labels(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
     """Keys and labels of all words that are drawn."""
     drawn = list[tuple[bytes, bytes]]()
-    sponge = inversion._sponge
+    sponge = noise._sponge
 
     def listening(domain: bytes, key: bytes, label: bytes) -> Any:
         if domain == b"tacet.words.1":
             drawn.append((key, label))
         return sponge(domain, key, label)
 
-    monkeypatch.setattr(inversion, "_sponge", listening)
+    monkeypatch.setattr(noise, "_sponge", listening)
     return drawn
 
 
 def release(name: str) -> None:
     """Release an hour before and after a day's start and UTC midnight, all counts alike."""
     text, site, attempt = RUNS[name]
-    stage = Releases(load_policy(site + text), "dbh", KEYS, attempt)
+    stage = ReleaseStage(load_policy(site + text), "dbh", KEYS, attempt)
     state = stage.initial()
     for end in (*around(FOUR), *around(FOUR + 12 * HOUR), *around(FOUR + 24 * HOUR)):
         window = OccupancyWindow("dbh", end, (1, 1), Fraction(1), DAYS.at(end), (1, 1))

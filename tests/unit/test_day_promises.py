@@ -10,8 +10,7 @@ import pytest
 
 from stream.errors import PolicyError
 from stream.policy.document import load_policy
-from stream.release.count_promises import count_promises
-from stream.release.promises import check_promises
+from stream.release.guarantees import check_promises, count_promises
 from tests.acceptance.command_line import run
 from tests.unit.test_day_releases import RELEASE, SITE
 

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.calibration import calibrate
+from stream.accounting.privacy_loss import calibrate
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, Spent
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_release
@@ -55,10 +55,10 @@ def windows(first: Micros, number: int, bounded: bool = True) -> list[OccupancyW
 
 
 def released(
-    items: Iterable[OccupancyWindow], stage: Releases | None = None, state: ReleaseState | None = None
+    items: Iterable[OccupancyWindow], stage: ReleaseStage | None = None, state: ReleaseState | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[CountCharge], ReleaseState]:
     """Return records, ledger entries, charges and the state of windows put through the stage."""
-    stage = stage or Releases(policy(), "dbh", KEYS)
+    stage = stage or ReleaseStage(policy(), "dbh", KEYS)
     state, outputs = state or stage.initial(), list[Published | Spent]()
     for item in items:
         state, made = stage.step(state, item)
@@ -109,7 +109,7 @@ def test_a_record_says_unit_noise_delta_and_sigma() -> None:
     records, _, _, _ = released(windows(FOUR + TICK, 1))
     record = next(record for record in records if record["audience"] == "public")
     assert (record["unit"], record["noise"], record["delta"]) == ("device_day", "gaussian", "0.000001")
-    sigma = math.sqrt(calibrate(Fraction(2), Fraction("1e-6"), 96))
+    sigma = math.sqrt(calibrate(Fraction(2), Fraction("1e-6"), 96)[0])
     assert record["noise_scale"] == {"101": pytest.approx(sigma), "201": pytest.approx(sigma)}
     assert record["half_width_95"]["101"] == pytest.approx(1.96 * sigma, abs=1)
     assert record["mechanism"] == "laplace"
@@ -117,7 +117,7 @@ def test_a_record_says_unit_noise_delta_and_sigma() -> None:
 
 def test_records_of_a_release_that_pays_by_the_window_have_no_such_fields() -> None:
     plain = '\n[[release]]\nname = "w"\nquery = "count"\nmechanism = "laplace"\nepsilon = { public = "1" }\n'
-    records, _, _, _ = released(windows(FOUR + TICK, 1), Releases(policy(plain), "dbh", KEYS))
+    records, _, _, _ = released(windows(FOUR + TICK, 1), ReleaseStage(policy(plain), "dbh", KEYS))
     assert not {"unit", "noise", "delta"} & records[0].keys()
 
 
@@ -125,7 +125,7 @@ def test_it_publishes_bounded_counts_and_a_release_by_the_window_all() -> None:
     both = RELEASE.replace('"gaussian"', '"laplace"').replace('"2"', '"100"').replace('"4"', '"99"') + (
         '\n[[release]]\nname = "w"\nquery = "count"\nmechanism = "laplace"\nepsilon = { public = "100" }\n'
     )
-    records, _, _, _ = released(windows(FOUR + TICK, 100), Releases(policy(both), "dbh", KEYS))
+    records, _, _, _ = released(windows(FOUR + TICK, 100), ReleaseStage(policy(both), "dbh", KEYS))
     means = {
         name: sum(r["values"]["101"] for r in records if r["release"] == name and r["audience"] == "public") / 100
         for name in ("day", "w")
@@ -144,7 +144,7 @@ def test_without_bounded_counts_it_waits_and_charges_nothing() -> None:
 
 
 def test_a_day_goes_on_after_a_restart_without_a_second_charge() -> None:
-    stage = Releases(policy(), "dbh", KEYS)
+    stage = ReleaseStage(policy(), "dbh", KEYS)
     records, _, _, state = released(windows(FOUR + TICK, 2), stage)
     again, _, _, _ = released(windows(FOUR + 3 * TICK, 2), stage, stage.decode(stage.encode(state)))
     assert spends(records) + spends(again) == ["2", "0", "0", "0"]
@@ -162,7 +162,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_day_costs_changes_when_the_next_one_begins(change: str) -> None:
     _, _, _, state = released(windows(FOUR + TICK, 2))
-    old, new = Releases(policy(), "dbh", KEYS), Releases(policy(CHANGES[change]), "dbh", KEYS)
+    old, new = ReleaseStage(policy(), "dbh", KEYS), ReleaseStage(policy(CHANGES[change]), "dbh", KEYS)
     adopted = new.adopt(old.encode(state), {})
     waiting, _, _, adopted = released(windows(FOUR + 3 * TICK, 2), new, adopted)
     assert {record["reason"] for record in waiting} == {"waiting"}
@@ -180,13 +180,13 @@ def test_what_bounds_a_day_changes_when_the_next_one_begins(change: str) -> None
     key = change.split(maxsplit=1)[0]
     site = "\n".join(line for line in SITE.splitlines() if not line.startswith(key))
     site = site.replace("[site.dbh]", f"[site.dbh]\n{change}")
-    old, new = Releases(policy(), "dbh", KEYS), Releases(policy(site=site), "dbh", KEYS)
+    old, new = ReleaseStage(policy(), "dbh", KEYS), ReleaseStage(policy(site=site), "dbh", KEYS)
     waiting, _, _, _ = released(windows(FOUR + 3 * TICK, 1), new, new.adopt(old.encode(state), {}))
     assert {record["reason"] for record in waiting} == {"waiting"}
 
 
 def test_a_policy_that_comes_back_within_the_day_goes_on_with_what_was_paid() -> None:
-    old, new = Releases(policy(), "dbh", KEYS), Releases(policy(CHANGES["epsilon"]), "dbh", KEYS)
+    old, new = ReleaseStage(policy(), "dbh", KEYS), ReleaseStage(policy(CHANGES["epsilon"]), "dbh", KEYS)
     _, _, _, state = released(windows(FOUR + TICK, 1), old)
     _, _, _, state = released(windows(FOUR + 2 * TICK, 1), new, new.adopt(old.encode(state), {}))
     records, _, _, _ = released(windows(FOUR + 3 * TICK, 1), old, old.adopt(new.encode(state), {}))
@@ -194,7 +194,10 @@ def test_a_policy_that_comes_back_within_the_day_goes_on_with_what_was_paid() ->
 
 
 def test_a_release_under_another_name_is_another_price() -> None:
-    old, new = Releases(policy(), "dbh", KEYS), Releases(policy(RELEASE.replace('"day"', '"other"')), "dbh", KEYS)
+    old, new = (
+        ReleaseStage(policy(), "dbh", KEYS),
+        ReleaseStage(policy(RELEASE.replace('"day"', '"other"')), "dbh", KEYS),
+    )
     _, _, _, state = released(windows(FOUR + TICK, 1), old)
     records, _, _, _ = released(windows(FOUR + 2 * TICK, 1), new, new.adopt(old.encode(state), {}))
     assert spends(records) == ["2"]
@@ -206,8 +209,8 @@ def test_every_charge_says_what_its_day_paid_for() -> None:
     assert {charge.epsilon for charge in public} == {Fraction(2)}
     [terms] = {charge.terms for charge in public}
     assert terms is not None
-    assert (terms.day, terms.noise, terms.ticks) == (DAYS.at(FOUR + TICK).number, "gaussian", 96)
-    assert terms.parameters == (calibrate(Fraction(2), Fraction("1e-6"), 96),)
+    assert (terms.day, terms.noise, terms.ticks) == (DAYS.at(FOUR + TICK), "gaussian", 96)
+    assert terms.parameters == calibrate(Fraction(2), Fraction("1e-6"), 96)
 
 
 REFUSED = {
@@ -251,7 +254,7 @@ def test_no_two_days_of_one_number_are_paid_whatever_time_zone_their_dates_are_o
         SITE.replace("America/Los_Angeles", zone).replace("04:00", begins)
         for zone, begins in (("Asia/Tokyo", "00:00"), ("America/Los_Angeles", "08:00"))
     )
-    old, new = (Releases(policy(site=site), "dbh", KEYS) for site in (tokyo, angeles))
+    old, new = (ReleaseStage(policy(site=site), "dbh", KEYS) for site in (tokyo, angeles))
     before, after = PrivacyDays("00:00", "Asia/Tokyo"), PrivacyDays("08:00", "America/Los_Angeles")
     first, second = before.at(FOUR), after.at(FOUR + 5 * HOUR)
     assert (first.number, first.end <= second.start) == (second.number, True)

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from connectors import keyfile
-from connectors.kafka.key_retirement import oldest_key_day_needed
-from stream.messages import encode_message
+from connectors.keys import key_files
+from connectors.storage.kafka.key_rotation import oldest_key_day_needed
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat
-from stream.runners.partition import Partition
 
 POLICY = load_policy(
     "".join(
@@ -35,16 +35,16 @@ HOUR = 60 * MINUTE
 START = 17_600 * DAY
 
 
-def snapshot(keys: keyfile.FileKeys, site: str, until: int, policy: Policy = POLICY) -> bytes:
-    partition = Partition(policy, keys)
+def snapshot(keys: key_files.FileKeys, site: str, until: int, policy: Policy = POLICY) -> bytes:
+    partition = PartitionEngine(policy, keys)
     for time in range(START, until + 1, 12 * HOUR):
         partition.feed(0, None, encode_message(Heartbeat(site, "10.0.0.1", 1, time, 0)))
     return partition.snapshot(1, 0)
 
 
 def test_oldest_key_day_needed_is_that_of_the_slowest_site(tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=False)
-    keys = keyfile.FileKeys(tmp_path / "key")
+    key_files.create(tmp_path / "key", laboratory=False)
+    keys = key_files.FileKeys(tmp_path / "key")
     east, west = snapshot(keys, "east", START + 3 * DAY), snapshot(keys, "west", START + DAY + HOUR)
     assert oldest_key_day_needed([east, west], POLICY, keys) == 17_600
     west = snapshot(keys, "west", START + 2 * DAY)
@@ -52,15 +52,15 @@ def test_oldest_key_day_needed_is_that_of_the_slowest_site(tmp_path: Path) -> No
 
 
 def test_no_day_goes_while_a_site_has_not_begun(tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=False)
-    keys = keyfile.FileKeys(tmp_path / "key")
+    key_files.create(tmp_path / "key", laboratory=False)
+    keys = key_files.FileKeys(tmp_path / "key")
     assert oldest_key_day_needed([snapshot(keys, "east", START + 3 * DAY)], POLICY, keys) is None
 
 
 def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_back(tmp_path: Path) -> None:
     """It gets no message any more, so that its state stays as it was under the policy before."""
-    keyfile.create(tmp_path / "key", laboratory=False)
-    keys = keyfile.FileKeys(tmp_path / "key")
+    key_files.create(tmp_path / "key", laboratory=False)
+    keys = key_files.FileKeys(tmp_path / "key")
     sites = {"east": POLICY.site["east"]}
     without = POLICY.model_copy(update={"site": sites})
     assert without.version != POLICY.version

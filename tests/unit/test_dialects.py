@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from connectors import keyfile
-from connectors.cli import tacet
-from connectors.files.dialect import OWN, Dialect, dialect_of
-from connectors.files.observations import ObservationFile
+from connectors.cli.main import tacet
+from connectors.keys import key_files
+from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
+from connectors.sources.recordings.observations import ObservationFile
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, ObservationBatch, Row
@@ -222,7 +222,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a policy, a laboratory key, own observations, and the same in somebody else's dialect."""
     folder = tmp_path_factory.mktemp("dialects")
     (folder / "policy.toml").write_text(policy_text())
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     seen = people(hours=13, devices=4)
     write_csv(folder / "own.csv", seen)
     lines = (f"{row.time / 1000:.3f},{row.access_point.replace(':', '')},{row.device.upper()}" for row in seen)

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from connectors import keyfile
-from connectors.cli import tacet
-from connectors.doctor import asked, cluster, hearing, home, keys, machine
-from connectors.doctor.findings import Finding, State
-from connectors.embedded.rollback_mark import mark_path
-from connectors.intake.admission import Counters
-from connectors.intake.clock import CLOCK_STEP
-from connectors.intake.entrance import RECEIVE_BUFFER
-from connectors.kafka.topics import Held, topic_config, topic_names
-from connectors.probes.asking import Answer
-from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.usm.users import Users
-from connectors.spellings import address_of
+from connectors.cli.main import tacet
+from connectors.keys import key_files
+from connectors.operations.doctor import checks, live_check
+from connectors.operations.doctor.findings import Finding, State
+from connectors.runtime.clock import CLOCK_STEP
+from connectors.sources.ingest.addresses import address_of
+from connectors.sources.ingest.listeners import RECEIVE_BUFFER
+from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.probes.methods import ProbeAnswer
+from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.usm.users import Users
+from connectors.storage.embedded.rollback_mark import mark_path
+from connectors.storage.kafka.topics import TopicSettings, topic_config, topic_names
 from stream.errors import PolicyError
 from stream.records import DAY, SECOND
 from stream.schemas import OBSERVATIONS, SNAPSHOT
 from tests.core_ground import COUNTS, access_point, building, mac, people, policy_text, write_csv
+from tests.patience import until
 from tests.unit.snmp.v3_ground import AUTH, OTHER_ENGINE, PRIVACY, RADIO, Controller, source, user
 
 POLICY = building(releases=COUNTS)
@@ -55,29 +56,29 @@ CLOCKS: tuple[tuple[tuple[bool, int] | None, State], ...] = (
 
 @pytest.mark.parametrize(("kept", "state"), CLOCKS)
 def test_a_clock_is_wrong_that_is_kept_in_step_and_is_off(kept: tuple[bool, int] | None, state: State) -> None:
-    assert states(machine.clock(kept), machine.CLOCK) == {state}
+    assert states(checks.clock(kept), checks.CLOCK) == {state}
 
 
 @pytest.mark.skipif(not hasattr(os, "uname") or os.uname().sysname != "Linux", reason="adjtimex is Linux's")
 def test_the_kernel_is_asked_for_its_clock_without_being_told_anything() -> None:
-    kept = machine.kernel_clock()
+    kept = checks.kernel_clock()
     assert kept is None or 0 <= kept[1] <= 2**31
 
 
 @pytest.mark.parametrize(("text", "state"), [(str(RECEIVE_BUFFER), "fine"), ("212992", "wrong"), ("?", "note")])
 def test_a_socket_must_be_allowed_to_hold_what_a_receiver_asks_for(tmp_path: Path, text: str, state: State) -> None:
     (tmp_path / "rmem_max").write_text(f"{text}\n")
-    assert states(machine.socket_buffer(tmp_path / "rmem_max"), machine.SOCKET) == {state}
+    assert states(checks.socket_buffer(tmp_path / "rmem_max"), checks.SOCKET) == {state}
 
 
 @pytest.mark.parametrize(("free", "state"), [(10 << 30, "fine"), (1 << 20, "wrong")])
 def test_a_disk_needs_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, state: State) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
-    assert states(machine.disk(tmp_path), machine.DISK) == {state}
+    assert states(checks.disk(tmp_path), checks.DISK) == {state}
 
 
 def test_versions_are_told_and_what_encrypts_is_there() -> None:
-    (finding,) = machine.versions()
+    (finding,) = checks.versions()
     assert finding.state == "fine"
     assert "numpy " in finding.text
 
@@ -86,17 +87,17 @@ def test_versions_are_told_and_what_encrypts_is_there() -> None:
 
 
 def test_a_key_that_others_can_read_is_wrong(tmp_path: Path) -> None:
-    keyfile.create(tmp_path / "key", laboratory=True)
-    assert states(keys.key_file(tmp_path / "key", 0), keys.KEY) == {"fine", "note"}
+    key_files.create(tmp_path / "key", laboratory=True)
+    assert states(checks.key_file(tmp_path / "key", 0), checks.KEY) == {"fine", "note"}
     (tmp_path / "key").chmod(0o640)
-    found = keys.key_file(tmp_path / "key", 0)
+    found = checks.key_file(tmp_path / "key", 0)
     assert "chmod 600" in next(found).text
 
 
-@pytest.mark.parametrize(("days", "state"), [(0, "fine"), (keys.LATE_DAYS, "fine"), (keys.LATE_DAYS + 1, "wrong")])
+@pytest.mark.parametrize(("days", "state"), [(0, "fine"), (checks.LATE_DAYS, "fine"), (checks.LATE_DAYS + 1, "wrong")])
 def test_a_production_key_steps_on(tmp_path: Path, days: int, state: State) -> None:
-    keyfile.create(tmp_path / "key", laboratory=False, first_day=20_000)
-    *_, finding = keys.key_file(tmp_path / "key", (20_000 + days) * DAY)
+    key_files.create(tmp_path / "key", laboratory=False, first_day=20_000)
+    *_, finding = checks.key_file(tmp_path / "key", (20_000 + days) * DAY)
     assert (finding.state, "2024-10-04" in finding.text) == (state, True)
 
 
@@ -108,7 +109,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, production key and a store that a short run has left."""
     folder = tmp_path_factory.mktemp("installed")
     (folder / "policy.toml").write_text(policy_text(releases=COUNTS))
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     write_csv(folder / "o.csv", people(hours=13, devices=3))
     done = CliRunner().invoke(
         tacet, ["run", "--policy", f"{folder}/policy.toml", "--key-file", f"{folder}/key", "--store", f"{folder}/store",
@@ -131,7 +132,7 @@ def everything(folder: Path) -> tuple[str, ...]:
 def machine_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this machine is like is not asked."""
     for name in ("clock", "socket_buffer", "disk"):
-        monkeypatch.setattr(machine, name, lambda *_: iter(()))
+        monkeypatch.setattr(checks, name, lambda *_: iter(()))
 
 
 @pytest.mark.usefixtures("machine_is_fine")
@@ -140,7 +141,7 @@ def test_an_installation_of_which_nothing_is_wrong_ends_with_0(installed: Path) 
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["wrong"] == 0
-    assert {each["check"] for each in found["findings"]} >= {keys.KEY, keys.MARK, home.STORE, home.SITE}
+    assert {each["check"] for each in found["findings"]} >= {checks.KEY, checks.MARK, checks.STORE, checks.SITE}
 
 
 def broken_by_policy(folder: Path) -> None:
@@ -200,16 +201,18 @@ def trap(number: int, radio: str, community: bytes = COMMUNITY, *, inform: bool 
                             inform=inform)  # fmt: skip
 
 
-async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> hearing.Heard:
+def _has_heard(ear: live_check.Ear, datagrams: int) -> bool:
+    return ear.receiver.counters.datagrams >= datagrams
+
+
+async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> live_check.LiveCheck:
     """Return what is heard of these datagrams, each of which is waited for."""
-    ear = hearing.Ear(POLICY, ("127.0.0.1", 0), [COMMUNITY])
+    ear = live_check.Ear(POLICY, ("127.0.0.1", 0), [COMMUNITY])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         async with ear.receiver:
             for number, datagram in enumerate(datagrams, start=1):
                 sender.sendto(datagram, ear.receiver.address)
-                until = time.monotonic() + 60
-                while ear.receiver.counters.datagrams < number and time.monotonic() < until:
-                    await asyncio.sleep(0.001)
+                await until(partial(_has_heard, ear, number), f"datagram {number}")
         sender.setblocking(False)
         try:
             while answers is not None:
@@ -222,7 +225,7 @@ async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> hearin
 async def test_what_is_taken_and_dropped_is_told_with_what_to_do() -> None:
     unknown = "02:aa:bb:cc:dd:ee"
     made = await heard(trap(1, access_point("a")), trap(2, access_point("a"), b"wrong"), trap(3, unknown), b"nonsense")
-    found = list(hearing.findings(POLICY, made))
+    found = list(live_check.findings(POLICY, made))
     assert "heard: 127.0.0.1" in text_of(found, "fine")
     assert "4 datagrams, 1 taken" in text_of(found, "fine")
     assert "silent: 127.0.0.2" in text_of(found, "note")
@@ -232,7 +235,7 @@ async def test_what_is_taken_and_dropped_is_told_with_what_to_do() -> None:
 
 async def test_no_device_is_named() -> None:
     made = await heard(trap(1, access_point("a")), trap(2, "02:aa:bb:cc:dd:ee"), trap(3, mac(1)))
-    text = repr([*hearing.findings(POLICY, made)])
+    text = repr([*live_check.findings(POLICY, made)])
     assert not any(spelt in text for spelt in ("a4:00", "a400", "A4:00"))
 
 
@@ -245,15 +248,17 @@ async def test_an_inform_is_heard_and_never_answered() -> None:
 
 def test_nothing_of_use_is_wrong_and_nothing_at_all_is_only_noted() -> None:
     useless = Counters(datagrams=5, dropped={"bad_community": 5})
-    assert "wrong" in states(hearing.findings(POLICY, hearing.Heard(useless, frozenset({"127.0.0.1"}))), hearing.HEARD)
-    nothing = hearing.findings(POLICY, hearing.Heard(Counters(), frozenset()))
+    assert "wrong" in states(
+        live_check.findings(POLICY, live_check.LiveCheck(useless, frozenset({"127.0.0.1"}))), live_check.HEARD
+    )
+    nothing = live_check.findings(POLICY, live_check.LiveCheck(Counters(), frozenset()))
     assert {finding.state for finding in nothing} == {"note"}
 
 
 @pytest.mark.parametrize(("stepped", "expected"), [(CLOCK_STEP, set()), (-CLOCK_STEP - 1, {"wrong"})])
 def test_a_clock_that_is_set_meanwhile_is_wrong(stepped: int, expected: set[State]) -> None:
-    made = hearing.Heard(Counters(), frozenset(), stepped=stepped)
-    assert states(hearing.findings(POLICY, made), hearing.STEP) == expected
+    made = live_check.LiveCheck(Counters(), frozenset(), stepped=stepped)
+    assert states(live_check.findings(POLICY, made), live_check.STEP) == expected
 
 
 @pytest.mark.usefixtures("machine_is_fine")
@@ -280,15 +285,13 @@ def test_how_long_is_a_duration_of_at_most_an_hour(installed: Path, span: str) -
 async def heard_v3(*datagrams: bytes) -> list[Finding]:
     """Return what is found of datagrams from a controller of the loopback that speaks SNMPv3."""
     users = Users([user()], [source(address="127.0.0.1")])
-    ear = hearing.Ear(POLICY, ("127.0.0.1", 0), (), users)
+    ear = live_check.Ear(POLICY, ("127.0.0.1", 0), (), users)
     async with ear.receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for number, datagram in enumerate(datagrams, start=1):
                 sender.sendto(datagram, ear.receiver.address)
-                until = time.monotonic() + 60
-                while ear.receiver.counters.datagrams < number and time.monotonic() < until:
-                    await asyncio.sleep(0.001)
-    return list(hearing.findings(POLICY, ear.heard()))
+                await until(partial(_has_heard, ear, number), f"datagram {number}")
+    return list(live_check.findings(POLICY, ear.heard()))
 
 
 async def test_of_snmpv3_it_is_told_what_would_be_taken_and_what_is_wrong_with_the_rest(tmp_path: Path) -> None:
@@ -314,8 +317,8 @@ async def test_a_trap_over_snmpv3_is_read_and_not_kept(tmp_path: Path, monkeypat
 
 
 def test_what_only_a_receiver_with_users_can_judge_is_noted() -> None:
-    made = hearing.Heard(Counters(datagrams=2, dropped={"unsupported_version": 2}), frozenset({"127.0.0.1"}))
-    found = list(hearing.findings(POLICY, made))
+    made = live_check.LiveCheck(Counters(datagrams=2, dropped={"unsupported_version": 2}), frozenset({"127.0.0.1"}))
+    found = list(live_check.findings(POLICY, made))
     assert "2 of SNMPv3 or another version" in text_of(found, "note")
     assert text_of(found, "wrong") == ""
 
@@ -323,15 +326,15 @@ def test_what_only_a_receiver_with_users_can_judge_is_noted() -> None:
 class Asked:
     """A source that answers, or does not."""
 
-    def __init__(self, answer: Answer | None) -> None:
+    def __init__(self, answer: ProbeAnswer | None) -> None:
         self._answer = answer
 
-    async def ask(self) -> Answer | None:
+    async def ask(self) -> ProbeAnswer | None:
         return self._answer
 
 
 async def test_a_controller_that_answers_no_probe_is_wrong() -> None:
-    found = await asked.answers({("dbh", "10.2.0.5"): Asked(Answer()), ("dbh", "10.2.0.6"): Asked(None)})
+    found = await checks.answers({("dbh", "10.2.0.5"): Asked(ProbeAnswer()), ("dbh", "10.2.0.6"): Asked(None)})
     assert [(finding.state, finding.text.split()[0]) for finding in found] == [
         ("fine", "10.2.0.5"), ("wrong", "10.2.0.6")
     ]  # fmt: skip
@@ -352,34 +355,46 @@ def test_probes_that_the_policy_declares_are_asked(tmp_path: Path) -> None:
 NAMES = topic_names(POLICY)
 
 
-def held(**more: Any) -> dict[str, Held]:
-    return {name: Held(4, topic_config(name)) for name in NAMES} | more
+def held(**more: Any) -> dict[str, TopicSettings]:
+    return {name: made(name, {}) for name in NAMES} | more
 
 
-def with_setting(topic: str, key: str, value: str) -> dict[str, Held]:
-    return held(**{topic: Held(4, topic_config(topic) | {key: value})})
+def made(name: str, settings: dict[str, str], partitions: int = 4) -> TopicSettings:
+    return TopicSettings(partitions, topic_config(name) | {"min.insync.replicas": "1"} | settings)
+
+
+def with_setting(topic: str, key: str, value: str) -> dict[str, TopicSettings]:
+    return held(**{topic: made(topic, {key: value})})
 
 
 def test_topics_as_they_are_made_are_fine() -> None:
-    assert {finding.state for finding in cluster.topics(NAMES, held())} == {"fine"}
+    assert {finding.state for finding in checks.topics(NAMES, held())} == {"fine"}
 
 
 def test_how_long_results_are_kept_is_the_operators_to_say() -> None:
     private = next(name for name in NAMES if name.startswith("tacet.private."))
-    assert {finding.state for finding in cluster.topics(NAMES, with_setting(private, "retention.ms", "1"))} == {"fine"}
+    assert {finding.state for finding in checks.topics(NAMES, with_setting(private, "retention.ms", "1"))} == {"fine"}
 
 
 @pytest.mark.parametrize(
     ("topics", "says"),
     [
         ({name: topic for name, topic in held().items() if name != OBSERVATIONS}, "1 missing, such as "),
-        (held(**{SNAPSHOT: Held(8, topic_config(SNAPSHOT))}), "must have equal partitions"),
-        (with_setting(OBSERVATIONS, "message.timestamp.type", "CreateTime"), "wanted LogAppendTime"),
-        (with_setting(SNAPSHOT, "segment.ms", "604800000"), "segment.ms is 604800000, wanted 300000"),
+        (held(**{SNAPSHOT: made(SNAPSHOT, {}, 8)}), "must have equal partitions"),
+        (with_setting(OBSERVATIONS, "message.timestamp.type", "CreateTime"),
+         "must have message.timestamp.type=LogAppendTime, has CreateTime"),
+        (with_setting(OBSERVATIONS, "cleanup.policy", "compact"),
+         "must have cleanup.policy=delete, has compact; 'kafka-configs.sh"),
     ],
-)
-def test_a_topic_that_is_not_as_it_should_be_is_wrong(topics: dict[str, Held], says: str) -> None:
-    assert says in text_of(list(cluster.topics(NAMES, topics)), "wrong")
+)  # fmt: skip
+def test_a_topic_that_is_not_as_it_should_be_is_wrong(topics: dict[str, TopicSettings], says: str) -> None:
+    assert says in text_of(list(checks.topics(NAMES, topics)), "wrong")
+
+
+def test_a_setting_that_is_merely_unwise_is_a_note() -> None:
+    found = list(checks.topics(NAMES, with_setting(SNAPSHOT, "segment.ms", "604800000")))
+    assert "must have segment.ms=300000, has 604800000" in text_of(found, "note")
+    assert text_of(found, "wrong") == ""
 
 
 def test_the_policy_of_a_doctor_has_to_be_a_policy(tmp_path: Path) -> None:

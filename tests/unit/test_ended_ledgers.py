@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.reports.ended_ledgers import refuse_retired
-from stream.accounting.audit import Link
-from stream.accounting.beginnings import Beginning, Start
+from connectors.operations.reports.audit import refuse_retired
+from stream.accounting.audit import Beginning, ChainLink, Start
 from stream.errors import UsageError
 
 
@@ -20,7 +19,7 @@ def entries(*ledgers: str, site: str = "hall") -> list[dict[str, object]]:
 
 
 def begun(ledger: str, at: int, site: str = "hall") -> Beginning:
-    return Beginning(ledger, 0, {site: Start(Link(at, "0" * 64), at)})
+    return Beginning(ledger, 0, {site: Start(ChainLink(at, "0" * 64), at)})
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.data_keys import DataKeys
-from stream.envelope import PADDED, VERSION, Kind, clear_of, is_encrypted, seal, unseal, version_of
+from connectors.keys.data_keys import DataKeys
+from stream.encryption import PADDED, VERSION, Kind, clear_of, is_encrypted, seal, unseal, version_of
 from stream.errors import DataError, GoneKeyError, KeyFileError
 
 MAGIC = b"\x89TACET"

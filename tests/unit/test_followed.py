@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import ClassVar
 
 import pytest
 
-from connectors.intake import followed
-from connectors.intake.admission import QUEUE_FULL, STOPPING, Counters
-from connectors.intake.followed import FollowedEntrance, Piece, Told
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.intake.sighting import Kind, Sighting
+from connectors.sources.ingest import followed_logs
+from connectors.sources.ingest.followed_logs import FollowedEntrance, FollowedLine, Piece
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.source_filter import QUEUE_FULL, STOPPING, Counters
 from stream.errors import DataError
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
-from stream.sensing.pseudonyms import Pseudonyms
+from tests.patience import until
 from tests.receiving_ground import Hands, Log, SlowLog
 
 RADIO, SOURCE = bytes.fromhex("020000000001"), "10.2.0.5"
@@ -71,10 +70,10 @@ class Entrance(FollowedEntrance):
     reasons: ClassVar[tuple[str, ...]] = ("nobody",)
     everyday: ClassVar[frozenset[str]] = frozenset()
 
-    def hear(self, now: Micros, content: bytes | None) -> Told | str:
+    def hear(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         if content is None or not content.isdigit():
             return "nobody"
-        return Told(SOURCE, SOURCE, Sighting(Kind.ASSOCIATE, int(content).to_bytes(6, "big"), RADIO))
+        return FollowedLine(SOURCE, SOURCE, Sighting(Kind.ASSOCIATE, int(content).to_bytes(6, "big"), RADIO))
 
 
 @asynccontextmanager
@@ -85,13 +84,6 @@ async def receiving(
     ingest = Ingest(access_points={RADIO.hex(":"): ("dbh", "lobby")}, sites={"dbh": limits})
     async with Receiver([Entrance(log)], ingest=ingest, sink=sink, clock=hands or Hands(), room=room) as receiver:
         yield receiver
-
-
-async def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.002)
 
 
 async def test_nothing_counts_as_read_before_it_is_durable() -> None:
@@ -217,7 +209,7 @@ async def test_an_hours_backlog_counts_nobody() -> None:
 
 async def test_while_it_has_not_all_been_read_lately_nothing_is_vouched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     log, sink = Written(), Log()
-    monkeypatch.setattr(followed, "BEHIND", 0.05)
+    monkeypatch.setattr(followed_logs, "BEHIND", 0.05)
     async with receiving(log, sink) as receiver:
         (entrance,) = receiver.entrances
         await until(lambda: entrance.hearing)

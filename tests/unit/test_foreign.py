@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError
 
-from connectors.kafka import closing, foreign
-from connectors.kafka.foreign import ForeignTopic
+from connectors.sources import external_topic
+from connectors.sources.external_topic import ForeignTopic
+from connectors.storage.kafka import client
 
 
 class Client:
@@ -42,7 +43,7 @@ async def test_the_end_of_a_client_ends_nothing_else(
     error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a broker is away aiokafka's own tasks were seen to end as cancelled, and so would whoever awaits them."""
-    monkeypatch.setattr(closing, "CLOSE_TIMEOUT", 0.01)
+    monkeypatch.setattr(client, "CLOSE_TIMEOUT", 0.01)
     made = topic(error)
     await made.close()
     await made.close()
@@ -52,5 +53,5 @@ async def test_the_end_of_a_client_ends_nothing_else(
 async def test_a_place_that_is_not_noted_is_to_be_noted_later(
     error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "KEEP_WITHIN", 0.01)
+    monkeypatch.setattr(external_topic, "KEEP_WITHIN", 0.01)
     assert await topic(error).keep({0: 7}) is False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 import tacet
-from stream.errors import UsageError
+from stream.errors import OPTIONAL, UsageError
 from tests.core_ground import bodies, building, outputs_of, people
 from tests.released_store import count, give
 
@@ -91,5 +92,5 @@ def test_times_have_a_zone_and_numbers_are_numbers_also_where_there_is_nothing(t
 
 def test_without_pandas_one_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError, match=r"frame: needs pandas; install 'tacet-occupancy\[frame\]'"):
+    with pytest.raises(UsageError, match=re.escape(f"frame: needs pandas; {OPTIONAL}")):
         frame(give(tmp_path / "s", []))

@@ -11,14 +11,13 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from connectors.cli import tacet
-from connectors.commands.reading import one_line
-from connectors.nodes import node_values
+from connectors.cli.main import tacet
+from connectors.cli.subscribe import one_line
 from connectors.serve.released import read_record
-from stream.mechanisms.noise_tails import least_shift
-from stream.mechanisms.noisy_alarm import Alarms, Noisy, NoisyAlarm
-from stream.mechanisms.parameter import laplace_noise
-from stream.release.late import LateReleases
+from connectors.subscribe.nodes import node_values
+from stream.mechanisms.noise_parameters import laplace_noise, least_shift
+from stream.mechanisms.sparse_vector import Alarms, Noisy, NoisyAlarm
+from stream.release.backfill import BackfillStage
 from stream.release.state import ReleaseState
 from tacet import ThresholdRecord, typed
 from tests.core_ground import SITE as BUILDING
@@ -86,7 +85,7 @@ def test_a_denied_window_is_denied_here_too_and_changes_nothing() -> None:
 
 
 def test_what_comes_late_is_decided_late_with_its_counts() -> None:
-    late = LateReleases(policy(COUNTS.format(mechanism="laplace"), FREE, stream()), "dbh", KEYS)
+    late = BackfillStage(policy(COUNTS.format(mechanism="laplace"), FREE, stream()), "dbh", KEYS)
     ids = late.ids(ITEMS[0])
     made = late.past(ReleaseState(), ITEMS[0], ReleaseState())
     private = [each.id for each in made if each.topic.startswith("tacet.private")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +14,14 @@ from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.gaussian import half_width_95
 from stream.operators import scan
+from stream.policy.counts import CountRelease
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
-from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
-from stream.release.noise_laws import check_noise
-from stream.release.stage import Releases
+from stream.policy.privacy_days import PrivacyDays
+from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, Spent
+from stream.release.account_stage import account_stage
+from stream.release.guarantees import count_promises
+from stream.release.prices import PaidByDay, check_noise
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT
 from tests.day_ground import day_site
 
@@ -52,7 +56,7 @@ def records(chosen: Policy, windows: int = 6) -> list[dict[str, Any]]:
         OccupancyWindow("dbh", end, (9, 4, 6), F(1), bounded=(8, 3, 5), privacy_day=DAYS.at(end))
         for end in (START + number * TICK for number in range(windows))
     ]
-    _, outputs = scan(Releases(chosen, "dbh", KEYS), items)
+    _, outputs = scan(ReleaseStage(chosen, "dbh", KEYS), items)
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
 
 
@@ -116,6 +120,12 @@ def test_noise_of_levels_is_not_that_of_zones_and_changes_with_the_day_and_the_b
     assert np.std(noises[0]) > 3
 
 
+def release_of(chosen: Policy) -> CountRelease:
+    (release,) = chosen.release
+    assert isinstance(release, CountRelease)
+    return release
+
+
 NEAR = f'mechanism = "filter"\n{BY_DAY}epsilon = {{ fine = "100", coarse = "50" }}\n'
 
 
@@ -132,6 +142,32 @@ def test_an_epsilon_that_buys_no_noise_for_a_day_is_refused_at_load() -> None:
         check_noise(policy(NEAR.replace('"50"', '"0.001"')))
 
 
+def test_an_epsilon_that_asks_for_less_noise_than_is_supported_is_refused_at_load_by_rule_and_value() -> None:
+    text = f'mechanism = "plain"\n{BY_DAY}epsilon = {{ fine = "60" }}\n'
+    rule = r"mine: release 'r' at dbh: noise = 'gaussian': epsilon must be at most 50 for 1 ticks at delta 1e-06: .*60"
+    with pytest.raises(PolicyError, match=rule):
+        check_noise(policy(text, day_site("5min")), "mine")
+    check_noise(policy(text.replace('"60"', '"50"'), day_site("5min")))
+
+
+@pytest.mark.parametrize(("contribution", "epsilon"), [("5min", "4"), ("5min", "38"), ("60min", "10"), ("8h", "2")])
+def test_a_day_of_levels_costs_at_most_its_price_wherever_it_is_stated(contribution: str, epsilon: str) -> None:
+    """In what policy show prints, in the running account, and in the exact one of its last window."""
+    levels = 'levels = ["zone", "floor", "building"]\nshares = { zone = "0.5", floor = "0.3", building = "0.2" }\n'
+    release = f'mechanism = "filter"\n{levels}{BY_DAY}epsilon = {{ fine = "{epsilon}" }}\n'
+    chosen = policy(release, day_site(contribution))
+    promise = next(iter(count_promises(chosen)))
+    assert 0.96 * float(epsilon) < promise.tight["device_day"] <= float(epsilon)
+    end = START + TICK
+    terms = PaidByDay.of(chosen, release_of(chosen), "dbh").paid("fine", DAYS.at(end))
+    charge = CountCharge("r", "fine", "filter", F(epsilon), terms=terms)
+    for exact_from in (None, end):
+        stage = replace(account_stage(chosen, "dbh", laboratory=True), exact_from=exact_from)
+        _, (made,) = scan(stage, [Spent("dbh", end, (charge,))], stage.initial())
+        tight = orjson.loads(made.value)["audiences"]["fine"]["tight"]
+        assert 0.96 * float(epsilon) < tight["device_day"]["epsilon"] <= float(epsilon)
+
+
 def test_a_building_that_may_hold_more_than_the_filter_considers_is_refused() -> None:
     """Three zones of 349,520 devices are 1,048,560; of ten more each, more than 1,048,576."""
     assert policy(TREE + BY_DAY, capacity=34_950).release
@@ -143,3 +179,28 @@ def test_plain_is_laplace_by_another_name() -> None:
     named, alias = (policy(f'mechanism = "{name}"\nepsilon = {{ fine = "1" }}\n', "") for name in ("laplace", "plain"))
     assert named.version == alias.version
     assert records(named) == records(alias)
+
+
+DELTAS = (None, "1e-6", "1e-9")
+"""What a release says of delta; the policy's own is 1e-6."""
+
+
+def of_delta(delta: str | None) -> Policy:
+    own = "" if delta is None else f'delta = "{delta}"\n'
+    return policy(f'mechanism = "plain"\n{BY_DAY}{own}epsilon = {{ fine = "2" }}\n')
+
+
+def test_a_releases_own_delta_decides_its_noise_and_not_the_policys() -> None:
+    made = {delta: records(of_delta(delta), 2)[0] for delta in DELTAS}
+    assert [record["delta"] for record in made.values()] == ["0.000001", "0.000001", "0.000000001"]
+    default, same, own = (made[delta]["noise_scale"]["101"] for delta in DELTAS)
+    assert default == same
+    assert own > 1.2 * default
+
+
+def test_what_a_policy_promises_of_a_release_holds_with_the_releases_own_delta() -> None:
+    for delta in DELTAS:
+        chosen = of_delta(delta)
+        (promise,) = (each for each in count_promises(chosen) if each.reader == "fine")
+        assert promise.delta == F(delta or "1e-6")
+        assert promise.tight["device_day"] == pytest.approx(2, rel=0.01), "what was paid for, with the delta paid for"

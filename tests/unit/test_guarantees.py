@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
-from connectors.simulation.policy import policy_text as simulated_policy
+from connectors.lab.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
+from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.policy.document import load_policy
-from stream.release.count_promises import count_promises, counts_exponent
-from stream.release.promises import attribute_promises, check_attribute_logic, check_promises
-from stream.simulator.events import SimulatorConfig, simulate
+from stream.release.guarantees import (
+    attribute_promises,
+    check_attribute_logic,
+    check_promises,
+    count_promises,
+    counts_exponent,
+)
 from tests.core_ground import ATTRIBUTES, building, policy_text
 
 OFFICES = 'zones = { kind = "office" }'
@@ -87,6 +94,47 @@ def test_the_simulated_policy_would_be_refused_with_its_offices_counted() -> Non
 
 def test_an_attribute_alone_above_the_limit_is_refused() -> None:
     refusal(policy_text().replace('facilities = "1", public = "0.2"', 'facilities = "3.1", public = "0.2"'))
+
+
+BUDGETED = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+epsilon = { public = "1", facilities = "0.5" }
+"""
+
+
+def budgeted(more: str) -> dict[str, Mapping[str, Any]]:
+    """Return what each reader of a release with budgets is promised: 288 windows a day, two ticks an observation."""
+    return {p.reader: p.units for p in count_promises(building(releases=BUDGETED + more, tick="5min"))}
+
+
+def test_a_day_costs_no_more_windows_than_its_budget_pays() -> None:
+    """And those beside the UTC day that its observations reach into: one before, one after; see ``whole_day``."""
+    units = budgeted('daily_budget = { public = "2" }')
+    assert units["public"]["device_day"] == 2 + (1 + 1 + 2)
+    assert units["public"]["device_day_moved"] == 2 * units["public"]["device_day"]
+    assert units["public"]["presence_tuple"] == 1
+    assert units["facilities"]["device_day"] == 292 * Fraction("0.5")  # without a budget all windows
+    # Of the finest epsilon where both get a window, which beside the day is all that can be; 2 and 288 windows in it.
+    assert units["all"]["device_day"] == 4 + 2 + 288 * Fraction("0.5")
+
+
+def test_a_budget_of_several_days_may_be_spent_on_one() -> None:
+    units = budgeted('daily_budget = { public = "20" }\nrefresh = "7d"')
+    assert units["public"]["device_day"] == 20 + 4
+
+
+def test_a_budget_of_w_windows_bounds_them_and_the_day() -> None:
+    made = building(releases=BUDGETED + 'w_budget = { public = "3" }', tick="5min")
+    [units] = [p.units for p in count_promises(made) if p.reader == "public"]
+    assert units["device_w_event"] == 3
+    assert units["device_day"] == min(292, -(-288 // made.privacy.w) * 3 + 4)
+
+
+def test_a_budget_that_pays_every_window_changes_nothing() -> None:
+    assert budgeted('daily_budget = { public = "288" }')["public"] == budgeted("")["public"]
 
 
 def test_count_promises_hold_every_unit_for_every_reader_and_all_together() -> None:

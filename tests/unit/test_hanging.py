@@ -15,14 +15,12 @@ from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.metadata import MetadataRequest, MetadataResponse_v1
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
-from connectors.commands import options
-from connectors.kafka import client, topics
-from connectors.kafka.answering import AnsweringClient, AnsweringConnection
-from connectors.kafka.hanging import BROKERS, SHARE
-from connectors.kafka.strict_consumer import FETCH_WAIT_MS, StrictThread, StrictTransport
+from connectors.cli import options
+from connectors.storage.kafka import client, topics
+from connectors.storage.kafka.aiokafka_client import BROKERS, SHARE, AnsweringClient, AnsweringConnection
+from connectors.storage.kafka.strict_consumer import FETCH_WAIT_MS, StrictThread, StrictTransport
 from stream.settings import SHORTEST_SESSION, Settings
 
-pytestmark = pytest.mark.timeout(60)
 VERSIONS, METADATA = 18, 3
 SHORT, ENDLESS = 0.02, 20.0
 """Seconds: for a broker that answers not at all, and for one that does, however late."""
@@ -208,6 +206,29 @@ async def test_every_client_of_a_process_begins_with_a_broker_that_answers(
         assert made.get_random_node() == 2
         await made.close()
     assert hanging.greetings == 0
+
+
+@pytest.mark.parametrize("while_it", ["is greeted", "tells of the cluster"])
+async def test_a_start_that_is_given_up_leaves_no_connection(
+    pair: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch, while_it: str
+) -> None:
+    """As by a rebalance that overtakes an opening."""
+    broker, _ = pair
+    made: list[AnsweringConnection] = []
+    connect = AnsweringConnection.connect
+
+    async def noted(self: AnsweringConnection) -> Any:
+        made.append(self)
+        return await connect(self)
+
+    monkeypatch.setattr(AnsweringConnection, "connect", noted)
+    (broker.awake if while_it == "is greeted" else broker.told).clear()
+    starting = asyncio.create_task(client_of(broker).bootstrap())
+    while not (made and made[0].connected() and made[0]._greeted == (while_it != "is greeted")):
+        await asyncio.sleep(0.01)
+    starting.cancel()
+    await asyncio.wait({starting})
+    assert [each.connected() for each in made] == [False]
 
 
 async def test_no_server_that_answers_is_an_error(pair: tuple[FakeBroker, FakeBroker]) -> None:

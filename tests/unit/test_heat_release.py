@@ -10,16 +10,16 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.commands.options import read_policy_text
+from connectors.cli.options import read_policy_text
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.local_time import slot_of
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, Micros, OccupancyWindow, Published
-from stream.release.late import LateReleases
-from stream.release.stage import Releases
+from stream.release.backfill import BackfillStage
+from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_time, private_topic
 from tests.unit.test_release_kinds import SITE
@@ -55,7 +55,7 @@ def windows(days: int, site: str = "") -> Iterator[OccupancyWindow]:
 
 
 def released(release: str, days: int, site: str = "") -> list[Published]:
-    _, outputs = scan(Releases(policy(release, site), "dbh", KEYS), windows(days, site))
+    _, outputs = scan(ReleaseStage(policy(release, site), "dbh", KEYS), windows(days, site))
     return [output for output in outputs if isinstance(output, Published)]
 
 
@@ -149,7 +149,7 @@ def test_a_denied_window_is_denied_in_colour_too() -> None:
 
 
 def test_a_restart_at_any_window_gives_the_same_bytes() -> None:
-    stage = Releases(policy(PLAIN), "dbh", KEYS)
+    stage = ReleaseStage(policy(PLAIN), "dbh", KEYS)
     whole = released(PLAIN, 3)
     state, again = stage.initial(), list[Published]()
     for number, window in enumerate(windows(3)):
@@ -163,7 +163,7 @@ def test_a_restart_at_any_window_gives_the_same_bytes() -> None:
 def test_late_windows_have_a_past_of_their_own_and_leave_the_live_one_alone() -> None:
     """What comes late is coloured by what comes late; live windows are coloured as if it had never come."""
     made = policy(PLAIN)
-    live, late, every = Releases(made, "dbh", KEYS), LateReleases(made, "dbh", KEYS), list(windows(4))
+    live, late, every = ReleaseStage(made, "dbh", KEYS), BackfillStage(made, "dbh", KEYS), list(windows(4))
     state, aside, seen, early = live.initial(), ReleaseState(), list[Published](), list[Published]()
     for number, window in enumerate(every[DAY:]):
         if number == DAY:
@@ -217,7 +217,7 @@ def test_heat_maps_that_cannot_be_are_refused(query: str, rule: str) -> None:
 
 @pytest.mark.parametrize("least", [2, 336])
 def test_the_bounds_of_a_heat_map_belong_to_it(least: int) -> None:
-    Releases(policy(PLAIN.replace("windows = 4", f"windows = {least}")), "dbh", KEYS)
+    ReleaseStage(policy(PLAIN.replace("windows = 4", f"windows = {least}")), "dbh", KEYS)
 
 
 def test_heat_maps_that_no_snapshot_holds_are_refused_when_the_policy_is_read() -> None:

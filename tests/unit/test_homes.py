@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.private_file import read_secret
+from connectors.secrets.private_files import read_secret
 from stream.errors import KeyFileError
 from tests.acceptance.command_line import run
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.intake.clock import AnchoredClock, ClockStepError
-from connectors.intake.ingest import (
+from connectors.runtime.clock import AnchoredClock, ClockStepError
+from connectors.sources.ingest.ingest import (
     BATCH_DELAY,
     COLLAPSED,
     FOREIGN_SOURCE,
@@ -19,16 +19,16 @@ from connectors.intake.ingest import (
     UNKNOWN_ACCESS_POINT,
     Ingest,
     Outcome,
+    SiteLimits,
 )
-from connectors.intake.ingest_state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
-from connectors.intake.limits import SiteLimits
-from connectors.intake.sighting import Kind, Sighting
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
+from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
-from stream.messages import encode_message
 from stream.policy.document import Policy
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.sensing.occupancy import Sense
-from stream.sensing.pseudonyms import Pseudonyms
+from stream.sensing.occupancy import OccupancyOperator
 
 KEY = bytes(range(32))
 NAMES = Pseudonyms.daily(KEY)
@@ -263,7 +263,7 @@ def test_the_device_that_breaks_the_sites_bound_is_sent_and_shuts_the_site_to_al
 @pytest.mark.parametrize("later", [0, 3, 9, 14])
 def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_in_the_engine_too(later: int) -> None:
     """Also long after the first devices, with windows closed meanwhile and others forgotten."""
-    engine = Sense(
+    engine = OccupancyOperator(
         site="dbh", zones=("lobby", "room"), access_points={LOBBY: "lobby", LOBBY_TOO: "lobby", ROOM: "room"},
         sources=(CONTROLLER,), tick_length=5 * MINUTE, validity=10 * MINUTE, lateness=30 * SECOND, max_devices=40,
     )  # fmt: skip

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from connectors.cli import tacet
-from connectors.commands.options import read_policy_text
-from connectors.inventory.names import kind_of, last_part, name_of, stem
-from connectors.inventory.rows import columns_of, read_inventory
-from connectors.spellings import address_of
+from connectors.cli.main import tacet
+from connectors.cli.options import read_policy_text
+from connectors.operations.inventory.access_points import columns_of, kind_of, last_part, name_of, read_inventory, stem
+from connectors.sources.ingest.addresses import address_of
 from stream.errors import UsageError
-from stream.policy.document import CountRelease, Policy
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
 from stream.policy.fields import parse_epsilon
 from tests.documents import ROOT
 
@@ -64,6 +64,11 @@ def test_every_example_becomes_a_policy_that_is_accepted(example: str) -> None:
     (site,) = policy.site.values()
     assert {zone.floor for zone in site.zones} in ({"1", "2"}, {"Floor-1", "Floor-2"}, {"floor-1", "floor-2"})
     assert (site.sources, site.timezone) == (("10.2.0.5",), "Europe/Berlin")
+
+
+def test_whoever_works_a_day_counts_to_its_end(tmp_path: Path) -> None:
+    policy = made(listed(tmp_path, "5c:52:1e:00:20:10,a,,1,,,50"))
+    assert {site.bounded_to for site in policy.site.values()} == {"12h"}
 
 
 def test_every_example_is_there() -> None:

@@ -10,22 +10,28 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.audit_chains import audit_of, heads_of
-from connectors.kafka.key_retirement import oldest_key_day_needed
-from stream.accounting.audit import Link
-from stream.accounting.beginnings import Beginning, Start
+from connectors.storage.audit_chains import audit_of, heads_of
+from connectors.storage.kafka.key_rotation import oldest_key_day_needed
+from stream.accounting.audit import Beginning, ChainLink, Start
+from stream.encoding import encode_message
+from stream.engine.cluster_state import SILENT, ClusterState, admit, announce, claim, found, sign_of_life
+from stream.engine.key_rotation import (
+    NOBODY,
+    EndedLedger,
+    begins,
+    end_ledger,
+    refuse_other_key,
+    refuse_retired,
+    taken_over,
+)
+from stream.engine.partition import PartitionEngine
+from stream.engine.snapshot import chains, open_snapshot
 from stream.errors import AuditError, UsageError
 from stream.keys import LaboratoryKeys, fingerprint
-from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, SECOND
-from stream.release.asked import LocalDay
+from stream.release.queried_days import LocalDay
 from stream.release.state import ReleaseState, decode_release_state
-from stream.runners.agreement import SILENT, Control, admit, announce, claim, found, sign_of_life
-from stream.runners.partition import Partition
-from stream.runners.retirement import NOBODY, begins, end_ledger, refuse_other_key, refuse_retired
-from stream.runners.snapshot import chains, open_snapshot
-from stream.runners.succession import Left, taken_over
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, building, laboratory, messages, people, policy_text
 
@@ -35,14 +41,14 @@ NEW = LaboratoryKeys(b"n" * 32, "new-ledger", b"a" * 32)
 TEXT = policy_text(COUNTS + ATTRIBUTES)
 
 
-def apply(control: Control, records: Mapping[str, bytes | None]) -> Control:
+def apply(control: ClusterState, records: Mapping[str, bytes | None]) -> ClusterState:
     for name, value in records.items():
         control.apply(name, value, NOW)
     return control
 
 
-def begun() -> Control:
-    control = apply(Control(), found(Control(), 4, "c1"))
+def begun() -> ClusterState:
+    control = apply(ClusterState(), found(ClusterState(), 4, "c1"))
     apply(control, admit(control, building(), "old", "2", accept=False))
     _, claims = claim(control, "i1", [PAIR], 5, now=NOW, take_over=False)
     return apply(control, claims)
@@ -76,6 +82,17 @@ def test_what_was_retired_is_never_forgotten_whatever_changes_after_it() -> None
     assert (control.mechanisms, control.retired) == ("3", ("ledger-1", "ledger-2"))
 
 
+def test_a_ledger_that_ends_does_not_make_those_that_ended_before_it_good_again() -> None:
+    """Each names itself alone: a store of a second key has no entries of the first."""
+    control = begun()
+    for old, new, ledger in (("old", "new", "z-first"), ("new", "third", "second"), ("third", "fourth", "a-third")):
+        apply(control, end_ledger(control, old, new, {ledger}, now=NOW))
+    assert control.retired == ("z-first", "second", "a-third")
+    for ledger in control.retired:
+        with pytest.raises(UsageError, match=f"ledger {ledger} has ended"):
+            refuse_retired(control, ledger)
+
+
 def test_ingests_lose_their_sources_and_one_that_lives_is_waited_for() -> None:
     control = begun()
     apply(control, sign_of_life("i1"))
@@ -89,7 +106,7 @@ def test_ingests_lose_their_sources_and_one_that_lives_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("old", "problem"), [("another", "key: must be the one"), (None, "no worker has begun")])
 def test_only_the_clusters_own_ledger_can_end(old: str | None, problem: str) -> None:
-    control = begun() if old else apply(Control(), found(Control(), 4, "c1"))
+    control = begun() if old else apply(ClusterState(), found(ClusterState(), 4, "c1"))
     with pytest.raises(UsageError, match=problem):
         end_ledger(control, old, "new", (), now=NOW)
 
@@ -98,12 +115,13 @@ def test_only_the_clusters_own_ledger_can_end(old: str | None, problem: str) -> 
 
 
 def test_a_beginning_is_read_back_from_its_record_and_cannot_be_forged() -> None:
-    made = Beginning("l2", 3, {"dbh": Start(Link(7, "ab"), 5)}).signed(b"key")
-    control = apply(Control(), begins(made))
+    made = Beginning("l2", 3, {"dbh": Start(ChainLink(7, "ab"), 5)}).signed(b"key")
+    control = apply(ClusterState(), begins(made))
     assert control.beginnings == {("l2", 3): made}
     made.refuse_forged(b"key")
     for other in (
-        replace(made, ledger="l3"), replace(made, partition=2), replace(made, sites={"dbh": Start(Link(7, "ab"), 4)}),
+        replace(made, ledger="l3"), replace(made, partition=2), replace(made, sites={"dbh": Start(ChainLink(7,
+        "ab"), 4)}),
         replace(made, sites={}), replace(made, mac=""),
     ):  # fmt: skip
         with pytest.raises(AuditError, match="must be signed with the audit key"):
@@ -122,7 +140,7 @@ class Cluster:
 
     def __init__(self, policy: Policy, saved_at: int, killed_at: int) -> None:
         self.policy = policy
-        partition = Partition(policy, laboratory())
+        partition = PartitionEngine(policy, laboratory())
         self.entries: list[dict[str, Any]] = []
         for offset, message in enumerate(messages(people(hours=30, devices=4), policy)):
             if offset == saved_at:
@@ -135,7 +153,7 @@ class Cluster:
         """What the state would be if all had been released."""
 
     def taken(self, snapshot: bytes | None = None) -> Any:
-        left = Left(self.snapshot if snapshot is None else snapshot, self.entries, [self.policy])
+        left = EndedLedger(self.snapshot if snapshot is None else snapshot, self.entries, [self.policy])
         return taken_over(left, NEW, 0, next_offset=99, audit_offset=7)
 
 
@@ -177,7 +195,7 @@ def test_the_account_goes_on_with_it(cluster: Cluster) -> None:
 
 def test_a_worker_goes_on_behind_it_under_the_new_key_in_the_same_chain(cluster: Cluster) -> None:
     taken = cluster.taken()
-    partition = Partition(cluster.policy, NEW)
+    partition = PartitionEngine(cluster.policy, NEW)
     assert partition.restore(taken.snapshot) == 99
     partition.published([orjson.dumps(entry) for entry in cluster.entries])
     assert not partition.has_unreplayed_entries()
@@ -209,12 +227,12 @@ def test_a_days_key_goes_on_until_the_new_ledger_has_saved_a_state(cluster: Clus
 
 def test_an_unknown_policy_is_refused(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match=r"policy: version .* must be an accepted one"):
-        taken_over(Left(cluster.snapshot, cluster.entries, []), NEW, 0, next_offset=0, audit_offset=0)
+        taken_over(EndedLedger(cluster.snapshot, cluster.entries, []), NEW, 0, next_offset=0, audit_offset=0)
 
 
 def test_a_site_of_which_there_are_entries_and_no_state_counts_as_well(cluster: Cluster) -> None:
-    fresh = Partition(cluster.policy, laboratory()).snapshot(0, 0)
-    taken = taken_over(Left(fresh, cluster.entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
+    fresh = PartitionEngine(cluster.policy, laboratory()).snapshot(0, 0)
+    taken = taken_over(EndedLedger(fresh, cluster.entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
     state = books(taken.snapshot)
     assert state.ledger.sequence == len(cluster.entries)
     assert fingerprint(NEW) == open_snapshot(taken.snapshot)[0]["key"]

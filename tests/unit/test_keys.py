@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors import keyfile
+from connectors.keys import key_files
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of, ratchet, subkey
 from stream.records import DAY, MINUTE
@@ -17,13 +17,13 @@ from stream.records import DAY, MINUTE
 
 @pytest.fixture
 def production(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=False)
+    key_files.create(tmp_path / "key", laboratory=False)
     return tmp_path / "key"
 
 
 @pytest.fixture
 def laboratory(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "lab", laboratory=True)
+    key_files.create(tmp_path / "lab", laboratory=True)
     return tmp_path / "lab"
 
 
@@ -53,7 +53,7 @@ def test_a_key_file_is_private_and_never_written_over(production: Path) -> None:
     assert stat.S_IMODE(production.stat().st_mode) == 0o600
     before = production.read_bytes()
     with pytest.raises(KeyFileError, match="must not exist yet"):
-        keyfile.create(production, laboratory=True)
+        key_files.create(production, laboratory=True)
     assert production.read_bytes() == before
 
 
@@ -61,9 +61,9 @@ def test_a_key_file_is_private_and_never_written_over(production: Path) -> None:
 def test_a_key_file_that_others_can_reach_is_refused(production: Path, mode: int) -> None:
     production.chmod(mode)
     with pytest.raises(KeyFileError, match=f"mode 0600.*got {mode:04o}"):
-        keyfile.FileKeys(production)
+        key_files.FileKeys(production)
     with pytest.raises(KeyFileError, match="mode 0600"):
-        keyfile.pseudonym_key(production)
+        key_files.pseudonym_key(production)
 
 
 def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path: Path, production: Path, laboratory: Path) -> None:
@@ -75,38 +75,38 @@ def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path: Path, producti
 
 
 def test_a_production_key_begins_with_the_first_day_asked_for(production: Path) -> None:
-    keys = keyfile.FileKeys(production)
+    keys = key_files.FileKeys(production)
     first = keys.noise_key(20_000)
     assert json.loads(production.read_text())["noise"] == {"day": 20_000, "key": first.hex()}
-    assert keyfile.FileKeys(production).noise_key(20_000) == first
+    assert key_files.FileKeys(production).noise_key(20_000) == first
     with pytest.raises(KeyFileError):
-        keyfile.FileKeys(production).noise_key(19_999)
+        key_files.FileKeys(production).noise_key(19_999)
 
 
 @pytest.mark.parametrize(("day", "laboratory"), [(-1, False), (200_000, False), (20_000, True)])
 def test_a_key_that_nothing_could_use_is_not_made(tmp_path: Path, day: int, laboratory: bool) -> None:
     with pytest.raises(KeyFileError, match="--first-day: must "):
-        keyfile.create(tmp_path / "new", laboratory=laboratory, first_day=day)
+        key_files.create(tmp_path / "new", laboratory=laboratory, first_day=day)
     assert not (tmp_path / "new").exists()
 
 
 def test_a_production_key_steps_forward_and_never_back(production: Path) -> None:
-    keys = keyfile.FileKeys(production)
+    keys = key_files.FileKeys(production)
     gone, kept = keys.noise_key(20_000), keys.noise_key(20_001)
     keys.forget_before(20_001)
     assert keys.noise_key(20_001) == kept
-    for holder in (keys, keyfile.FileKeys(production)):
+    for holder in (keys, key_files.FileKeys(production)):
         with pytest.raises(KeyFileError, match="must hold the day asked for"):
             holder.noise_key(20_000)
     assert gone.hex() not in production.read_text()
     assert stat.S_IMODE(production.stat().st_mode) == 0o600
     keys.forget_before(20_000)
-    assert keyfile.FileKeys(production).noise_key(20_001) == kept
+    assert key_files.FileKeys(production).noise_key(20_001) == kept
 
 
 def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(production: Path) -> None:
-    keyfile.FileKeys(production).noise_key(20_000)
-    ahead, behind = keyfile.FileKeys(production), keyfile.FileKeys(production)
+    key_files.FileKeys(production).noise_key(20_000)
+    ahead, behind = key_files.FileKeys(production), key_files.FileKeys(production)
     ahead.forget_before(20_005)
     behind.forget_before(20_003)
     assert json.loads(production.read_text())["noise"]["day"] == 20_005
@@ -114,46 +114,46 @@ def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(producti
 
 
 def test_two_processes_that_begin_at_once_agree_on_the_first_day(production: Path) -> None:
-    one, other = keyfile.FileKeys(production), keyfile.FileKeys(production)
+    one, other = key_files.FileKeys(production), key_files.FileKeys(production)
     first = one.noise_key(20_000)
     assert other.noise_key(20_001) == one.noise_key(20_001) == ratchet(first)
     assert json.loads(production.read_text())["noise"]["day"] == 20_000
 
 
 def test_a_laboratory_key_keeps_every_day(laboratory: Path) -> None:
-    keys = keyfile.FileKeys(laboratory)
+    keys = key_files.FileKeys(laboratory)
     before = keys.noise_key(20_000)
     keys.forget_before(30_000)
-    assert keyfile.FileKeys(laboratory).noise_key(20_000) == before
+    assert key_files.FileKeys(laboratory).noise_key(20_000) == before
     assert keys.laboratory
-    assert keyfile.laboratory_keys(laboratory).noise_key(20_000) == before
+    assert key_files.laboratory_keys(laboratory).noise_key(20_000) == before
 
 
 def test_replaying_needs_a_laboratory_key(production: Path) -> None:
     with pytest.raises(KeyFileError, match="must be a laboratory key"):
-        keyfile.laboratory_keys(production)
+        key_files.laboratory_keys(production)
 
 
 def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path: Path, production: Path) -> None:
     with pytest.raises(KeyFileError, match="must know its first day before it is copied"):
-        keyfile.export(production, "worker", tmp_path / "worker")
-    keyfile.FileKeys(production).noise_key(20_000)
-    keyfile.export(production, "worker", tmp_path / "worker")
-    assert keyfile.FileKeys(tmp_path / "worker").noise_key(20_001) == keyfile.FileKeys(production).noise_key(20_001)
+        key_files.export(production, "worker", tmp_path / "worker")
+    key_files.FileKeys(production).noise_key(20_000)
+    key_files.export(production, "worker", tmp_path / "worker")
+    assert key_files.FileKeys(tmp_path / "worker").noise_key(20_001) == key_files.FileKeys(production).noise_key(20_001)
 
 
 def test_an_exported_part_holds_that_part_alone(tmp_path: Path) -> None:
     production = tmp_path / "key"
-    keyfile.create(production, laboratory=False, first_day=20_000)
-    keyfile.export(production, "ingest", tmp_path / "ingest")
-    keyfile.export(production, "worker", tmp_path / "worker")
+    key_files.create(production, laboratory=False, first_day=20_000)
+    key_files.export(production, "ingest", tmp_path / "ingest")
+    key_files.export(production, "worker", tmp_path / "worker")
     assert set(json.loads((tmp_path / "ingest").read_text())) & {"noise", "audit", "pseudonym"} == {"pseudonym"}
     assert set(json.loads((tmp_path / "worker").read_text())) & {"noise", "audit", "pseudonym"} == {"noise", "audit"}
-    assert keyfile.pseudonym_key(tmp_path / "ingest") == keyfile.pseudonym_key(production)
+    assert key_files.pseudonym_key(tmp_path / "ingest") == key_files.pseudonym_key(production)
     with pytest.raises(KeyFileError, match="must hold the audit key"):
-        keyfile.FileKeys(tmp_path / "ingest")
+        key_files.FileKeys(tmp_path / "ingest")
     with pytest.raises(KeyFileError, match="must hold the pseudonym key"):
-        keyfile.pseudonym_key(tmp_path / "worker")
+        key_files.pseudonym_key(tmp_path / "worker")
     assert stat.S_IMODE((tmp_path / "worker").stat().st_mode) == 0o600
 
 
@@ -171,21 +171,21 @@ def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path: Path, text: 
     os.write(handle, text.encode())
     os.close(handle)
     with pytest.raises(KeyFileError, match="must be a key file made by 'tacet key create'") as caught:
-        keyfile.FileKeys(path)
+        key_files.FileKeys(path)
     assert text not in str(caught.value) or not text
     with pytest.raises(KeyFileError, match="must"):
-        keyfile.export(path, "worker", tmp_path / "copy")
+        key_files.export(path, "worker", tmp_path / "copy")
 
 
 def test_a_damaged_pseudonym_key_is_refused(tmp_path: Path, production: Path) -> None:
     document = json.loads(production.read_text()) | {"pseudonym": "zz"}
     production.write_text(json.dumps(document))
     with pytest.raises(KeyFileError, match="a part of it is damaged"):
-        keyfile.pseudonym_key(production)
+        key_files.pseudonym_key(production)
 
 
 def test_no_key_shows_itself(production: Path, laboratory: Path) -> None:
-    unpinned, lab, pinned = (keyfile.FileKeys(path) for path in (production, laboratory, production))
+    unpinned, lab, pinned = (key_files.FileKeys(path) for path in (production, laboratory, production))
     pinned.noise_key(20_000)
     for keys in (unpinned, lab, pinned):
         report = f"{keys!r} {keys.held!r} {keys.held!s}"
@@ -194,3 +194,16 @@ def test_no_key_shows_itself(production: Path, laboratory: Path) -> None:
             for secret in (document["audit"], *map(str, document["noise"].values())):
                 assert secret not in report
                 assert repr(bytes.fromhex(secret))[2:-1] not in report if len(secret) == 64 else True
+
+
+def test_a_retired_key_file_holds_no_key_and_says_for_ever_which_ledger_goes_on(production: Path) -> None:
+    before = json.loads(production.read_text())
+    key_files.retire(production, "l2")
+    after = json.loads(production.read_text())
+    assert set(after) == {"tacet_key", "laboratory", "ledger", "retired"}
+    assert after["ledger"] == before["ledger"]
+    assert stat.S_IMODE(production.stat().st_mode) == 0o600
+    key_files.retire(production, "l3")
+    assert key_files.follower(production) == "l2", "done again it changes nothing"
+    with pytest.raises(KeyFileError, match="was retired, its keys are destroyed; ledger l2 goes on"):
+        key_files.FileKeys(production)

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from connectors.commands.learning import learn as verb
-from connectors.files.history import read_history
-from connectors.reports.learning import FALSE_ALARM, day_attributes, moves, report_of, write_report
-from stream.accounting.leakage import questions as leakage
+from connectors.cli.leakage import learn as verb
+from connectors.lab.learning import FALSE_ALARM, day_attributes, moves, report_of, write_report
+from connectors.sources.recordings.replay import read_history
+from stream.accounting.leakage import queries as leakage
 from stream.errors import DataError, UsageError
-from stream.policy.document import AttributeRelease, Policy, load_policy
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 from tests.core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
@@ -257,7 +258,7 @@ def test_a_file_system_that_cannot_keep_it_private_gets_nothing(
         mode, *rest = real(handle)
         return os.stat_result((mode | 0o044, *rest))
 
-    monkeypatch.setattr("connectors.reports.learning.os.fstat", loose)
+    monkeypatch.setattr("connectors.lab.learning.os.fstat", loose)
     with pytest.raises(UsageError, match="0600"):
         write_report({"restricted": True}, tmp_path / "report.json")
     assert list(tmp_path.iterdir()) == []
@@ -275,7 +276,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ("occupancy.csv", f",{SITE},b,0", ",elsewhere,b,0", "line 3: site must be"),
         ("occupancy.csv", f",{SITE},b,0", f",{SITE},nowhere,0", "line 3: zone must be"),
         ("occupancy.csv", f",{SITE},b,0", f",{SITE},b,-1", "line 3: count must be"),
-        ("occupancy.csv", f",{SITE},b,0", f",{SITE},b", "line 3: must have 4 fields"),
+        ("occupancy.csv", f",{SITE},b,0", f",{SITE},b", "line 3: must have the fields"),
         ("occupancy.csv", "2026-01-05T08:00:00Z,dbh,b", "early,dbh,b", "line 3: window_end must be"),
         ("presence.csv", "10:15:00Z", "09:15:00Z", "line 2: end must be after start"),
     ],

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from stream.keys import LaboratoryKeys
-from stream.mechanisms import nightly
-from stream.mechanisms.learning import Learning, learn
-from stream.mechanisms.nightly import PARTS
+from stream.mechanisms.filter import learning
+from stream.mechanisms.filter.learning import PARTS, Learning, learn
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros
@@ -50,7 +49,7 @@ def learnt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         learnt.append(1)
         return learn(*given)
 
-    monkeypatch.setattr(nightly, "learn", noted)
+    monkeypatch.setattr(learning, "learn", noted)
     return learnt
 
 
@@ -64,7 +63,7 @@ def test_a_window_waits_for_learning_only_when_it_begins_a_day(release: str, lea
     assert [each for each, _ in seldom] == [each for each, _ in often][: len(seldom)]
     waited, waited_often = [each for _, each in seldom], [each for _, each in often]
     begins = next(place for place, waits in enumerate(waited) if waits)
-    needed = PARTS // (nightly.WHOLE_DAY // begins)
+    needed = PARTS // (learning.WHOLE_DAY // begins)
     assert all(waited[begins : begins + needed]), "windows between which nothing was idle learn themselves"
     assert sum(waited) == sum(waited[: begins + needed]) > sum(waited_often)
     assert [place for place, waits in enumerate(waited_often) if waits] == [begins]

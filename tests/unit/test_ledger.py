@@ -26,7 +26,7 @@ from stream.operators import scan
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (
@@ -201,7 +201,7 @@ def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same() -> Non
     [window] = windows(policy, [(1, 2, 3)], 20_000 * DAY + 15 * MINUTE)
     made = set()
     for attempt in (1, 2, 3):
-        _, outputs = scan(Releases(policy, SITE, laboratory(), attempt), [window])
+        _, outputs = scan(ReleaseStage(policy, SITE, laboratory(), attempt), [window])
         made |= {entry["commitment"] for entry in audit_of(outputs)}
     assert len(made) == 3
 

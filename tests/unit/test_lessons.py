@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.simulation.detective import ROUNDS, TASKS, case
-from connectors.simulation.lessons import (
+from connectors.lab.simulation.lessons import (
     EPSILONS,
     MECHANISMS,
+    ROUNDS,
+    TASKS,
     WINDOW,
     WINDOWS,
+    case,
     day_released,
     lessons,
     places_shown,
     true_counts,
 )
 from stream.errors import UsageError
-from stream.simulator.visits import Visits
+from stream.lab.simulator.visits import Visits
 
 MINUTE = 60_000_000
 

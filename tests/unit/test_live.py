@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import read_topic
-from connectors.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
-from connectors.files.observations import ObservationFile
-from connectors.intake.clock import CLOCK_STEP
-from connectors.intake.ingest import Ingest
-from connectors.signals import within
-from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.traps import decode
+from connectors.keys import key_files
+from connectors.runtime.clock import CLOCK_STEP
+from connectors.runtime.signals import within
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.traps import decode
+from connectors.storage.embedded.reader import read_topic
+from connectors.storage.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
 from stream.policy.document import Policy, load_policy
@@ -26,6 +26,7 @@ from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 from tests.core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, laboratory, people, policy_text, run, write_csv
+from tests.patience import PATIENCE, waiting_for
 
 HOUR = 60 * MINUTE
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0] + ATTRIBUTES
@@ -93,9 +94,9 @@ async def test_work_that_hangs_is_waited_for_only_so_long_once_it_is_told_to_sto
     async def hanging() -> None:
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(60):
+    async with waiting_for("the end of work that hangs"):
         assert not await within(0.05, hanging(), stop)
-        assert await within(60.0, asyncio.sleep(0.01), stop)
+        assert await within(PATIENCE, asyncio.sleep(0.01), stop)
 
 
 async def test_work_is_waited_for_as_long_as_nobody_says_stop() -> None:
@@ -117,7 +118,7 @@ async def test_what_fails_in_the_work_comes_out() -> None:
 def ahead(tmp_path: Path) -> Iterator[Embedded]:
     """A store whose last process had its clock 90 s ahead of ``EVENING``."""
     policy = load_policy(policy_text(RELEASES))
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
         for source in policy.site[SITE].sources:
             runner.take(Heartbeat(SITE, source, EVENING + 80 * SECOND, EVENING + 90 * SECOND, EVENING + 80 * SECOND))
@@ -174,7 +175,7 @@ async def test_a_live_connector_that_is_told_to_stop_amid_many_windows_leaves_th
     begin = [Heartbeat(SITE, source, 1, EVENING, 0) for source in sources]
     long_after = [Heartbeat(SITE, source, 1, EVENING + 2 * DAY, 0) for source in sources]
     after_it = Heartbeat(SITE, sources[0], 1, EVENING + 3 * DAY, 0)
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     stop = asyncio.Event()
     with embedded(policy, tmp_path / "key", tmp_path / "stopped") as runner:
         sink = LiveSink(runner, stop)
@@ -201,7 +202,7 @@ def test_a_message_that_claims_too_much_is_refused_again_after_a_crash_whatever_
     tmp_path: Path,
 ) -> None:
     policy = load_policy(policy_text(RELEASES))
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     sources = policy.site[SITE].sources
     claims = [Heartbeat(SITE, source, 1, mark, 0) for mark in (EVENING, EVENING + 2 * HOUR) for source in sources]
 
@@ -223,7 +224,7 @@ def test_a_message_that_claims_too_much_is_refused_again_after_a_crash_whatever_
 
 def test_recordings_are_not_bounded_by_when_they_are_read(tmp_path: Path) -> None:
     policy = load_policy(policy_text(RELEASES))
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING - 365 * DAY) as runner:
         for source in policy.site[SITE].sources:
             runner.take(Heartbeat(SITE, source, 1, EVENING, 0), durable=False)

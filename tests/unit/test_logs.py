@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import structlog
 
-from connectors import logs
-from connectors.log_rate import AT_ONCE, KINDS, PERIOD, Kind, LogRate
 from connectors.monitoring.engine import EngineFigures
 from connectors.monitoring.figures import Figures
+from connectors.runtime import logs
+from connectors.runtime.logs import AT_ONCE, KINDS, PERIOD, Kind, LogRate
 from stream.schemas import LEAKAGE
 from tests.core_ground import SITE, building, outputs_of, people
 
 SECRET = "5c:52:1e:00:20:11"
-TENURE = "stream.runners.tenure"
+TENURE = "stream.runners.partition_tasks"
 Lines = Callable[[], list[dict[str, Any]]]
 
 
@@ -74,7 +74,7 @@ def test_structlog_and_the_standard_library_write_lines_of_one_shape(lines: Line
 
 def test_a_field_that_is_not_listed_is_taken_out_of_every_line(lines: Lines) -> None:
     structlog.get_logger("tacet.run").info("listening", device=SECRET)
-    logging.getLogger("connectors.kafka.client").info("read", extra={"device": SECRET})
+    logging.getLogger("connectors.storage.kafka.client").info("read", extra={"device": SECRET})
     assert all(set(line) <= logs.FIELDS for line in lines())
 
 
@@ -190,7 +190,7 @@ class Clock:
 def slow(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> tuple[Lines, Clock]:
     """Lines, and the clock by which too many are told."""
     clock = Clock()
-    monkeypatch.setattr("connectors.logs.time.monotonic", clock)
+    monkeypatch.setattr("connectors.runtime.logs.time.monotonic", clock)
     logs.configure("debug", json=True)
     return lines, clock
 
@@ -256,7 +256,7 @@ def test_no_way_leads_a_field_around_the_list(name: str, lines: Lines) -> None:
     log = structlog.get_logger("tacet.run")
     log.info("x", **{name: SECRET})
     log.bind(**{name: SECRET}).error("x")
-    structlog.get_logger("connectors.kafka").warning("x", **{name: SECRET, "site": "dbh"})
+    structlog.get_logger("connectors.storage.kafka").warning("x", **{name: SECRET, "site": "dbh"})
     logging.getLogger(TENURE).warning("x", extra={name: SECRET})
     logging.getLogger("faust").warning({name: SECRET})
     with structlog.contextvars.bound_contextvars(**{name: SECRET}):

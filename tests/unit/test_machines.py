@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from connectors.reports.tried_days import sensed
+from connectors.operations.reports.quality import sensed
 from stream.errors import UsageError
+from stream.lab.simulator.events import DAY_SHOWN, Simulation, SimulatorConfig, simulate
+from stream.lab.simulator.radio import IDLE_TIMEOUT, NEXT_FRAME
+from stream.lab.simulator.visits import DeviceClass
 from stream.records import HOUR, MINUTE, SECOND, OccupancyWindow
-from stream.sensing.contribution import Definition
-from stream.simulator.events import DAY_SHOWN, Simulation, SimulatorConfig, simulate
-from stream.simulator.machines import IDLE_TIMEOUT, NEXT_FRAME
-from stream.simulator.population import DeviceClass
+from stream.sensing.contribution import ContributionBound
 
 MACHINES = 75
 CONFIG = SimulatorConfig(days=2, seed=1, scale=0.45, always_on=MACHINES)
@@ -32,18 +32,18 @@ def machines(run: Simulation) -> np.ndarray:
     return static
 
 
-def by_day(*, ignore: bool) -> Definition:
-    return Definition("04:00", "America/Los_Angeles", 288, ignore, T, V)
+def by_day(*, ignore: bool) -> ContributionBound:
+    return ContributionBound("04:00", "America/Los_Angeles", 288, ignore, T, V)
 
 
-def whole_day(run: Simulation, definition: Definition) -> list[OccupancyWindow]:
+def whole_day(run: Simulation, definition: ContributionBound) -> list[OccupancyWindow]:
     """Windows of the privacy day from 04:00 to 04:00, the first that a run has whole."""
     start = run.start + 4 * HOUR
     windows = sensed(run, T, V, definition).windows
     return [window for window in windows if start < window.window_end <= start + 24 * HOUR]
 
 
-def counts(run: Simulation, definition: Definition) -> np.ndarray:
+def counts(run: Simulation, definition: ContributionBound) -> np.ndarray:
     """Bounded counts of every zone at each tick of that day."""
     return np.array([window.bounded for window in whole_day(run, definition)])
 

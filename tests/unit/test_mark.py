@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile, private_file
-from connectors.embedded.rollback_mark import MarkFile, mark_path
-from stream.errors import KeyFileError, UsageError
+from connectors.keys import key_files
+from connectors.secrets import private_files
+from connectors.storage.embedded.rollback_mark import MarkFile, mark_path, one_run
+from stream.errors import FinalityError, KeyFileError, UsageError
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def test_stores_of_a_laboratory_key_keep_their_marks_apart_also_at_once(key: Any
 @pytest.fixture
 def production(tmp_path: Path) -> Any:
     (tmp_path / "safe").mkdir()
-    keyfile.create(tmp_path / "safe" / "key", laboratory=False)
+    key_files.create(tmp_path / "safe" / "key", laboratory=False)
     return tmp_path / "safe" / "key"
 
 
@@ -111,11 +113,11 @@ def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production: Any, tmp_p
     unused = copied(production, tmp_path / "elsewhere")
     MarkFile(production, "one", laboratory=False)
     with pytest.raises(KeyFileError, match="belongs to store one, got cluster c1"):
-        keyfile.serve(production, "c1")
-    keyfile.serve(unused, "c1")
-    keyfile.serve(unused, "c1")
+        key_files.serve(production, "c1")
+    key_files.serve(unused, "c1")
+    key_files.serve(unused, "c1")
     with pytest.raises(KeyFileError, match="belongs to cluster c1, got cluster c2"):
-        keyfile.serve(unused, "c2")
+        key_files.serve(unused, "c2")
     with pytest.raises(KeyFileError, match="belongs to cluster c1, got store one"):
         MarkFile(unused, "one", laboratory=False)
 
@@ -125,21 +127,21 @@ def older(key: Any, day: Any) -> None:
     document = json.loads(key.read_text())
     del document["store"]
     document["noise"]["day"] = day
-    private_file.replace(key, document)
+    private_files.replace_file(key, document)
 
 
 def test_an_older_key_learns_its_store_from_its_mark(production: Any, tmp_path: Path) -> None:
     older(production, 20_000)
-    private_file.replace(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
+    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
     assert MarkFile(production, "one", laboratory=False).read() == {"dbh": (1, "a")}
-    assert keyfile.store_of(production) == "one"
+    assert key_files.store_of(production) == "one"
 
 
 def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production: Any) -> None:
     older(production, None)
-    assert keyfile.store_of(production) is None
+    assert key_files.store_of(production) is None
     older_again = json.loads(production.read_text()) | {"noise": {"day": 20_000, "key": "00" * 32}}
-    private_file.replace(production, older_again)
+    private_files.replace_file(production, older_again)
     with pytest.raises(UsageError, match="must be there"):
         MarkFile(production, "one", laboratory=False)
 
@@ -152,15 +154,15 @@ def test_a_key_behind_a_link_is_the_key_itself(production: Path, tmp_path: Path)
     link = tmp_path / "elsewhere" / "link"
     link.parent.mkdir()
     link.symlink_to(production)
-    keys = keyfile.FileKeys(link)
+    keys = key_files.FileKeys(link)
     keys.noise_key(100)
     MarkFile(link, "one", laboratory=False).advance({"dbh": (3, "abc")})
     keys.forget_before(103)
     assert link.is_symlink()
     assert [path.name for path in link.parent.iterdir()] == ["link"]
-    assert keyfile.store_of(production) == "one"
+    assert key_files.store_of(production) == "one"
     with pytest.raises(KeyFileError, match="must hold the day asked for"):
-        keyfile.FileKeys(production).noise_key(102)
+        key_files.FileKeys(production).noise_key(102)
     for name in (link, production):
         assert MarkFile(name, "one", laboratory=False).read() == {"dbh": (3, "abc")}
         with pytest.raises(KeyFileError, match="belongs to store one"):
@@ -175,3 +177,70 @@ def test_a_damaged_mark_is_not_taken_for_an_empty_one(key: Any, text: Any) -> No
     key.with_name("key.mark").write_text(text)
     with pytest.raises(UsageError, match="must be the mark that 'tacet run' wrote"):
         MarkFile(key, "s", laboratory=True)
+
+
+# --- one run, and one that moves the mark ---------------------------------------------------------------
+
+
+def test_a_second_run_is_refused_and_told_who_runs(production: Path, tmp_path: Path) -> None:
+    with one_run(production, tmp_path / "store", laboratory=False):
+        said = rf"by one run at a time, but process {os.getpid()} has used it for store {tmp_path}/store since \S+Z;"
+        with (
+            pytest.raises(UsageError, match=said),
+            one_run(production, tmp_path / "restored", laboratory=False),
+        ):
+            pass
+    with one_run(production, tmp_path / "restored", laboratory=False):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"pid": "x"}', b"\xff"])
+def test_a_lock_of_which_nobody_can_read_who_holds_it_is_a_lock(
+    production: Path, tmp_path: Path, content: bytes
+) -> None:
+    with one_run(production, tmp_path / "store", laboratory=False):
+        mark_path(production).with_name("key.mark.lock").write_bytes(content)
+        with (
+            pytest.raises(UsageError, match="but another process uses it"),
+            one_run(production, tmp_path / "restored", laboratory=False),
+        ):
+            pass
+
+
+def test_a_lock_is_its_owners_and_holds_no_secret(production: Path, tmp_path: Path) -> None:
+    with one_run(production, tmp_path / "store", laboratory=False):
+        lock = mark_path(production).with_name("key.mark.lock")
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+        assert json.loads(lock.read_text()).keys() == {"pid", "store", "since"}
+
+
+def another_mark(production: Path) -> None:
+    marks = {"one": {"dbh": [4, "b"]}}
+    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": marks})
+
+
+def no_mark(production: Path) -> None:
+    mark_path(production).unlink()
+
+
+def another_lock(production: Path) -> None:
+    lock = mark_path(production).with_name("key.mark.lock")
+    lock.unlink()
+    lock.touch()
+
+
+@pytest.mark.parametrize("change", [another_mark, no_mark, another_lock])
+def test_a_mark_that_was_changed_by_something_else_stops_whoever_moves_it(
+    production: Path, tmp_path: Path, change: Any
+) -> None:
+    with one_run(production, tmp_path / "store", laboratory=False) as lock:
+        mark = MarkFile(production, "one", laboratory=False, lock=lock)
+        mark.advance({"dbh": (3, "a")})
+        mark.refuse_moved()
+        change(production)
+        held = mark_path(production).read_bytes() if mark_path(production).exists() else None
+        with pytest.raises(FinalityError, match="nothing more is released"):
+            mark.refuse_moved()
+        with pytest.raises(FinalityError, match="nothing more is released"):
+            mark.advance({"dbh": (5, "c")})
+        assert held == (mark_path(production).read_bytes() if mark_path(production).exists() else None)

@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from stream.accounting.charged import ChargedWindows, Line, coalition_cost, decode_charged, encode_charged
+from stream.accounting.charges import ChargeHistory, ChargeStream, coalition_cost, decode_charged, encode_charged
 from stream.errors import UsageError
-from stream.mechanisms.counts import count_mechanism
-from stream.policy.count_release import CountRelease
+from stream.mechanisms.registry import count_mechanism
+from stream.policy.counts import CountRelease
 from stream.policy.mechanisms import (
     MECHANISMS,
     ONE_CHAIN,
@@ -56,8 +56,8 @@ def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
         mechanism_named("gauss")
     with pytest.raises(UsageError, match="got 'gauss'"):
         coalition_cost("gauss", [ONE])
-    charged = ChargedWindows()
-    charged.note(MINUTE, "r/1/1", Line("gauss", 1, ("a",)), {"board": ONE})
+    charged = ChargeHistory()
+    charged.note(MINUTE, "r/1/1", ChargeStream("gauss", 1, ("a",)), {"board": ONE})
     with pytest.raises(UsageError, match="got 'gauss'"):
         charged.exponent(frozenset(["r/1/1"]), (0, 2 * MINUTE), 1, None)
     with pytest.raises(UsageError, match="got 'gauss'"):

@@ -8,14 +8,21 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.data_keys import DataKeys
-from stream.columns import Columns, decode_rows, encode_rows
-from stream.envelope import Kind, clear_of, seal, unseal
-from stream.errors import KeyFileError, LaterVersionError
-from stream.messages import decode_message, encode_message, sender_of
+from connectors.keys.data_keys import DataKeys
+from stream.encoding import (
+    Columns,
+    LaterMessageError,
+    decode_message,
+    decode_rows,
+    encode_message,
+    encode_rows,
+    sender_of,
+)
+from stream.encryption import Kind, clear_of, seal, unseal
+from stream.errors import KeyFileError
 from stream.records import DAY, LATEST, CountedWindow, Heartbeat, ObservationBatch, PrivacyDay, Rejected, Row
 
 VAULT = DataKeys(20_000, b"k" * 32)
@@ -38,6 +45,7 @@ def with_content(content: bytes, head: Any = HEAD) -> bytes:
 
 
 @given(rows, st.sampled_from([None, VAULT]))
+@example([Row("00", None, 0)], None)
 def test_a_batch_comes_back_whatever_its_rows(made: list[Row], vault: DataKeys | None) -> None:
     """A device without a name cannot be told; all else comes back, in columns or not."""
     good = tuple(row for row in made if row.device)
@@ -202,8 +210,34 @@ def test_a_batch_that_does_not_say_whose_it_is_is_refused(head: Any, reason: str
 )  # fmt: skip
 def test_a_message_of_a_version_to_come_is_not_passed_over(value: bytes) -> None:
     """Its rows would be lost; the version that wrote it can read it."""
-    with pytest.raises(LaterVersionError, match=r"must be of version [23] or before, got"):
+    with pytest.raises(LaterMessageError, match=r"must be of version [23] or before, got") as refused:
         decode_message(value)
+    assert refused.value.sender == sender_of(value) == ("dbh", "10.0.0.1", 7)
+    assert "upgrade" in str(refused.value)
+    assert "'tacet recover'" in str(refused.value)
+
+
+def without(name: str) -> dict[str, Any]:
+    return {field: value for field, value in HEAD.items() if field != name} | {"v": 3}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"v":3}', b'{"v":99,"kind":"reading","value":4}',
+        *(orjson.dumps(without(name)) for name in ("site", "source", "session")),
+        *(with_content(columns(), without(name)) for name in ("site", "source", "session")),
+        orjson.dumps(HEAD | {"v": 3, "session": "7"}), orjson.dumps(HEAD | {"v": 3, "session": True}),
+        orjson.dumps(HEAD | {"v": 3, "source": 10}), orjson.dumps(HEAD | {"v": 3, "site": None}),
+        orjson.dumps([HEAD | {"v": 3}]), b"\x89TACET\x04\x05\x00\x00rest", b"\x89TACET\xff",
+        seal(Kind.SITE, b"", clear=orjson.dumps(HEAD)).replace(b"\x89TACET\x03", b"\x89TACET\x04"),
+    ],
+)  # fmt: skip
+def test_what_names_no_site_source_and_session_is_of_no_version_to_come(value: bytes) -> None:
+    """A message of another program is refused like any other: it stops nobody."""
+    message, [rejected] = decode_message(value)
+    assert message is None
+    assert rejected.source == "unknown"
     assert sender_of(value) is None
 
 

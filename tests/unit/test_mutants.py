@@ -9,6 +9,7 @@ import pytest
 from tests.mutants.__main__ import spread
 from tests.mutants.catalogue import CatalogueError, Mutant, locate, mutated, read_catalogue
 from tests.mutants.run import BROKEN, KILLED, SURVIVED, run
+from tests.mutants.standard import module, nearest, some_of
 
 ROOT = Path(__file__).parents[2]
 CODE = """\
@@ -73,8 +74,8 @@ def test_the_catalogue_holds_at_least_sixty_entries_over_all_that_carries_promis
     assert len(mutants) >= 60
     subjects = {Path(mutant.file).stem for mutant in mutants}
     assert subjects >= {
-        "noise", "labels", "chain", "osdprr", "ledger", "account", "exposure", "presence", "watermark", "count_stage",
-        "late", "partition", "store", "strict_consumer", "tenure", "receiver",
+        "noise", "gaussian", "osdprr", "ledger", "account", "attributes", "presence", "watermark", "count_stage",
+        "backfill", "partition", "store", "strict_consumer", "partition_tasks", "receiver",
     }  # fmt: skip
 
 
@@ -144,3 +145,60 @@ def test_a_sample_is_spread_over_the_whole_catalogue() -> None:
     few = spread(catalogue, 3)
     assert few == [catalogue[0], catalogue[len(catalogue) // 3], catalogue[2 * len(catalogue) // 3]]
     assert spread(catalogue, len(catalogue)) == catalogue
+
+
+# --- standard mutants ---------------------------------------------------------------------------------------
+
+DECIDES = """\
+LIMIT = 3
+
+
+class Budget:
+    def over(self, spent: int, more: list[int]) -> bool:
+        if not more and spent + 1 > LIMIT:
+            raise ValueError("too much")
+        self.note(spent)
+        return spent is not None
+
+
+def largest(of: list[int]) -> int:
+    \"\"\"Return the largest.\"\"\"
+    return max(of)
+"""
+
+
+@pytest.fixture
+def decides(tree: Path) -> Path:
+    (tree / "stream/decides.py").write_text(DECIDES)
+    (tree / "tests/unit").mkdir()
+    (tree / "tests/unit/test_decides.py").write_text("from stream.decides import (\n    Budget,\n    largest,\n)\n")
+    (tree / "tests/test_far.py").write_text("import stream.decides\n")
+    return tree
+
+
+def test_standard_mutants_are_small_wrongs_of_every_kind_each_in_one_place(decides: Path) -> None:
+    made = module(Path("stream/decides.py"), decides)
+    wrongs = {(mutant.name.rpartition("-")[2], mutant.promise) for mutant in made.mutants}
+    assert wrongs == {
+        ("boundary", "3 -> 4"), ("boundary", "1 -> 2"), ("negation", "not more -> (more)"), ("boolean", "and -> or"),
+        ("arithmetic", "+ -> -"), ("compare", "> -> >="), ("compare", "is not -> is"), ("extreme", "max -> min"),
+        ("always", "not more and spent + 1 > LIMIT -> True"), ("never", "not more and spent + 1 > LIMIT -> False"),
+        ("removed", 'raise ValueError("too much") -> pass'), ("removed", "self.note(spent) -> pass"),
+        ("default", "spent is not None -> False"), ("default", "max(of) -> 0"),
+    }  # fmt: skip
+    assert made.decisions == 4
+    for mutant in made.mutants:
+        assert mutant.tests == ("tests/unit/test_decides.py", "tests/test_far.py")
+        text = mutated(mutant, DECIDES, locate(mutant, decides))
+        assert text != DECIDES
+        compile(text, "decides", "exec")
+
+
+def test_some_of_a_modules_mutants_are_of_all_its_functions(decides: Path) -> None:
+    made = module(Path("stream/decides.py"), decides)
+    assert {mutant.function for mutant in some_of(made, 3)} == {"*", "Budget.over", "largest"}
+    assert some_of(made, 99) == list(made.mutants)
+
+
+def test_what_no_test_imports_has_no_nearest_test(decides: Path) -> None:
+    assert nearest(Path("connectors/none.py"), decides) == ()

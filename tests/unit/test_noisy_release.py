@@ -11,13 +11,13 @@ import pytest
 
 from stream.keys import LaboratoryKeys
 from stream.local_time import slot_of
-from stream.mechanisms.filter import FilterItem, RegimeFilter
-from stream.mechanisms.parameter import laplace_noise
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
+from stream.mechanisms.noise_parameters import laplace_noise
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_site
 
@@ -51,7 +51,7 @@ def bodies(release: str, audience: str = "fine", site: str = "", windows: int = 
         end, counts = NINE + place * TICK, COUNTS[place % len(COUNTS)]
         day, bounded = (None, None) if days is None else (days.at(end), counts)
         items.append(OccupancyWindow("dbh", end, counts, F(1), day, bounded))
-    _, outputs = scan(Releases(chosen, "dbh", KEYS), iter(items))
+    _, outputs = scan(ReleaseStage(chosen, "dbh", KEYS), iter(items))
     read = [orjson.loads(each.value) for each in outputs if isinstance(each, Published) and each.topic != AUDIT]
     return [body for body in read if body["audience"] == audience]
 

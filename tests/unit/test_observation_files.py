@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 
-from connectors.files import text_rows
-from connectors.files.dialect import FIELDS as COLUMNS
-from connectors.files.observations import ObservationFile
-from connectors.files.shortfall import shortfall
+from connectors.sources.recordings import observations, text_rows
+from connectors.sources.recordings.dialect import FIELDS as COLUMNS
+from connectors.sources.recordings.observations import ObservationFile, shortfall
 from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
 from stream.schemas import AUDIT, parse_time, rfc3339
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.core_ground import (
     EVENING,
     SITE,
@@ -37,6 +36,7 @@ from tests.core_ground import (
     policy_text,
     write_csv,
 )
+from tests.patience import PATIENCE
 
 POLICY = building()
 KEY = bytes(range(32))
@@ -325,6 +325,13 @@ def test_a_file_of_bad_rows_gives_its_reader_pauses(tmp_path: Path) -> None:
     assert steps.count(None) > 15
 
 
+def test_each_pass_over_the_rows_is_reported_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observations, "PROGRESS_ROWS", 1)
+    told = list[tuple[Any, ...]]()
+    list(ObservationFile(text(tmp_path, GOOD, LATER), POLICY, KEY, progress=lambda *each: told.append(each)).messages())
+    assert told == [(2,), (2, 2, "rows counted")]
+
+
 # --- forms ------------------------------------------------------------------------------------------------
 
 
@@ -362,13 +369,13 @@ def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None
 def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(
     tmp_path: Path, name: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hundred kilobytes of it unpack to a hundred megabytes."""
+    """Fifty kilobytes of it unpack to fifty megabytes: less than what is refused as a bomb."""
     good = {"time": rfc3339(EVENING), "device": mac(1), "access_point": access_point("a"), "site": SITE}
     lines = [json.dumps(good)] if "jsonl" in name else ["time,device,access_point,site", GOOD]
     path, held = tmp_path / name, []
     with gzip.open(path, "wt") as file:
         file.write("\n".join([*lines, ""]))
-        for _ in range(100):
+        for _ in range(50):
             file.write("x" * (1 << 20))
         file.write("\n" + lines[-1] + "\n")
     real = io.TextIOWrapper.readline
@@ -384,7 +391,7 @@ def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(
 
         return SimpleNamespace(readline=readline)
 
-    monkeypatch.setattr("connectors.files.observations.open_text", lambda path: nullcontext(watched(path)))
+    monkeypatch.setattr("connectors.sources.recordings.observations.open_text", lambda path: nullcontext(watched(path)))
     found, made = read(path)
     assert (len(rows_of(made)), found.tally.problems) == (2, [f"line {len(lines) + 1}: must be at most 1 MiB long"])
     assert max(map(len, held)) <= (1 << 20) + 1
@@ -403,11 +410,11 @@ def test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done(tmp_path: 
     (tmp_path / "p.toml").write_text(policy_text())
     tacet = [sys.executable, "-m", "connectors"]
     subprocess.run(
-        [*tacet, "key", "create", "k", "--laboratory"], cwd=tmp_path, check=True, timeout=60, capture_output=True
+        [*tacet, "key", "create", "k", "--laboratory"], cwd=tmp_path, check=True, timeout=PATIENCE, capture_output=True
     )
     done = subprocess.run(
         [*tacet, "replay", str(path), "--policy", "p.toml", "--key-file", "k", "--out", "out"],
-        cwd=tmp_path, timeout=60, check=False, capture_output=True, text=True,
+        cwd=tmp_path, timeout=PATIENCE, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert "line 3: time" in done.stderr

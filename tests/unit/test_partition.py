@@ -7,14 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.errors import FinalityError, UsageError
+from stream.encoding import decode_message, encode_message
+from stream.engine import snapshot as module
+from stream.engine.outputs import OutputRecord
+from stream.engine.partition import OverflowPolicy, PartitionEngine
+from stream.errors import FinalityError, LaterVersionError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
-from stream.messages import decode_message, encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
-from stream.runners import snapshot as module
-from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition, ShutSites
 from stream.schemas import AUDIT, QUARANTINE, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (
@@ -38,15 +38,15 @@ LOG = [encode_message(item) for item in messages(SEEN, POLICY)]
 CUT = len(LOG) * 2 // 3
 
 
-def fed(partition: Partition, log: list[bytes], first: int = 0) -> list[Emitted]:
+def fed(partition: PartitionEngine, log: list[bytes], first: int = 0) -> list[OutputRecord]:
     return [out for offset, value in enumerate(log, first) for out in partition.feed(offset, None, value)]
 
 
-def audit(emitted: list[Emitted]) -> list[bytes]:
+def audit(emitted: list[OutputRecord]) -> list[bytes]:
     return [out.value for out in emitted if out.topic == AUDIT]
 
 
-STRAIGHT = fed(Partition(POLICY, laboratory()), LOG)
+STRAIGHT = fed(PartitionEngine(POLICY, laboratory()), LOG)
 
 
 def end_of(entry: bytes) -> int:
@@ -55,13 +55,13 @@ def end_of(entry: bytes) -> int:
 
 @pytest.fixture(scope="module")
 def snapshot() -> bytes:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     fed(partition, LOG[:CUT])
     return partition.snapshot(CUT, 17)
 
 
 def test_of_each_message_the_charges_come_before_the_records_they_pay_for() -> None:
-    partition, closed = Partition(POLICY, laboratory()), 0
+    partition, closed = PartitionEngine(POLICY, laboratory()), 0
     for offset, value in enumerate(LOG[:CUT]):
         topics = [out.topic == AUDIT for out in partition.feed(offset, None, value)]
         assert topics == sorted(topics, reverse=True)
@@ -74,7 +74,7 @@ def test_of_each_message_the_charges_come_before_the_records_they_pay_for() -> N
 
 def test_a_snapshot_brings_back_position_and_state(snapshot: Any) -> None:
     straight = STRAIGHT
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     assert partition.restore(snapshot) == CUT
     assert partition.audit_offset() == 17
     rest = fed(partition, LOG[CUT:], CUT)
@@ -83,7 +83,7 @@ def test_a_snapshot_brings_back_position_and_state(snapshot: Any) -> None:
 
 
 def test_no_snapshot_is_a_beginning() -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     fed(partition, LOG[:50])
     assert partition.restore(None) is None
     assert partition.sites.chains() == {}
@@ -98,14 +98,14 @@ def test_a_changed_policy_is_refused_with_both_versions(snapshot: Any, old: Any,
     assert old in policy_text()
     other = load_policy(policy_text().replace(old, new))
     with pytest.raises(UsageError, match=f"version {POLICY.version}.*got {other.version}; --accept-policy"):
-        Partition(other, laboratory()).restore(snapshot)
+        PartitionEngine(other, laboratory()).restore(snapshot)
 
 
 def test_another_mechanism_version_is_refused(snapshot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
     monkeypatch.setattr(module, "BEFORE", ("2", "3"))
     with pytest.raises(UsageError, match=r"mechanism version: must be 3, .*got other; .tacet store upgrade"):
-        Partition(POLICY, laboratory()).restore(snapshot)
+        PartitionEngine(POLICY, laboratory()).restore(snapshot)
 
 
 def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_accepted(
@@ -113,7 +113,7 @@ def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_ac
 ) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
     with pytest.raises(UsageError, match="must be 1, 2 or other to go on from, got 3; 'tacet recover' says"):
-        Partition(POLICY, laboratory(), accept_policy=True).restore(snapshot)
+        PartitionEngine(POLICY, laboratory(), accept_policy=True).restore(snapshot)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_ac
 )  # fmt: skip
 def test_another_key_is_refused(snapshot: Any, keys: Any) -> None:
     with pytest.raises(UsageError, match="key: must be the one this state was made with"):
-        Partition(POLICY, keys, accept_policy=True).restore(snapshot)
+        PartitionEngine(POLICY, keys, accept_policy=True).restore(snapshot)
 
 
 def test_an_accepted_policy_goes_on_with_the_books(snapshot: Any) -> None:
     other = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
-    partition = Partition(other, laboratory(), accept_policy=True)
+    partition = PartitionEngine(other, laboratory(), accept_policy=True)
     assert partition.restore(snapshot) == CUT
-    before = audit(fed(Partition(POLICY, laboratory()), LOG[:CUT]))
+    before = audit(fed(PartitionEngine(POLICY, laboratory()), LOG[:CUT]))
     after = audit(fed(partition, LOG[CUT:], CUT))
     entries = [parse_record(value) for value in before + after]
     verify_chain(entries, laboratory().audit)
@@ -143,15 +143,15 @@ def test_an_accepted_policy_goes_on_with_the_books(snapshot: Any) -> None:
 
 def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
     two = building(sites=(SITE, "dbh1"))
-    partition = Partition(two, laboratory())
+    partition = PartitionEngine(two, laboratory())
     one_more = [encode_message(item) for item in messages_of("dbh1", two)]
     fed(partition, LOG[:CUT] + one_more)
     chains = partition.sites.chains()
     assert chains["dbh1"][0] > 10
-    without = Partition(POLICY, laboratory(), accept_policy=True)
+    without = PartitionEngine(POLICY, laboratory(), accept_policy=True)
     without.restore(partition.snapshot(9, 0))
     assert without.sites.chains() == chains
-    again = Partition(two, laboratory(), accept_policy=True)
+    again = PartitionEngine(two, laboratory(), accept_policy=True)
     again.restore(without.snapshot(10, 0))
     assert again.sites.chains() == chains
 
@@ -159,12 +159,12 @@ def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
 def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_between() -> None:
     """The keys of the days on which no policy had it are gone, and nobody asked for its windows."""
     two, keys = building(sites=(SITE, "dbh1")), ForwardKeys(key_day_of(EVENING), bytes(32), "ledger", bytes(32))
-    partition = Partition(two, keys)
+    partition = PartitionEngine(two, keys)
     before = audit(fed(partition, [encode_message(item) for item in messages_of("dbh1", two)]))
-    without = Partition(POLICY, keys, accept_policy=True)
+    without = PartitionEngine(POLICY, keys, accept_policy=True)
     without.restore(partition.snapshot(9, 0))
     later = keys.from_key_day(key_day_of(EVENING) + 5)
-    again = Partition(two, later, accept_policy=True)
+    again = PartitionEngine(two, later, accept_policy=True)
     again.restore(without.snapshot(10, 0))
     assert again.sites.oldest_key_day_needed() is None, "nothing is forgotten before it is known where it goes on"
     back = [encode_message(item) for item in messages_of("dbh1", two, after=5 * DAY)]
@@ -183,10 +183,10 @@ def messages_of(site: str, policy: Policy, *, after: int = 0) -> list[Observatio
 def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid() -> None:
     """From 15 to 30 minutes: the next window is the first of the new grid after the last one released."""
     for cut in range(40, 56, 3):
-        partition = Partition(POLICY, laboratory())
+        partition = PartitionEngine(POLICY, laboratory())
         before = fed(partition, LOG[:cut])
         other = load_policy(policy_text(tick="30min"))
-        changed = Partition(other, laboratory(), accept_policy=True)
+        changed = PartitionEngine(other, laboratory(), accept_policy=True)
         changed.restore(partition.snapshot(cut, 0))
         after = fed(changed, LOG[cut:], cut)
         ends = [sorted({end_of(value) for value in audit(part)}) for part in (before, after)]
@@ -196,7 +196,7 @@ def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid() -> None:
 
 
 def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot: Any) -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     partition.resume_after_loss(CUT + 40)
     rest = fed(partition, LOG[CUT + 40 :], CUT + 40)
@@ -211,7 +211,7 @@ def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot: A
 
 def test_entries_that_come_out_again_alike_are_let_out(snapshot: Any) -> None:
     straight = STRAIGHT
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     rest = [value for value in audit(straight) if parse_record(value)["sequence"] >= partition.sites.chains()[SITE][0]]
     partition.published(audit(straight)[:3] + rest[:20])
@@ -236,11 +236,11 @@ def changed_log() -> list[bytes]:
 
 def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any) -> None:
     straight = STRAIGHT
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     first = partition.sites.chains()[SITE][0]
     partition.published(audit(straight))
-    made: list[Emitted] = []
+    made: list[OutputRecord] = []
     with pytest.raises(FinalityError, match=r"site dbh: ledger entry \d+ was published and would now differ"):  # noqa: PT012
         for offset, value in enumerate(changed_log(), CUT):
             made += partition.feed(offset, None, value)
@@ -251,7 +251,7 @@ def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any
 
 def test_entries_that_no_state_belongs_to_are_no_reason_to_begin_a_new_ledger() -> None:
     """The topic of snapshots was made anew and the log reaches back to noon only: what to put back is said first."""
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     partition.restore(None)
     partition.published(audit(STRAIGHT))
     lost = r"entry 0 was published and would now differ; nothing is released; no state is saved .* put them back"
@@ -261,7 +261,7 @@ def test_entries_that_no_state_belongs_to_are_no_reason_to_begin_a_new_ledger() 
 
 
 def test_two_different_published_entries_of_one_number_are_refused(snapshot: Any) -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     number = partition.sites.chains()[SITE][0]
     one, other = (orjson.dumps({"site": SITE, "sequence": number, "nano": nano}) for nano in (1, 2))
@@ -276,7 +276,7 @@ def test_the_oldest_key_day_needed_is_that_of_the_local_day_while_attributes_wai
     with_days, without = building(), building(releases=COUNTS)
     needed = []
     for policy in (with_days, without):
-        partition = Partition(policy, laboratory())
+        partition = PartitionEngine(policy, laboratory())
         assert partition.sites.oldest_key_day_needed() is None
         days = []
         for offset, item in enumerate(messages(SEEN, policy)):
@@ -316,7 +316,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("value", "reason"), UNREADABLE, ids=range(len(UNREADABLE)))
 def test_what_cannot_be_read_goes_to_quarantine_and_the_stream_goes_on(value: Any, reason: Any) -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     emitted = fed(partition, LOG[:120])
     [out] = partition.feed(120, None, value)
     body = parse_record(out.value)
@@ -341,7 +341,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place() -> None:
         SECRET,
     ]
     body = {"v": 1, "site": SITE, "source": SOURCES[0], "session": 1, "kind": "observations", "sequence": 0}
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     emitted = partition.feed(0, None, orjson.dumps(body | {"rows": [row, *bad, row]}))
     places = [parse_record(out.value)["place"] for out in emitted]
     assert places == ["rows[1].device", "rows[2].device", "rows[3].access_point", "rows[4].time", "rows[5]", "rows[6]"]
@@ -350,7 +350,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place() -> None:
 
 
 def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_their_content() -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     rows = (Row("0" * 16, "02:de:ad:be:ef:00", EVENING), Row("1" * 16, access_point("a"), EVENING + DAY))
     emitted = partition.feed(2, None, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, rows)))
@@ -362,14 +362,14 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
 
 
 def test_quarantine_has_the_time_of_the_sites_and_none_before_any_has_come_anywhere() -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     assert [out.timestamp_ms for out in partition.feed(0, None, b"{}")] == [0]
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     assert [out.timestamp_ms for out in partition.feed(2, None, b"{}")] == [EVENING // 1000]
 
 
 def test_the_digest_of_a_quarantined_message_is_keyed() -> None:
-    values = [parse_record(Partition(POLICY, laboratory(seed)).feed(0, None, b"{}")[0].value) for seed in (1, 2)]
+    values = [parse_record(PartitionEngine(POLICY, laboratory(seed)).feed(0, None, b"{}")[0].value) for seed in (1, 2)]
     assert values[0]["digest"] != values[1]["digest"]
 
 
@@ -377,7 +377,7 @@ def test_the_digest_of_a_quarantined_message_is_keyed() -> None:
 
 
 def test_late_rows_are_dropped_and_counted_and_change_nothing() -> None:
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     late = ObservationBatch(SITE, SOURCES[0], 2, 0, (Row("f" * 16, access_point("a"), SEEN[0].time),))
     wanted = STRAIGHT
     last = len(LOG) - 1
@@ -399,14 +399,14 @@ def test_windows_come_in_order_without_a_gap_from_the_first_tick_on() -> None:
 def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on() -> None:
     two = building(site="max_devices = 5", sites=(SITE, "dbh1"))
     report: list[str] = []
-    partition = Partition(two, laboratory(), shut_sites=ShutSites(report.append))
+    partition = PartitionEngine(two, laboratory(), shut_sites=OverflowPolicy(report.append))
     made = fed(partition, [encode_message(item) for item in messages(SEEN, two)])
     assert partition.sites.shut() == report == [SITE]
     [stop] = [parse_record(out.value) for out in made if out.topic == QUARANTINE]
     assert (stop["reason"], stop["place"]) == ("site_shut", "site")
     snapshot = partition.snapshot(7, 0)
 
-    again = Partition(two, laboratory(), shut_sites=ShutSites(report.append))
+    again = PartitionEngine(two, laboratory(), shut_sites=OverflowPolicy(report.append))
     again.restore(snapshot)
     assert report == [SITE, SITE]
     later = [encode_message(Heartbeat(SITE, source, 1, SEEN[-1].time + DAY, 0)) for source in SOURCES]
@@ -414,9 +414,54 @@ def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_
     assert audit(fed(again, [encode_message(item) for item in messages_of("dbh1", two)]))
 
 
+# --- messages of a version to come -----------------------------------------------------------------------
+
+SESSION = 1
+"""Of the sources in the log."""
+
+
+def of_a_version_to_come(**fields: Any) -> bytes:
+    return orjson.dumps({"v": 3, "site": SITE, "source": SOURCES[0], "session": SESSION} | fields)
+
+
+@pytest.mark.parametrize("session", [SESSION, SESSION + 1, SEEN[CUT].time])
+def test_a_message_of_a_version_to_come_stops_the_partition_and_nothing_of_it_is_taken(
+    snapshot: bytes, session: int
+) -> None:
+    partition = PartitionEngine(POLICY, laboratory())
+    partition.restore(snapshot)
+    with pytest.raises(LaterVersionError, match=f"source {SOURCES[0]} of site {SITE}"):
+        partition.feed(CUT, None, of_a_version_to_come(session=session), SEEN[CUT].time)
+    assert partition.snapshot(CUT, 17) == snapshot
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"v":3}', of_a_version_to_come(site="elsewhere"), of_a_version_to_come(source="192.0.2.77"),
+        of_a_version_to_come(session=SESSION - 1), of_a_version_to_come(session=SEEN[CUT].time + DAY),
+        of_a_version_to_come(session=-1),
+    ],
+)  # fmt: skip
+def test_a_message_that_names_no_sender_of_the_policy_is_quarantined_and_the_partition_goes_on(value: bytes) -> None:
+    """One foreign message stopped a partition for good."""
+    partition = PartitionEngine(POLICY, laboratory())
+    made = fed(partition, LOG[:CUT])
+    [refused] = partition.feed(CUT, None, value, SEEN[CUT].time)
+    assert (refused.topic, parse_record(refused.value)["reason"]) == (QUARANTINE, "version")
+    made += fed(partition, LOG[CUT:], CUT + 1)
+    assert [out for out in made if out.topic != QUARANTINE] == [out for out in STRAIGHT if out.topic != QUARANTINE]
+
+
+def test_a_site_that_lies_on_another_partition_sends_no_version_to_come_here() -> None:
+    partition = PartitionEngine(POLICY, laboratory(), owns=lambda site: False)
+    [refused] = partition.feed(0, None, of_a_version_to_come())
+    assert parse_record(refused.value)["reason"] == "version"
+
+
 def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_missed() -> None:
     small = building(site="max_devices = 5", releases=COUNTS)
-    partition = Partition(small, laboratory())
+    partition = PartitionEngine(small, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, small)])
     reached = partition.sites.watermarks()[SITE]
     assert reached is not None
@@ -438,11 +483,11 @@ def test_a_start_reopens_a_shut_site_that_it_names_and_raises_the_alarm_for_any_
     reopen: str, shut: list[str]
 ) -> None:
     two = building(site="max_devices = 5", sites=(SITE, "dbh1"), releases=COUNTS)
-    partition = Partition(two, laboratory())
+    partition = PartitionEngine(two, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, two)])
 
     report: list[str] = []
-    again = Partition(two, laboratory(), shut_sites=ShutSites(report.append, frozenset({reopen})))
+    again = PartitionEngine(two, laboratory(), shut_sites=OverflowPolicy(report.append, frozenset({reopen})))
     again.restore(partition.snapshot(7, 0))
     assert again.sites.shut() == report == shut
 
@@ -450,7 +495,7 @@ def test_a_start_reopens_a_shut_site_that_it_names_and_raises_the_alarm_for_any_
 @pytest.mark.parametrize("tick", ["5min", "15min", "1h"])
 def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick: Any) -> None:
     policy = building(tick=tick, releases=COUNTS)
-    partition = Partition(policy, laboratory())
+    partition = PartitionEngine(policy, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, policy)])
     counters = partition.sites.sensing()[SITE].counters
     assert counters["accepted"] == counters["rows"] == len(SEEN)
@@ -461,5 +506,7 @@ def test_a_beginning_with_one_person_is_no_different_from_one_with_many() -> Non
     ends = []
     for seen in (one, SEEN):
         log = [encode_message(item) for item in messages(seen, POLICY)]
-        ends.append([parse_record(value)["release_id"] for value in audit(fed(Partition(POLICY, laboratory()), log))])
+        ends.append(
+            [parse_record(value)["release_id"] for value in audit(fed(PartitionEngine(POLICY, laboratory()), log))]
+        )
     assert ends[0] == ends[1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stream.messages import encode_message
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
+from stream.engine.snapshot import open_snapshot
 from stream.records import DAY, MINUTE, Heartbeat
-from stream.runners.partition import Partition
-from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 from tests.core_ground import SITE, SOURCES, building, laboratory, messages, people
@@ -17,9 +17,9 @@ BEFORE = [encode_message(item) for item in messages(SEEN, POLICY)][:40]
 SESSION = 1
 
 
-def begun() -> tuple[Partition, int]:
+def begun() -> tuple[PartitionEngine, int]:
     """Return a partition in the middle of a day and its watermark."""
-    partition = Partition(POLICY, laboratory())
+    partition = PartitionEngine(POLICY, laboratory())
     for offset, value in enumerate(BEFORE):
         partition.feed(offset, None, value)
     reached = partition.sites.watermarks()[SITE]
@@ -49,7 +49,7 @@ def test_after_any_step_a_snapshot_goes_on_where_it_was_made() -> None:
         made += part
         if last:
             break
-        again = Partition(POLICY, laboratory())
+        again = PartitionEngine(POLICY, laboratory())
         assert again.restore(partition.snapshot(40, 0)) == 40
         partition = again
     assert made == wanted

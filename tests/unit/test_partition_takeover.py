@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from connectors.reports.kafka_recovery import of_entries_alone
-from connectors.reports.kafka_recovery import of_version as of_version_found
-from connectors.reports.ways import Finding
+from connectors.operations.reports.kafka_recovery import of_entries_alone
+from connectors.operations.reports.kafka_recovery import of_version as of_version_found
+from connectors.operations.reports.remedies import Finding
+from stream.encoding import encode_message
+from stream.engine.outputs import OutputRecord
+from stream.engine.partition import PartitionEngine
+from stream.engine.ports import LossError
+from stream.engine.snapshot import BEFORE, made_by, open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.errors import FinalityError, UsageError
-from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.release.stage import MECHANISMS
-from stream.runners.contract import LossError
-from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition
-from stream.runners.site_form import seal_site
-from stream.runners.snapshot import BEFORE, made_by, open_snapshot, seal_snapshot, upgraded
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
@@ -29,11 +28,11 @@ LOG = [encode_message(item) for item in messages(people()[:1500], OLD)]
 CUT = len(LOG) // 2
 
 
-def fed(partition: Partition, first: int, last: int) -> list[Emitted]:
+def fed(partition: PartitionEngine, first: int, last: int) -> list[OutputRecord]:
     return [out for offset in range(first, last) for out in partition.feed(offset, b"s", LOG[offset])]
 
 
-def entries(emitted: list[Emitted]) -> list[bytes]:
+def entries(emitted: list[OutputRecord]) -> list[bytes]:
     return [out.value for out in emitted if out.topic == AUDIT]
 
 
@@ -47,7 +46,7 @@ class Ground:
     """A worker under the old policy: what it had committed, and what it had begun to publish beyond."""
 
     def __init__(self) -> None:
-        partition = Partition(OLD, laboratory())
+        partition = PartitionEngine(OLD, laboratory())
         self.committed = entries(fed(partition, 0, CUT))
         self.snapshot = partition.snapshot(CUT, 0)
         self.end = CUT
@@ -60,8 +59,8 @@ class Ground:
 GROUND = Ground()
 
 
-def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | None = None) -> Partition:
-    partition = Partition(policy, laboratory(), accepted=[OLD, NEW, NEWEST] if accepted is None else accepted)
+def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | None = None) -> PartitionEngine:
+    partition = PartitionEngine(policy, laboratory(), accepted=[OLD, NEW, NEWEST] if accepted is None else accepted)
     assert partition.restore(GROUND.snapshot) == CUT
     partition.published(published)
     return partition
@@ -89,7 +88,7 @@ def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_t
 def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_after_one_more_change_of_owner() -> None:
     first = taken(NEW, GROUND.begun)
     out = entries(fed(first, CUT, GROUND.end - 1))
-    second = Partition(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
+    second = PartitionEngine(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
     second.restore(first.snapshot(GROUND.end - 1, 0))
     second.published(GROUND.committed + GROUND.begun)
     after = out + entries(fed(second, GROUND.end - 1, len(LOG)))
@@ -101,7 +100,7 @@ def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_af
 @pytest.mark.parametrize(("policy", "adopted"), [(OLD, False), (NEW, True)])
 def test_a_state_that_another_policy_has_made_is_adopted(policy: Policy, adopted: bool) -> None:
     assert taken(policy, GROUND.committed).adopted() is adopted
-    assert not Partition(policy, laboratory()).adopted()
+    assert not PartitionEngine(policy, laboratory()).adopted()
 
 
 def test_windows_begun_under_two_policies_are_finished_under_each_in_turn() -> None:
@@ -116,7 +115,7 @@ def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out()
     with pytest.raises(
         UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy .*--again N"
     ):
-        Partition(NEW, laboratory(), accept_policy=True).published(GROUND.begun)
+        PartitionEngine(NEW, laboratory(), accept_policy=True).published(GROUND.begun)
 
 
 def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> None:
@@ -138,7 +137,7 @@ def of_version(version: str) -> bytes:
 @pytest.mark.parametrize("version", BEFORE)
 def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again(version: str) -> None:
     """Also where its entries would come out equal: they say nothing of the noise."""
-    partition = Partition(OLD, laboratory(), accept_policy=True)
+    partition = PartitionEngine(OLD, laboratory(), accept_policy=True)
     partition.restore(of_version(version))
     partition.published(GROUND.committed)
     with pytest.raises(
@@ -193,7 +192,7 @@ def test_recover_names_entries_of_which_nobody_can_say_which_version_made_them()
 
 
 def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_no_books() -> None:
-    partition = Partition(OLD, laboratory(), owns=lambda site: site != SITE)
+    partition = PartitionEngine(OLD, laboratory(), owns=lambda site: site != SITE)
     emitted = fed(partition, 0, len(LOG))
     assert {out.topic for out in emitted} == {QUARANTINE}
     assert {parse_record(out.value)["reason"] for out in emitted} == {"wrong_partition"}
@@ -204,9 +203,9 @@ def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_n
 
 
 def test_the_state_recognises_the_last_message_it_holds_and_no_other() -> None:
-    partition = Partition(OLD, laboratory())
+    partition = PartitionEngine(OLD, laboratory())
     fed(partition, 0, CUT)
-    again = Partition(OLD, laboratory())
+    again = PartitionEngine(OLD, laboratory())
     again.restore(partition.snapshot(CUT, 0))
     assert again.last_read() == CUT - 1
     assert again.recognises(b"s", LOG[CUT - 1])
@@ -217,7 +216,7 @@ def test_the_state_recognises_the_last_message_it_holds_and_no_other() -> None:
 
 
 def test_an_audit_said_to_be_whole_must_hold_every_entry_of_the_state() -> None:
-    partition = Partition(OLD, laboratory())
+    partition = PartitionEngine(OLD, laboratory())
     audit = entries(fed(partition, 0, CUT))
     partition.published(audit, whole=True)
     partition.published([*audit, *GROUND.begun], whole=True)
@@ -227,4 +226,4 @@ def test_an_audit_said_to_be_whole_must_hold_every_entry_of_the_state() -> None:
 
 
 def test_a_state_that_has_read_nothing_recognises_anything() -> None:
-    assert Partition(OLD, laboratory()).last_read() is None
+    assert PartitionEngine(OLD, laboratory()).last_read() is None

@@ -1,48 +1,50 @@
-"""A broker that is away is asked again; what else fails is raised at once, and patience ends."""
+"""How tests wait, and that no property test is measured."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from hypothesis import settings
 
-from connectors.kafka import patience
-from connectors.kafka.patience import patiently
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_WAIT", 0.01)
+from tests import patience
+from tests.patience import PATIENCE, until, wait_until, waiting_for, within_patience
 
 
-class Broker:
-    """Answers from its third question on."""
-
-    def __init__(self, answers_from: int = 3, error: type[Exception] = ConnectionError) -> None:
-        self.asked, self._from, self._error = 0, answers_from, error
-
-    async def ask(self) -> int:
-        self.asked += 1
-        if self.asked < self._from:
-            raise self._error("who is where")
-        return self.asked
+def test_no_example_of_a_property_may_be_too_slow() -> None:
+    assert settings().deadline is None
+    assert settings(max_examples=3).deadline is None
 
 
-async def test_it_is_asked_until_it_answers_and_no_text_of_an_error_is_written(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level("INFO"):
-        assert await patiently(Broker().ask, ConnectionError, TimeoutError) == 3
-    assert caplog.messages == ["Kafka is asked again: ConnectionError"] * 2
+def test_a_wait_is_minutes_long_unless_many_tests_are_meant_to_fail() -> None:
+    assert PATIENCE >= 60
 
 
-async def test_another_error_is_raised_at_once() -> None:
-    broker = Broker(error=ValueError)
-    with pytest.raises(ValueError, match="who is where"):
-        await patiently(broker.ask, ConnectionError)
-    assert broker.asked == 1
+async def test_what_comes_ends_a_wait() -> None:
+    seen: list[int] = []
+    asyncio.get_running_loop().call_later(0.02, seen.append, 1)
+    await until(lambda: seen)
+    wait_until(lambda: seen)
+    assert await within_patience(asyncio.sleep(0, "it"), "a value") == "it"
 
 
-async def test_patience_ends() -> None:
-    broker = Broker(answers_from=10_000)
-    with pytest.raises(TimeoutError, match=r"^Kafka: must answer within 0.2 s; no answer came$"):
-        await patiently(broker.ask, ConnectionError, TimeoutError, seconds=0.2)
-    assert broker.asked > 1
+async def test_who_waits_in_vain_is_told_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE", 0.01)
+    never, seen = asyncio.Event(), list[int]()
+    with pytest.raises(AssertionError, match=r"^waited 0 s for .*seen == \[1\]"):
+        await until(lambda: seen == [1])
+    with pytest.raises(AssertionError, match=r"^waited 0 s for rain"):
+        await until(never.is_set, "rain")
+    with pytest.raises(AssertionError, match=r"^waited 0 s for rain"):
+        wait_until(never.is_set, "rain")
+    with pytest.raises(AssertionError, match=r"^waited 0 s for rain"):
+        await within_patience(never.wait(), "rain")
+    with pytest.raises(AssertionError, match=r"^waited 0 s for rain"):
+        async with waiting_for("rain"):
+            await never.wait()
+
+
+async def test_an_error_within_a_wait_comes_out_as_it_is() -> None:
+    with pytest.raises(TimeoutError, match="of its own"):
+        async with waiting_for("rain"):
+            raise TimeoutError("of its own")

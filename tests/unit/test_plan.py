@@ -16,23 +16,23 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from connectors.commands.admin import policy as policy_verbs
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from connectors.reports.plan import plan
-from connectors.reports.quality import expected_quality
-from connectors.reports.tried_days import KEY, simulated_day, simulated_windows, stand_ins
-from connectors.simulation.files import write_csv
-from connectors.simulation.policy import policy_text as simulated_policy
-from stream.accounting.calibration import calibrate
+from connectors.cli.policy import policy as policy_verbs
+from connectors.lab.simulation.files import write_csv
+from connectors.lab.simulation.policy import policy_text as simulated_policy
+from connectors.operations.reports.policy_plan import plan, targets
+from connectors.operations.reports.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.replay import replay
+from stream.accounting.privacy_loss import calibrate
 from stream.keys import LaboratoryKeys
+from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import Options, definition_of
-from stream.policy.document import Zone, load_policy
+from stream.policy.document import load_policy
+from stream.policy.sites import Zone
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.count_plan import CountPlan
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import rfc3339
-from stream.simulator.events import DAY_SHOWN, simulate
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 from tests.day_ground import day_site
 
@@ -252,7 +252,7 @@ def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_c
 
 def released_in_a_day(policy: Any) -> Any:
     """Count, per audience, the windows of a UTC day that the release stage itself gives out."""
-    stage, counts = Releases(policy, SITE, laboratory()), (1,) * len(ZONES)
+    stage, counts = ReleaseStage(policy, SITE, laboratory()), (1,) * len(ZONES)
     state = stage.initial()
     given: Counter[str] = Counter()
     for number in range(1, 97):
@@ -305,10 +305,20 @@ def invoke(tmp_path: Path, text: Any, *arguments: Any) -> Any:
 def test_the_verb_prints_one_object_or_a_table(tmp_path: Path) -> None:
     text = policy_text(count_release())
     report = orjson.loads(invoke(tmp_path, text, "plan", "--json").output)
-    assert report == orjson.loads(orjson.dumps(plan(load_policy(text))))
+    assert report == orjson.loads(orjson.dumps(plan(load_policy(text)))) | {"losses": []}
     table = invoke(tmp_path, text, "plan").output
     assert "96 of 96" in table
     assert max(map(len, table.splitlines())) <= 80
+
+
+def test_the_verb_marks_a_release_that_tells_less_than_the_number_0(tmp_path: Path) -> None:
+    text = invoke(tmp_path, policy_text(COUNTS.replace('facilities = "1"', 'facilities = "4"')), "plan").output
+    said = " ".join(text.split())
+    assert re.search(
+        r"! grouped for board: zones of [a-z ]+ are not worth publishing at this price\. The mean error, ", said
+    )
+    assert "Always saying 0 would be nearer to the truth." in said
+    assert "! grouped for facilities: zones" not in said
 
 
 @pytest.fixture(scope="module")
@@ -352,11 +362,19 @@ def test_a_day_release_errs_against_its_own_bounded_counts() -> None:
     """8 ticks a day: counts are lower, and noise of sigma errs by sqrt(2 / pi) sigma: six standard errors of 384."""
     found, longer = row(BY_DAY, site=DAYS), row(BY_DAY, site=DAYS.replace("2h", "23h"))
     assert found["expected_mean_count"] < longer["expected_mean_count"] < row(count_release())["expected_mean_count"]
-    sigma = math.sqrt(calibrate(1, Fraction(1, 10**6), 8))
+    sigma = math.sqrt(calibrate(1, Fraction(1, 10**6), 8)[0])
     assert found["expected_mean_absolute_error"] == pytest.approx(0.798 * sigma, abs=6 * 0.603 * sigma / math.sqrt(384))
     assert set(found["levels"]) == {"zone", "building"}
     assert found["levels"]["zone"]["worse_than_median"]
     assert found["left_out"] == {}
+
+
+def test_a_target_is_found_below_prices_that_ask_for_too_little_noise() -> None:
+    """One tick a day: at epsilon 55, which the search would look at, less noise is asked for than is supported."""
+    policy = building(releases=BY_DAY, site=day_site("15min", residents="ignore"))
+    found = targets(policy, simulated_windows(policy), Fraction(1, 1000))
+    assert {row["level"] for row in found} == {"zone", "building"}
+    assert all(row["reached"] and 10 < float(row["epsilon"]) <= 50 for row in found), found
 
 
 def test_a_privacy_day_of_another_time_zone_begins_in_its_own_night() -> None:

@@ -10,13 +10,12 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from connectors import cli
-from connectors.commands.planning import NOTICE
-from connectors.reports.plan import plan
-from connectors.reports.quality import expected_quality
-from connectors.reports.target import TRIED, targets
-from connectors.reports.tried_days import observed_windows, simulated_windows
-from stream.policy.document import CountRelease, load_policy
+from connectors.cli import main
+from connectors.cli.policy_plan import NOTICE
+from connectors.operations.reports.policy_plan import TRIED, plan, targets
+from connectors.operations.reports.quality import expected_quality, observed_windows, simulated_windows
+from stream.policy.counts import CountRelease
+from stream.policy.document import load_policy
 from tests.core_ground import SITE, building, people, policy_text, write_csv
 from tests.day_ground import day_release, day_site, shared
 
@@ -37,7 +36,7 @@ daily_budget = { public = "10" }
 def called(tmp_path: Path, text: str, *arguments: Any) -> Any:
     (tmp_path / "policy.toml").write_text(text)
     done = CliRunner().invoke(
-        cli.tacet, ["policy", "plan", "--policy", str(tmp_path / "policy.toml"), *map(str, arguments)]
+        main.tacet, ["policy", "plan", "--policy", str(tmp_path / "policy.toml"), *map(str, arguments)]
     )
     assert done.exit_code == 0, done.output
     return done.output
@@ -96,7 +95,7 @@ def test_the_verb_says_what_was_found_and_what_is_out_of_reach(tmp_path: Path) -
 @pytest.mark.parametrize("given", ["10", "0%", "101%", "-5%", "ten%"])
 def test_what_is_no_percentage_is_refused(tmp_path: Path, given: str) -> None:
     (tmp_path / "policy.toml").write_text(policy_text(RELEASE, site=DAYS))
-    done = CliRunner().invoke(cli.tacet, ["policy", "plan", str(tmp_path / "policy.toml"), f"--target-error={given}"])
+    done = CliRunner().invoke(main.tacet, ["policy", "plan", str(tmp_path / "policy.toml"), f"--target-error={given}"])
     assert done.exit_code == 2
     assert "must be a percentage above 0% and up to 100%" in done.output
 
@@ -105,7 +104,7 @@ def test_the_policy_is_given_once(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(policy_text(RELEASE, site=DAYS))
     for arguments in ([], [str(path), "--policy", str(path)]):
-        done = CliRunner().invoke(cli.tacet, ["policy", "plan", *arguments])
+        done = CliRunner().invoke(main.tacet, ["policy", "plan", *arguments])
         assert done.exit_code == 2
         assert "give the policy once" in done.output
 
@@ -115,7 +114,7 @@ def test_the_policy_is_given_once(tmp_path: Path) -> None:
 
 def test_a_recording_is_sensed_as_a_replay_would(tmp_path: Path) -> None:
     policy = load_policy(policy_text(RELEASE, site=DAYS))
-    windows = observed_windows(policy, recorded(tmp_path))[SITE]
+    windows = observed_windows(policy, recorded(tmp_path)).windows[SITE]
     assert len(windows) > 100
     assert all(window.privacy_day is not None for window in windows)
     device_ticks = sum(sum(window.bounded or ()) for window in windows)
@@ -135,7 +134,7 @@ def test_what_is_said_of_a_recording_is_restricted_and_says_so(tmp_path: Path) -
 def test_another_recording_gives_another_plan_and_the_same_one_the_same(tmp_path: Path) -> None:
     policy = load_policy(policy_text(RELEASE, site=DAYS))
     file = recorded(tmp_path)
-    once, again = (plan(policy, observed_windows(policy, file)) for _ in range(2))
+    once, again = (plan(policy, observed_windows(policy, file).windows) for _ in range(2))
     assert once == again, "names of devices are drawn anew, and decide nothing"
     assert once["counts"][0]["levels"] != plan(policy)["counts"][0]["levels"]
 
@@ -145,6 +144,6 @@ def test_a_recording_of_which_no_window_comes_is_refused(tmp_path: Path) -> None
     empty = tmp_path / "empty.csv"
     empty.write_text("time,device,access_point,site\n")
     done = CliRunner().invoke(
-        cli.tacet, ["policy", "plan", str(tmp_path / "policy.toml"), "--observations", str(empty)]
+        main.tacet, ["policy", "plan", str(tmp_path / "policy.toml"), "--observations", str(empty)]
     )
     assert done.exit_code != 0

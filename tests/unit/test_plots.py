@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from connectors import plots
-from stream.errors import UsageError
+from connectors.lab import plots
+from stream.errors import OPTIONAL, UsageError
 from tests.documents import ROOT
 
 THEME = (ROOT / "connectors/serve/static/theme.css").read_text()
@@ -71,15 +71,15 @@ def test_a_figure_that_failed_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_matplotlib_is_loaded_when_a_figure_is_asked_for() -> None:
-    program = "import sys, connectors.plots, connectors.commands.evaluating; print('matplotlib' in sys.modules)"
+    program = "import sys, connectors.lab.plots, connectors.cli.evaluate; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 
 def test_without_matplotlib_the_extra_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    said = r"'evaluate decisions': needs matplotlib; install 'tacet-occupancy\[plots\]'"
-    with pytest.raises(UsageError, match=said):
+    said = f"'evaluate decisions': needs matplotlib; {OPTIONAL}"
+    with pytest.raises(UsageError, match=re.escape(said)):
         plots.need_matplotlib("'evaluate decisions'")
     with pytest.raises(UsageError, match=r"rates\.png: needs matplotlib"), plots.drawing(tmp_path, "rates"):
         pytest.fail("nothing to draw on")  # pragma: no cover

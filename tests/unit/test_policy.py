@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from connectors.simulation.policy import policy_text as simulated_policy
+from connectors.lab.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
-from stream.policy.document import CountRelease, decimal_string, load_policy, parse_duration, parse_epsilon
+from stream.lab.simulator.events import SimulatorConfig, simulate
+from stream.policy.counts import CountRelease
+from stream.policy.document import load_policy
+from stream.policy.fields import decimal_string, parse_duration, parse_epsilon
 from stream.records import DAY, MINUTE, SECOND
-from stream.release.promises import check_promises
-from stream.simulator.events import SimulatorConfig, simulate
+from stream.release.guarantees import check_promises
 from tests.core_ground import COUNTS, policy_text
 
 TEXT = policy_text()

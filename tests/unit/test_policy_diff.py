@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,8 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from connectors.cli import tacet
-from connectors.reports.policy_diff import Difference, difference
-from connectors.reports.policy_turn import LEARNING
+from connectors.cli.main import tacet
+from connectors.operations.reports.policy_diff import LEARNING, Difference, _compared, difference
 from stream.pipeline import Pipeline
 from stream.policy.document import load_policy
 from stream.policy.mechanisms import MECHANISMS
@@ -60,6 +60,26 @@ def said(found: Difference, kind: str) -> dict[str, str]:
 def test_what_means_the_same_changes_nothing() -> None:
     found = changed(PLAIN, "# a comment\n" + PLAIN)
     assert (found.changes, found.begins_anew, found.old) == ((), False, found.new)
+
+
+def test_a_budget_bounds_what_a_day_is_said_to_cost() -> None:
+    """Windows at 0.5 and a daily budget of 1: two of the day, and two beside it that its observations reach."""
+    found = changed(PLAIN, PLAIN.replace('"48"', '"1"'))
+    texts = [change.text for change in found.changes if change.where == f"{SITE}/plain for board"]
+    assert texts[0] == "one device, one day costs epsilon 2 instead of 49"
+
+
+def test_a_computed_price_that_differs_in_the_third_digit_is_the_same() -> None:
+    assert _compared("w", "it", (6.871, 6.874)) == []
+    assert _compared("w", "it", (6.87, 7.0)) != []
+    assert _compared("w", "it", (6.871, 6.874), stated=True) != []
+    assert _compared("w", "it", (Fraction("6.871"), Fraction("6.874"))) != []
+
+
+def test_an_epsilon_that_is_stated_is_compared_to_its_last_digit() -> None:
+    held = day_release(mechanism="plain")
+    found = between(*(policy_text(each, site=day_site()) for each in (held, held.replace('"2"', '"2.002"'))))
+    assert "dearer" in {change.kind for change in found.changes}
 
 
 def test_a_smaller_epsilon_is_cheaper_in_every_unit_for_every_reader() -> None:

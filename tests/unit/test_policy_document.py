@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.simulation.policy import policy_text as simulated_policy
+from connectors.lab.simulation.policy import policy_text as simulated_policy
 from stream.errors import DataError
-from stream.policy.document import AttributeRelease, Policy, load_policy
-from stream.simulator.events import SimulatorConfig, simulate
+from stream.lab.simulator.events import SimulatorConfig, simulate
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy, load_policy
 from tests.core_ground import policy_text
 from tests.day_ground import day_release, day_site, shared
 

@@ -10,7 +10,7 @@ import pytest
 
 from stream.errors import PolicyError
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, PrivacyDay
 from stream.schemas import parse_time, rfc3339
 from tests.core_ground import policy_text

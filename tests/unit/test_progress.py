@@ -5,17 +5,25 @@ from typing import Any
 
 import pytest
 
-from connectors.commands import options
-from connectors.commands.progress import Came, reporting
-from connectors.reports.units import UNITS, unit_words
+from connectors.cli import options
+from connectors.cli.options import Came, reporting
+from connectors.operations.reports.guarantees import UNITS, unit_words
 from stream.policy.document import load_policy
-from stream.release.count_promises import count_promises
+from stream.release.guarantees import count_promises
 
 
 def test_a_line_says_what_is_done_of_how_much_and_since_when() -> None:
     assert Came("rows").line(10) == "tacet: rows: 10 s"
     assert Came("rows", None, 120_000).line(20.4) == "tacet: rows: 120,000, 20 s"
     assert Came("windows released", 288, 12).line(30) == "tacet: windows released: 12 of 288, 30 s"
+
+
+def test_a_second_pass_is_named_and_says_of_how_much() -> None:
+    came = options.Came("rows read")
+    came.to(20_000)
+    assert came.line(10) == "tacet: rows read: 20,000, 10 s"
+    came.to(10_000, 20_000, "rows counted")
+    assert came.line(20) == "tacet: rows counted: 10,000 of 20,000, 20 s"
 
 
 def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +35,7 @@ def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: py
         if len(lines) == 3:
             enough.set()
 
-    monkeypatch.setattr("connectors.commands.progress.click.echo", echo)
+    monkeypatch.setattr("connectors.cli.options.click.echo", echo)
     with reporting(came, every=0.001):
         came.to(5)
         assert enough.wait(60)

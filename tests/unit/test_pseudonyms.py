@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stream.errors import UsageError
+from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered
 from stream.records import DAY, SECOND
-from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
 
 KEY = bytes(range(32))
 MAC = bytes.fromhex("5c521e002011")
@@ -53,7 +53,7 @@ def test_other_keys_other_devices_and_other_modes_give_other_names() -> None:
 
 
 def test_the_bounded_caches_change_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.sensing.pseudonyms._CACHED_NAMES", 3)
+    monkeypatch.setattr("stream.pseudonyms.derivation._CACHED_NAMES", 3)
     names = Pseudonyms.daily(KEY)
     asked = [(n.to_bytes(6, "big"), day) for day in (5, 9, 5, 7, 8, 6, 5) for n in (1, 2, 3, 4, 5, 1)]
     assert [names.name(*a) for a in asked] == [Pseudonyms.daily(KEY).name(*a) for a in asked]

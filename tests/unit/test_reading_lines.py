@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from connectors.commands.reading import one_line
+from connectors.cli.subscribe import one_line
 
 RECORD: dict[str, Any] = {
     "site": "dbh", "release": "r", "window_end": "12:05", "released": True, "spend": "1", "laboratory": False,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.files.observations import ObservationFile
+from connectors.sources.recordings.observations import ObservationFile
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row

@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile, private_file
-from connectors.embedded.readings import read_outbox
-from connectors.embedded.rollback_mark import mark_path
-from connectors.embedded.runner import embedded
-from connectors.reports.mark_repair import rebuild_mark
-from connectors.reports.recovery import store_findings
+from connectors.keys import key_files
+from connectors.operations.reports.recovery import rebuild_mark, store_findings
+from connectors.secrets import private_files
+from connectors.storage.embedded.reader import read_outbox
+from connectors.storage.embedded.rollback_mark import mark_path
+from connectors.storage.embedded.runner import embedded
 from stream.errors import AuditError, FinalityError, TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import rfc3339
@@ -38,7 +38,7 @@ def reached(message: ObservationBatch | Heartbeat) -> Micros:
 @pytest.fixture
 def ground(tmp_path: Path) -> Path:
     """Return a folder with a production key and a store that has released, and ``half`` its earlier copy."""
-    keyfile.create(tmp_path / "key", laboratory=False)
+    key_files.create(tmp_path / "key", laboratory=False)
     for part, name in ((LOG[: len(LOG) // 2], "half"), (LOG[len(LOG) // 2 :], "heads")):
         with embedded(POLICY, tmp_path / "key", tmp_path / "store") as runner:
             for message in part:
@@ -140,7 +140,7 @@ def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any)
     document = json.loads(mark_path(ground / "key").read_text())
     ((_, sites),) = document["stores"].items()
     sites[SITE][1] = "0" * 64
-    private_file.replace(mark_path(ground / "key"), document)
+    private_files.replace_file(mark_path(ground / "key"), document)
     what, ways = only(ground)
     assert "must be the one that the mark knows: the store is not the one that released" in what
     assert [way.split()[0] for way in ways] == ["put", "begin"]
@@ -166,7 +166,7 @@ def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(
 
 
 def test_a_key_of_another_store_is_told(ground: Any) -> None:
-    keyfile.create(ground / "key2", laboratory=False)
+    key_files.create(ground / "key2", laboratory=False)
     with embedded(POLICY, ground / "key2", ground / "store2"):
         pass
     ((what, ways),) = [(each.what, each.ways) for each in store_findings(ground / "store", ground / "key2", POLICY)]
@@ -239,7 +239,7 @@ def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any
 def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground: Any) -> None:
     set_back(ground)
     assert len(only(ground)[1]) == 3
-    keyfile.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
+    key_files.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
     assert "must hold the day asked for" in starts_with(ground, LOG[len(LOG) // 2 :])
     assert [way.split()[0] for way in only(ground)[1]] == ["put", "begin"]
 

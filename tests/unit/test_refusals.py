@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from connectors.cli import _setting
+from connectors.cli.main import _setting
 from stream.errors import PolicyError
 from stream.policy.document import load_policy
 from stream.settings import Settings

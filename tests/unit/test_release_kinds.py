@@ -10,7 +10,7 @@ import pytest
 
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.filter import LARGEST_CAPACITY
+from stream.mechanisms.filter.step import LARGEST_CAPACITY
 from stream.mechanisms.grouper import SENSITIVITY
 from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95, sum_half_width_95
 from stream.operators import scan
@@ -18,8 +18,8 @@ from stream.policy.document import Policy, load_policy
 from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS
 from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
-from stream.release.query_plan import pruned_half_widths, repeated_half_widths
-from stream.release.stage import Releases
+from stream.release.queries import pruned_half_widths, repeated_half_widths
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT
 
 TICK = 5 * MINUTE
@@ -68,12 +68,12 @@ def windows(n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[OccupancyW
 
 
 def released(release: str, n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[dict[str, Any]]:
-    _, outputs = scan(Releases(policy(release), "dbh", KEYS), windows(n, counts))
+    _, outputs = scan(ReleaseStage(policy(release), "dbh", KEYS), windows(n, counts))
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
 
 
 def entries(release: str, n: int) -> list[dict[str, Any]]:
-    _, outputs = scan(Releases(policy(release), "dbh", KEYS), windows(n))
+    _, outputs = scan(ReleaseStage(policy(release), "dbh", KEYS), windows(n))
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == AUDIT]
 
 
@@ -138,7 +138,7 @@ def test_levels_with_shares_have_their_own_noise_and_add_up() -> None:
 
 
 def test_queries_cost_nothing_and_have_topics_of_their_own() -> None:
-    _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), windows(4))
+    _, outputs = scan(ReleaseStage(policy(QUERIES), "dbh", KEYS), windows(4))
     topics = [o.topic for o in outputs if isinstance(o, Published)]
     assert topics.count("tacet.private.a.sum.v1") == 4
     assert topics.count(AUDIT) == 4
@@ -198,7 +198,7 @@ def test_widths_of_sums_add_up_where_errors_are_the_same_and_by_squares_where_th
 
 
 def test_jumps_and_low_signals_are_told_from_released_values() -> None:
-    _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), [
+    _, outputs = scan(ReleaseStage(policy(QUERIES), "dbh", KEYS), [
         *windows(2), OccupancyWindow("dbh", START + 2 * TICK, (80, 7, 0), Fraction(1)),
         OccupancyWindow("dbh", START + 3 * TICK, (5, 7, 0), Fraction(1)),
     ])  # fmt: skip
@@ -220,7 +220,7 @@ PRUNED = SHARES.replace(', b = "50"', "") + 'prune = { share = "0.1", below = 5 
     "release", [UNIFORM, SAMPLE, BA, STATES, SHARES, QUERIES, *(summed(each, 3) for each in (SAMPLE, BA, PRUNED))]
 )
 def test_state_survives_its_byte_form_at_every_window(release: Any) -> None:
-    stage = Releases(policy(release), "dbh", KEYS)
+    stage = ReleaseStage(policy(release), "dbh", KEYS)
     _, expected = scan(stage, windows(7))
     state, made = stage.initial(), []
     for window in windows(7):
@@ -235,7 +235,7 @@ def test_budget_of_a_w_event_release_pays_in_w_ths() -> None:
 
 
 def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
-    _, outputs = scan(Releases(policy(BA), "dbh", KEYS), windows(1))
+    _, outputs = scan(ReleaseStage(policy(BA), "dbh", KEYS), windows(1))
     (spent,) = [o for o in outputs if isinstance(o, Spent)]
     [charge] = spent.charges
     assert isinstance(charge, CountCharge)
@@ -244,7 +244,7 @@ def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
 
 def accounts(release: str, n: int) -> list[dict[str, Any]]:
     made = policy(release)
-    _, outputs = scan(Releases(made, "dbh", KEYS), windows(n))
+    _, outputs = scan(ReleaseStage(made, "dbh", KEYS), windows(n))
     stage = account_stage(made, "dbh", laboratory=True)
     _, records = scan(stage, [o for o in outputs if isinstance(o, Spent)])
     return [orjson.loads(record.value)["audiences"] for record in records]
@@ -261,7 +261,7 @@ def test_account_of_a_w_event_release_adds_one_epsilon_for_every_begun_w_windows
 def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
     made = policy(SAMPLE)
     stage = account_stage(made, "dbh", laboratory=True)
-    _, outputs = scan(Releases(made, "dbh", KEYS), windows(2))
+    _, outputs = scan(ReleaseStage(made, "dbh", KEYS), windows(2))
     first, second = [o for o in outputs if isinstance(o, Spent)]
     state, _ = stage.step(stage.initial(), first)
     paid = second.charges[0]
@@ -272,9 +272,9 @@ def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
 
 
 def test_a_new_policy_does_not_make_sample_publish_before_its_time() -> None:
-    stage = Releases(policy(SAMPLE), "dbh", KEYS)
+    stage = ReleaseStage(policy(SAMPLE), "dbh", KEYS)
     state, _ = scan(stage, windows(2))
-    kept = Releases(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
+    kept = ReleaseStage(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
     later = [OccupancyWindow("dbh", START + i * TICK, (50, 50, 50), Fraction(1)) for i in range(2, 5)]
     _, outputs = scan(kept, later, kept.adopt(stage.encode(state), {}))
     values = [orjson.loads(o.value)["values"]["101"] for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
@@ -364,7 +364,7 @@ def test_an_epsilon_whose_smallest_part_is_too_small_for_the_noise_is_refused_wi
     enough: Any, too_little: Any, rule: Any
 ) -> None:
     accepted = policy(smallest(*enough))
-    Releases(accepted, "dbh", KEYS)
+    ReleaseStage(accepted, "dbh", KEYS)
     with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\] \(name 'r', line \d+\): ") as refused:
         policy(smallest(*too_little))
     assert rule in str(refused.value)

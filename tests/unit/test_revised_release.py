@@ -10,22 +10,22 @@ import numpy as np
 import orjson
 import pytest
 
-from connectors.kafka.topics import topic_names
+from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.contract import Values
-from stream.mechanisms.filter import RegimeFilter
-from stream.mechanisms.filter_memory import remembered_size
-from stream.mechanisms.parameter import laplace_noise
-from stream.mechanisms.smoothers import whole
+from stream.mechanisms.base import Values
+from stream.mechanisms.filter.history import remembered_size
+from stream.mechanisms.filter.step import RegimeFilter
+from stream.mechanisms.grouper import whole
+from stream.mechanisms.noise_parameters import laplace_noise
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, Micros, OccupancyWindow, Published
 from stream.release.count_plan import count_plans
-from stream.release.issuer import Issuer
-from stream.release.revision_plan import RevisionPlan, check_revisions
-from stream.release.stage import Releases
+from stream.release.ledger_writer import LedgerWriter
+from stream.release.revisions import RevisionPlan, check_revisions
+from stream.release.stage import ReleaseStage
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_site
 
@@ -70,7 +70,7 @@ def published(outputs: list[Any]) -> list[Published]:
 
 
 def made_by(chosen: Policy, items: Iterator[OccupancyWindow]) -> list[Published]:
-    return published(scan(Releases(chosen, "dbh", KEYS), items)[1])
+    return published(scan(ReleaseStage(chosen, "dbh", KEYS), items)[1])
 
 
 def bodies(records: list[Published], release: str = "r-revised") -> list[Body]:
@@ -205,7 +205,7 @@ def test_a_coarse_audience_is_told_nothing_of_a_finer_ones_values() -> None:
     """The revision of ε = .2 is the same bytes whatever the noisy values of ε = 1 are, and reads no count at all."""
     chosen = policy(HOURLY)
     (plan,) = count_plans(chosen, "dbh")
-    issuer = Issuer.of(chosen, "dbh", KEYS, 1)
+    issuer = LedgerWriter.of(chosen, "dbh", KEYS, 1)
 
     def coarse(fine: int, counts: int) -> list[bytes]:
         revision = RevisionPlan(plan, "1h", chosen.site["dbh"], issuer)
@@ -269,7 +269,7 @@ def test_a_site_that_was_away_for_hours_is_revised_with_its_next_window() -> Non
 @pytest.mark.parametrize("text", [HOURLY, PLAIN + 'revise = ["1h", "1d"]', BOTH + TREE], ids=["hour", "both", "tree"])
 def test_revision_survives_a_restart_at_any_window(text: str) -> None:
     """Of half hours, over the end of a day of 30 windows: with the sixth of the next it begins to be published."""
-    stage = Releases(policy(text, HALF), "dbh", KEYS)
+    stage = ReleaseStage(policy(text, HALF), "dbh", KEYS)
     state, through, revised = stage.initial(), stage.initial(), 0
     for number, window in enumerate(windows(NINE, NINE + 15 * HOUR + 12 * HALF_HOUR, tick=HALF_HOUR)):
         state, expected = stage.step(state, window)
@@ -286,7 +286,7 @@ def test_what_is_held_of_an_hour_is_its_noisy_values_and_one_state() -> None:
     """Of 3 zones and 2 epsilons after 23 windows: 8 bytes a noisy value, and once all cells of the filter in halves."""
     with_and_without = []
     for text in (PLAIN, HOURLY):
-        stage = Releases(policy(text), "dbh", KEYS)
+        stage = ReleaseStage(policy(text), "dbh", KEYS)
         state, _ = scan(stage, windows(NINE, NINE + 23 * TICK))
         with_and_without.append(len(stage.encode(state)))
     plain, revising = with_and_without

@@ -8,10 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, read_outbox, read_topic
-from connectors.embedded.runner import opened
-from stream.schemas import LEAKAGE, parse_record, parse_time
+from connectors.keys import key_files
+from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox, read_topic
+from connectors.storage.embedded.runner import opened
+from stream.schemas import LEAKAGE, PRESENCE, parse_record, parse_time
 from tests.core_ground import ACCESS_POINTS, building, messages, people
 
 POLICY = building()
@@ -19,7 +19,7 @@ POLICY = building()
 
 def ran(folder: Path) -> Path:
     """Run an evening's messages through a store."""
-    keyfile.create(folder / "key", laboratory=True)
+    key_files.create(folder / "key", laboratory=True)
     with opened(POLICY, folder / "key", folder / "store") as (runner, _):
         for message in messages(people()[:60], POLICY):
             runner.take(message)
@@ -56,12 +56,27 @@ def test_what_a_store_that_was_set_back_has_not_written_yet_leaves_the_box(tmp_p
     assert account_in(whole) == read_topic(whole, LEAKAGE)
 
 
+def test_the_accounts_records_are_numbered_by_themselves_whatever_else_the_store_holds(tmp_path: Path) -> None:
+    """What is put aside of traps, and each stay, has a place in the store too."""
+    key_files.create(tmp_path / "key", laboratory=True)
+    policy = building(head="[restricted]\npresence = true\n")
+    log = list(messages(people()[:200], policy))
+    for part in (log[: len(log) // 2], log[len(log) // 2 :]):
+        with opened(policy, tmp_path / "key", tmp_path / "store") as (runner, _):
+            for message in part:
+                runner.take(message)
+    assert len(read_topic(tmp_path / "store", PRESENCE, key_files.FileKeys(tmp_path / "key").vault)) > 0
+    numbers = [number for number, _ in read_outbox(tmp_path / "store", ACCOUNT_BOX, 0)]
+    assert numbers == [*range(1, len(numbers) + 1)]
+    assert account_in(tmp_path / "store") == read_topic(tmp_path / "store", LEAKAGE)
+
+
 @pytest.mark.parametrize("enough", [True, False])
 def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
     tmp_path: Path, enough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = len(ACCESS_POINTS)
-    monkeypatch.setattr("connectors.embedded.role_boxes.TOGETHER", 1 if enough else here + 1)
+    monkeypatch.setattr("connectors.storage.embedded.outboxes.TOGETHER", 1 if enough else here + 1)
     last = parse_record(read_outbox(ran(tmp_path), OPERATOR_BOX, 0)[-1][1])
     assert last["late"] == (0 if enough else None)
     assert last["rejected_messages"] == (0 if enough else None)

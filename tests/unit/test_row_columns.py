@@ -12,14 +12,13 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 
-from connectors.files import observations, playback
-from connectors.files.dialect import Dialect
-from connectors.files.instants import instants
-from connectors.files.observations import PAUSE_ROWS, ObservationFile
-from connectors.files.row_columns import MOST_KNOWN, Known, RowColumns, plain_instants
-from connectors.files.row_rules import RowRules
-from connectors.files.row_sort import RowSort
-from stream.messages import encode_message
+from connectors.sources.recordings import observations
+from connectors.sources.recordings import observations as playback
+from connectors.sources.recordings.dialect import Dialect, instants
+from connectors.sources.recordings.observations import PAUSE_ROWS, ObservationFile
+from connectors.sources.recordings.rows import MOST_KNOWN, Known, RowColumns, RowRules, plain_instants
+from connectors.sources.recordings.text_rows import RowSort
+from stream.encoding import encode_message
 from stream.policy.document import load_policy
 from stream.records import Heartbeat, ObservationBatch
 from stream.schemas import parse_time, rfc3339

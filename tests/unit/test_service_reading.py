@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from connectors.subscriber import subscribe
-from connectors.subscribing import service
-from connectors.subscribing.cursor import Cursor
+from connectors.subscribe import service
+from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.subscriber import subscribe
 from stream.errors import UsageError
 
 TOKEN = "not-a-secret-of-anybody"

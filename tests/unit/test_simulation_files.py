@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.intake.admission import AllowList
-from connectors.intake.ingest import Ingest
-from connectors.intake.sighting import Kind as Meaning
-from connectors.simulation.faults import LATE_WITHIN, SILENCE, Fault, Kind
-from connectors.simulation.files import timeticks, write_csv, write_jsonl, write_snmptrapd, write_truth
-from connectors.simulation.policy import policy_text, site_text
-from connectors.simulation.traps import WRONG_COMMUNITY, TrapSchedule, trap_schedule
-from connectors.snmp.admission import is_known
-from connectors.snmp.traps import decode, envelope
+from connectors.lab.simulation.faults import LATE_WITHIN, SILENCE, Fault, Kind
+from connectors.lab.simulation.files import timeticks, write_csv, write_jsonl, write_snmptrapd, write_truth
+from connectors.lab.simulation.policy import policy_text, site_text
+from connectors.lab.simulation.traps import WRONG_COMMUNITY, TrapSchedule, trap_schedule
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.sighting import Kind as Meaning
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.communities import is_known
+from connectors.sources.snmp.traps import decode, envelope
 from stream.errors import UsageError
-from stream.policy.document import AttributeRelease, CountRelease, load_policy
+from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import load_policy
 from stream.records import MINUTE, SECOND
-from stream.simulator.events import Simulation, SimulatorConfig, simulate
 from tests.simulated_truth import expected_fates, true_occupancy
 
 FLOOD = 50_000
@@ -326,7 +328,7 @@ class TestFaults:
         assert sum(expected_fates(schedule).values()) == schedule.counts["sent"]
 
     def test_fates_hold_where_most_traps_overtake_each_other(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("connectors.simulation.faults.LATE_SHARE", 0.7)
+        monkeypatch.setattr("connectors.lab.simulation.faults.LATE_SHARE", 0.7)
         schedule = trap_schedule(run, "reordering,enhanced", 3)
         policy = load_policy(policy_text(run))
         found = fates(schedule, Ingest.of_policy(policy, b"k" * 32, start=run.start), policy.site["dbh"].sources)

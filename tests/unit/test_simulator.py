@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
+from stream.lab.simulator.building import building, calendar, day_factor, is_teaching
+from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
+from stream.lab.simulator.visits import DeviceClass, Manner, Visits
 from stream.records import DAY, MINUTE, SECOND
-from stream.simulator.building import building
-from stream.simulator.calendar import calendar, day_factor, is_teaching
-from stream.simulator.events import Simulation, SimulatorConfig, simulate
-from stream.simulator.population import DeviceClass
-from stream.simulator.visits import Manner, Visits
 from tests.simulated_truth import occupancy, true_occupancy
 
 PACIFIC = ZoneInfo("America/Los_Angeles")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tacet
-from connectors import keyfile
-from connectors.embedded.runner import embedded
-from connectors.site_metadata import site_metadata
+from connectors.keys import key_files
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.site_metadata import site_metadata
 from stream.errors import DataError
 from stream.policy.document import Policy, load_policy
 from tests.core_ground import FLOORS, ZONES, policy_text
@@ -24,7 +24,7 @@ def named(name: str) -> Policy:
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     return tmp_path / "key"
 
 

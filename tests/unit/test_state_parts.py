@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stream.envelope import join_parts, split_parts
+from stream.encryption import join_parts, split_parts
+from stream.engine.snapshot import open_snapshot
 from stream.errors import DataError
-from stream.runners.snapshot import open_snapshot
 
 HEAD = {"next": 7, "text": "a line\nfeed"}
 PARTS = {"b": b"\n\x00{}", "a": b"", "name with\nfeed": b"xyz"}

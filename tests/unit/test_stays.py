@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.ingest import CLOCKS_APART, COLLAPSED, NO_STAY, WRONG_TIME, Ingest, Outcome
-from connectors.intake.limits import MOST_AGE, SiteLimits
-from connectors.intake.sighting import Kind, Sighting
-from stream.policy.privacy_day import PrivacyDays
+from connectors.sources.ingest.ingest import (
+    CLOCKS_APART,
+    COLLAPSED,
+    MOST_AGE,
+    NO_STAY,
+    WRONG_TIME,
+    Ingest,
+    Outcome,
+    SiteLimits,
+)
+from connectors.sources.ingest.sighting import Kind, Sighting
+from stream.policy.privacy_days import PrivacyDays
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Micros, ObservationBatch, Row
-from stream.sensing.pseudonyms import Pseudonyms
 
 NAMES = Pseudonyms.daily(bytes(range(32)))
 LOBBY, LOBBY_TOO, ROOM = ("5c:52:1e:00:00:0" + n for n in "123")

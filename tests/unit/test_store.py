@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import stat
@@ -12,20 +13,20 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import outboxes, read_outbox, read_snapshot, read_topic
-from connectors.embedded.rollback_mark import MarkFile
-from connectors.embedded.runner import embedded
-from connectors.embedded.store import SYNC_EVERY, SqliteStore
-from connectors.files.observations import ObservationFile
-from connectors.private_folder import private_folder
-from connectors.subscriber import subscribe
+from connectors.keys import key_files
+from connectors.secrets.private_files import private_folder
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.embedded.reader import outboxes, read_books, read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.rollback_mark import MarkFile, mark_path
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.store import SYNC_EVERY, SqliteStore
+from connectors.subscribe.subscriber import subscribe
+from stream.engine.outputs import OutputRecord
 from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.keys import ForwardKeys
 from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE
 from stream.runners.embedded import Embedded
-from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
 from tests.core_ground import COUNTS, building, messages, people, policy_text, write_csv
 
@@ -34,19 +35,19 @@ SEEN = people(hours=20, devices=12)
 NEEDLE = private_topic("board", "plain")
 
 
-def out(topic: str, value: bytes, number: int, time: int = 1) -> Emitted:
-    return Emitted(topic, b"dbh", value, time, True, f"{topic}/{number}")
+def out(topic: str, value: bytes, number: int, time: int = 1) -> OutputRecord:
+    return OutputRecord(topic, b"dbh", value, time, True, f"{topic}/{number}")
 
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     return tmp_path / "key"
 
 
 @pytest.fixture
 def production(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "pkey", laboratory=False)
+    key_files.create(tmp_path / "pkey", laboratory=False)
     return tmp_path / "pkey"
 
 
@@ -104,7 +105,7 @@ def test_positions_count_on_after_messages_are_forgotten(tmp_path: Path) -> None
 def test_a_commit_is_whole_or_not_at_all(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     store.append(b"a")
-    broken = [out(AUDIT, b"{}", 1), Emitted(AUDIT, b"k", None, 1, True, "x")]  # type: ignore[arg-type]
+    broken = [out(AUDIT, b"{}", 1), OutputRecord(AUDIT, b"k", None, 1, True, "x")]  # type: ignore[arg-type]
     with pytest.raises(sqlite3.IntegrityError):
         store.commit(broken, b"state", 1)
     assert store.snapshot() is None
@@ -288,7 +289,7 @@ def test_a_changed_epsilon_or_mechanism_is_refused_and_accepted_on_order(
 
 
 def test_a_store_made_with_another_key_is_refused(tmp_path: Path, key: Any) -> None:
-    keyfile.create(tmp_path / "other", laboratory=True)
+    key_files.create(tmp_path / "other", laboratory=True)
     with pytest.raises(Crash):
         work(tmp_path / "s", key, until=120)
     with pytest.raises(UsageError, match="key: must be the one this state was made with"):
@@ -357,12 +358,12 @@ def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_dr
 ) -> None:
     work(tmp_path / "s", production, SEEN[:150])
     shutil.copytree(tmp_path / "s", tmp_path / "backup")
-    held = keyfile.FileKeys(production).held
+    held = key_files.FileKeys(production).held
     assert isinstance(held, ForwardKeys)
     first = held.first
     later = [row._replace(time=row.time + 2 * DAY) for row in SEEN[:150]]
     work(tmp_path / "s", production, later)
-    keys = keyfile.FileKeys(production)
+    keys = key_files.FileKeys(production)
     assert isinstance(keys.held, ForwardKeys)
     assert keys.held.first == first + 2
     with pytest.raises(KeyFileError):
@@ -391,11 +392,32 @@ def test_nothing_is_given_out_before_it_is_committed_and_marked(
     noted(SqliteStore, "commit")
     noted(SqliteStore, "deliver")
     noted(MarkFile, "advance")
-    noted(keyfile.FileKeys, "forget_before")
+    noted(key_files.FileKeys, "forget_before")
     work(tmp_path / "s", key, SEEN[:200])
     body = steps[steps.index("commit") :]
     assert len(body) > 80
     assert body == ["commit", "advance", "deliver", "forget_before"] * (len(body) // 4)
+
+
+def test_a_mark_that_something_else_moves_between_two_commits_ends_the_run_before_the_second(
+    tmp_path: Path, key: Any
+) -> None:
+    policy, before = building(), []
+    coming = messages(SEEN[:200], policy)
+
+    def going_on() -> None:
+        with embedded(policy, key, tmp_path / "s") as run:
+            while not read_books(tmp_path / "s")[1]:
+                run.take(next(coming))
+            before.append(read_books(tmp_path / "s"))
+            mark = mark_path(key)
+            mark.write_text(re.sub(r'"dbh": \[(\d+)', r'"dbh": [1\1', mark.read_text()))
+            for message in coming:
+                run.take(message)
+
+    with pytest.raises(FinalityError, match=r"\.mark: must be left alone"):
+        going_on()
+    assert [read_books(tmp_path / "s")] == before
 
 
 # --- subscribers -------------------------------------------------------------------------------------------

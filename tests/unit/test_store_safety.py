@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import outboxes, read_outbox, read_topic
-from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore
+from connectors.keys import key_files
+from connectors.storage.embedded.reader import outboxes, read_outbox, read_topic
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.store import SqliteStore
+from stream.engine.outputs import OutputRecord
 from stream.errors import TacetError
-from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, LEAKAGE, private_topic
 from tests.core_ground import COUNTS, building, messages, people
 
@@ -25,13 +25,13 @@ NEEDLE = b"NEEDLE0123456789"
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    keyfile.create(tmp_path / "key", laboratory=True)
+    key_files.create(tmp_path / "key", laboratory=True)
     return tmp_path / "key"
 
 
-def out(number: int) -> Emitted:
+def out(number: int) -> OutputRecord:
     topic = private_topic("board", "plain")
-    return Emitted(topic, b"dbh", b'{"n":%d}' % number, 1, True, f"dbh/plain/board/{number}")
+    return OutputRecord(topic, b"dbh", b'{"n":%d}' % number, 1, True, f"dbh/plain/board/{number}")
 
 
 def everything(folder: Path) -> dict[str, object]:
@@ -142,7 +142,7 @@ def test_messages_and_true_counts_lie_in_envelopes(tmp_path: Path, key: Any) -> 
     connection.close()
     assert len(held) > 3
     assert all(bytes(value).startswith(b"\x89TACET") for (value,) in held)
-    counts = read_topic(tmp_path / "store", "tacet.occupancy.v1", keyfile.FileKeys(key).vault)
+    counts = read_topic(tmp_path / "store", "tacet.occupancy.v1", key_files.FileKeys(key).vault)
     assert counts
     assert all(value.startswith(b'{"v":1') for value in counts)
     assert read_topic(tmp_path / "store", "tacet.occupancy.v1") == []

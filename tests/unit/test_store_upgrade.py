@@ -11,20 +11,18 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
-from connectors.embedded.readings import read_outbox, read_policies, read_snapshot, read_topic
-from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore
-from connectors.private_file import replace
-from connectors.private_folder import private_folder
-from connectors.reports.books import store_books, verify
-from connectors.reports.recovery import store_findings
-from connectors.reports.status import describe
+from connectors.keys import key_files
+from connectors.operations.reports.audit import store_books, verify
+from connectors.operations.reports.recovery import store_findings
+from connectors.operations.reports.status import describe
+from connectors.secrets.private_files import private_folder, replace_file
+from connectors.storage.embedded.reader import read_outbox, read_policies, read_snapshot, read_topic
+from connectors.storage.embedded.runner import embedded
+from connectors.storage.embedded.store import SqliteStore
+from stream.engine.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.errors import KeyFileError, UsageError
 from stream.policy.document import load_policy
 from stream.runners.embedded import Embedded
-from stream.runners.site_form import seal_site
-from stream.runners.snapshot import open_snapshot, seal_snapshot, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import COUNTS, building, messages, people
@@ -45,8 +43,8 @@ def old(tmp_path: Path) -> Path:
         connection.executescript("\n".join(statements))
         connection.close()
         (folder / name).chmod(0o600)
-    replace(tmp_path / "key", FIXTURE["key"])
-    replace(tmp_path / "key.mark", FIXTURE["mark"])
+    replace_file(tmp_path / "key", FIXTURE["key"])
+    replace_file(tmp_path / "key.mark", FIXTURE["mark"])
     return folder
 
 
@@ -59,8 +57,8 @@ def go_on(folder: Path) -> None:
 def renew_key(folder: Path) -> Path:
     """Give a key of then its data key."""
     path = folder.parent / "key"
-    if keyfile.FileKeys(path).data is None:
-        keyfile.upgrade(path)
+    if key_files.FileKeys(path).data is None:
+        key_files.upgrade(path)
     return path
 
 
@@ -228,7 +226,7 @@ def work(folder: Path, part: list[Any]) -> None:
 @pytest.fixture
 def half(tmp_path: Path) -> Path:
     """Return a store of the present version that has released half of a recording."""
-    keyfile.create(tmp_path / "key", laboratory=False)
+    key_files.create(tmp_path / "key", laboratory=False)
     work(tmp_path / "store", WALKED[:HALF])
     return tmp_path / "store"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from connectors.kafka.following import Record
-from connectors.subscribing.order import Waiting
+from connectors.storage.kafka.topic_readers import Record
+from connectors.subscribe.order import PendingRecords
 from stream.records import MINUTE
 from stream.schemas import rfc3339
 
@@ -24,7 +24,7 @@ def record(release: str, end: int, offset: int, **more: Any) -> Record:
 def test_revised_values_come_with_the_window_that_they_came_with_and_behind_its_first_values() -> None:
     first = [record("r", 5 * n, n) for n in range(1, 6)]
     revised = [record("r-revised", 5 * n, n, revises=f"s/r/a/{n}", lag=4 - n) for n in (1, 2)]
-    with closing(Waiting()) as waiting:
+    with closing(PendingRecords()) as waiting:
         waiting.add([*revised, *first])
         given = [(one.release["release"], one.release["window_end"][11:16]) for one in waiting]
     assert given == [

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.intake.followed import Piece
-from connectors.intake.tail import TailedFile
-from connectors.snmp.snmptrapd import written_at
+from connectors.sources.ingest.followed_logs import Piece, TailedFile
+from connectors.sources.snmp.snmptrapd import written_at
 from stream.errors import KeyFileError, UsageError
 
 LONGEST = 200

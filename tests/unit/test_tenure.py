@@ -8,11 +8,19 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
+from stream.engine.ports import (
+    Bounds,
+    DeliveryError,
+    FencedError,
+    InterruptedWriteError,
+    LossError,
+    Output,
+    UnaskedEndError,
+)
 from stream.errors import FinalityError, UsageError
-from stream.runners.contract import Bounds, DeliveryError, FencedError, InterruptedWriteError, LossError, Output
-from stream.runners.tenure import Tenure
-from stream.runners.tenures import Tenures
+from stream.runners.partition_tasks import PartitionTask, TaskManager
 from tests.integration.chain_engine import EVERY, ChainEngine, Topics, chain
+from tests.patience import until, within_patience
 
 TOPICS = Topics.of("t")
 
@@ -20,7 +28,7 @@ TOPICS = Topics.of("t")
 @pytest.fixture(autouse=True)
 def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots follow each other at once, unless a test says otherwise."""
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.0)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.0)
 
 
 class FakeJournal:
@@ -37,6 +45,8 @@ class FakeJournal:
         self.gate.set()
         self.log: dict[int, bytes] = {}
         """Messages of the input that are others than what was fed."""
+        self.holes: set[int] = set()
+        """Offsets of the input that hold nothing."""
         self.used: str | None = None
         """A topic of results that holds records."""
         self.error: Exception | None = None
@@ -76,6 +86,9 @@ class FakeWriter:
             raise LossError(msg)
         return self.journal.audit[max(0, offset - self.journal.marks) :], end
 
+    async def missing(self, start: int, end: int) -> int:
+        return len(self.journal.holes & set(range(start, end)))
+
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
         return b"s", self.journal.log.get(offset, orjson.dumps({"n": offset}))
 
@@ -106,14 +119,14 @@ def bounds(begin: int, end: int) -> Bounds:
     return report
 
 
-def tenures(journal: FakeJournal, *, accept_loss: bool = False, engine: type[ChainEngine] = ChainEngine) -> Tenures:
+def tenures(journal: FakeJournal, *, accept_loss: bool = False, engine: type[ChainEngine] = ChainEngine) -> TaskManager:
     async def made(partition: int) -> ChainEngine:
         return engine(TOPICS)
 
-    return Tenures(made, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
+    return TaskManager(made, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
 
 
-async def feed(tenure: Tenure, count: int, first: int = 0) -> None:
+async def feed(tenure: PartitionTask, count: int, first: int = 0) -> None:
     """Feed numbered messages of one site, and let the checkpoint that they may begin come to its end."""
     for number in range(first, first + count):
         await tenure.feed(number, number, b"s", orjson.dumps({"n": number}), None)
@@ -197,7 +210,7 @@ async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what
 
 
 async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.runners.tenure.PENDING_LIMIT", 2)
+    monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 2)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
@@ -231,43 +244,39 @@ async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next
 async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowledged_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 30.0)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 30.0)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
     journal.gate.clear()
     await feed(tenure, 2 * EVERY)
     journal.gate.set()
-    async with asyncio.timeout(10):
-        while tenure.acknowledged is None:
-            await asyncio.sleep(0.01)
+    await until(lambda: tenure.acknowledged is not None)
     assert tenure.acknowledged == orjson.loads(journal.snapshots[0])["next"] == EVERY
     await held.close()
 
 
 async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.2)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.2)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
     await feed(tenure, 3 * EVERY)
     assert journal.happened.count("publish t.private") == 1
     assert tenure.acknowledged == EVERY
-    async with asyncio.timeout(60):
-        while len(journal.snapshots) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(journal.snapshots) >= 2)
     assert journal.happened.count("publish t.private") == 3
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
     await feed(tenure, 1, 3 * EVERY)
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 3600.0)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
     await held.checkpoint()
     await feed(tenure, 1, 3 * EVERY + 1)
-    await asyncio.wait_for(held.checkpoint(last=True), 60)  # the end of work does not wait
+    await within_patience(held.checkpoint(last=True), "the last checkpoint")  # the end of work does not wait
     assert orjson.loads(journal.snapshots[-1])["next"] == 3 * EVERY + 2
 
 
 async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 3600.0)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
@@ -276,7 +285,7 @@ async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(mo
     ending = asyncio.create_task(held.checkpoint(last=True))
     await settled()
     journal.gate.set()
-    await asyncio.wait_for(ending, 60)
+    await within_patience(ending, "the last checkpoint")
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 2 * EVERY]
 
 
@@ -294,7 +303,7 @@ async def test_partitions_are_saved_side_by_side() -> None:
 
 
 async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.runners.tenure.PENDING_LIMIT", 4)
+    monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 4)
     journal = FakeJournal()
     tenure = await tenures(journal).open(0, bounds(0, 100))
     journal.gate.clear()
@@ -385,7 +394,7 @@ async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_publi
     assert known == len(journal.audit) - 1  # all but the entry that was written with it
 
 
-async def adopted(journal: FakeJournal) -> Tenure:
+async def adopted(journal: FakeJournal) -> PartitionTask:
     """Open a partition whose state another policy has made."""
     return await tenures(journal, engine=AdoptedEngine).open(0, bounds(0, 100))
 
@@ -425,6 +434,9 @@ async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_go
     await feed(tenure, EVERY)
     with pytest.raises(LossError, match=r"partition 2 .* offset 5 is next, .* begins at 9: 4 messages are gone"):
         await tenures(journal).open(2, bounds(9, 100))
+    price = r"the windows of site dbh from the one that ends at 2026-03-02T14:00:00Z on, .* coverage 0, and are charged"
+    with pytest.raises(LossError, match=f"'tacet worker --accept-loss' goes on .*: {price}"):
+        await tenures(journal).open(2, bounds(9, 20))
     with pytest.raises(LossError, match=r"ends at 3: 2 messages that were read are gone"):
         await tenures(journal).open(2, bounds(0, 3))
     accepted = await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
@@ -447,9 +459,37 @@ async def test_a_log_made_anew_under_a_running_worker_is_told_from_one_that_come
     await tenure.refuse_another_log(bounds(0, 2 * EVERY))
     with pytest.raises(LossError, match=r"partition 2 .* ends at 3: 7 messages that were read are gone"):
         await tenure.refuse_another_log(bounds(0, 3))
+    with pytest.raises(LossError, match=r"log begins at 13: 3 messages are gone; 'tacet worker --accept-loss' goes on"):
+        await tenure.refuse_another_log(bounds(2 * EVERY + 3, 100))
     journal.log[2 * EVERY - 1] = b'{"n": 77}'
     with pytest.raises(LossError, match=r"partition 2 .* the topic was made anew"):
         await tenure.refuse_another_log(bounds(0, 100))
+
+
+async def test_messages_gone_from_within_the_log_are_a_loss_and_marks_of_transactions_are_none() -> None:
+    journal = FakeJournal()
+    journal.holes = {EVERY + 1, EVERY + 2, 99}
+    tenure = await tenures(journal).open(2, bounds(0, 100))
+    await feed(tenure, EVERY)
+    tenure.delivered = EVERY
+    said = r"partition 2 .* offset 5 is next, but 2 messages between it and offset 9 are gone.*--accept-loss"
+    with pytest.raises(LossError, match=said):
+        await tenure.accept_hole(9)
+    assert not await tenure.accept_hole(EVERY + 1)
+
+
+async def test_the_engine_learns_of_an_accepted_hole_in_its_place_and_the_state_goes_on_behind_it() -> None:
+    journal = FakeJournal()
+    journal.holes = {EVERY + 1, EVERY + 2}
+    tenure = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
+    tenure.delivered = EVERY
+    assert await tenure.accept_hole(9)
+    await feed(tenure, EVERY)
+    assert b"lost" not in journal.snapshots[-1]
+    await tenure.feed(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
+    await tenure.checkpoint()
+    assert b"lost" in journal.snapshots[-1]
+    assert tenure.acknowledged == 10
 
 
 async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> None:
@@ -524,3 +564,25 @@ async def test_a_partition_whose_first_transaction_was_cut_off_is_begun_again() 
     journal.audit.append(orjson.dumps({"release_id": release_id, "head": head.hex()}))
     await feed(await tenures(journal).open(1, bounds(0, 100)), EVERY)
     assert len(journal.snapshots) == 1
+
+
+async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
+    """What it held has left the tenure: going on without it would lose it."""
+
+    class Cancelled(FakeJournal):
+        async def take(self, partition: int) -> FakeWriter:
+            writer = await super().take(partition)
+
+            async def commit(*_: object) -> int | None:
+                raise asyncio.CancelledError
+
+            writer.commit = commit  # type: ignore[method-assign,assignment]
+            return writer
+
+    held = tenures(Cancelled())
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, EVERY)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert isinstance(held.failure, UnaskedEndError)
+    assert tenure.ended

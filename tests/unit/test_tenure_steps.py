@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from stream.messages import encode_message
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
+from stream.engine.ports import Output
 from stream.records import DAY, Heartbeat
-from stream.runners.contract import Output
-from stream.runners.partition import Partition
-from stream.runners.tenure import Tenure
+from stream.runners.partition_tasks import PartitionTask
 from stream.schemas import AUDIT
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 from tests.core_ground import COUNTS, EVENING, SITE, SOURCES, building, laboratory
@@ -35,6 +35,10 @@ class MemoryWriter:
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         return self.audit[offset:], len(self.audit)
 
+    async def missing(self, start: int, end: int) -> int:
+        del start, end
+        return 0
+
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
         raise NotImplementedError
 
@@ -52,20 +56,23 @@ class MemoryWriter:
 
 @pytest.fixture(autouse=True)
 def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.0)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.0)
 
 
-def failed(problem: Exception) -> None:
-    pytest.fail(repr(problem))
+def failed(problem: Exception, accepted: str = "") -> None:
+    pytest.fail(f"{problem!r} {accepted}")
 
 
-async def opened(writer: MemoryWriter) -> Tenure:
-    engine = Partition(POLICY, laboratory())
+async def opened(writer: MemoryWriter) -> PartitionTask:
+    engine = PartitionEngine(POLICY, laboratory())
     position = engine.restore(await writer.last_snapshot()) or 0
-    return Tenure(0, engine, writer, audit_topic=AUDIT, position=position, audit_end=len(writer.audit), fail=failed)
+    return PartitionTask(
+        0, engine, writer, audit_topic=AUDIT, position=position, audit_end=len(writer.audit), fail=failed,
+        consent=failed,
+    )  # fmt: skip
 
 
-async def fed(tenure: Tenure, values: Sequence[bytes], first: int = 0) -> None:
+async def fed(tenure: PartitionTask, values: Sequence[bytes], first: int = 0) -> None:
     for offset, value in enumerate(values, first):
         await tenure.feed(offset, offset, SITE.encode(), value, None)
 

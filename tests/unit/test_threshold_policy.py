@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from connectors.cli import tacet
-from connectors.commands.options import read_policy
-from connectors.kafka.topics import topic_names
-from connectors.reports.policy_diff import difference
-from connectors.reports.privacy_terms import privacy_terms
-from connectors.serve.described import described_releases, promised
+from connectors.cli.main import tacet
+from connectors.cli.options import read_policy
+from connectors.operations.reports.contracts import privacy_terms
+from connectors.operations.reports.policy_diff import difference
+from connectors.serve.policy_description import described_releases, promised
+from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
-from stream.mechanisms.noise_tails import least_shift, tail
-from stream.mechanisms.parameter import gaussian_noise, laplace_noise
+from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise, least_shift, tail
 from stream.policy.document import Policy, load_policy
-from stream.release.run_prices import RunPrice, check_runs, paid_thresholds
-from stream.release.threshold_promises import asked_a_day, quiet_run, threshold_promises
-from stream.release.threshold_stage import run_plans
+from stream.release.prices import RunPrice, check_runs, paid_thresholds
+from stream.release.threshold_guarantees import asked_a_day, quiet_run, threshold_promises
+from stream.release.thresholds import run_plans
 from tests.unit.test_threshold_release import SITE, policy, stream
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "thresholds.toml"

@@ -11,16 +11,15 @@ import pytest
 
 from stream.errors import DataError, PolicyError, UsageError
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.run_law import RunLaw
+from stream.mechanisms.sparse_vector import RunLaw
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, AttributeCharge, CountCharge, Micros, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, past_account
-from stream.release.earlier import settle
-from stream.release.late import LateReleases
-from stream.release.stage import Releases
+from stream.release.backfill import BackfillStage, settle
+from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, LEAKAGE, parse_time
 from tests.core_ground import SITE as BUILDING
@@ -114,7 +113,7 @@ def released(
     items: Iterable[OccupancyWindow], under: Policy | None = None, state: ReleaseState | None = None,
     keys: LaboratoryKeys = KEYS,
 ) -> Made:  # fmt: skip
-    stage = Releases(under or policy(), "dbh", keys)
+    stage = ReleaseStage(under or policy(), "dbh", keys)
     after, outputs = scan(stage, items, state)
     made = [(each.topic, orjson.loads(each.value)) for each in outputs if isinstance(each, Published)]
     return Made(
@@ -276,10 +275,10 @@ NOISY = stream(epsilon="1", threshold="threshold = 12", events=3)
 
 def test_a_restart_at_every_window_changes_no_byte() -> None:
     items = windows([(n % 23, (3 * n) % 17, 9) for n in range(60)])
-    whole, stage = released(items, policy(NOISY)), Releases(policy(NOISY), "dbh", KEYS)
+    whole, stage = released(items, policy(NOISY)), ReleaseStage(policy(NOISY), "dbh", KEYS)
     state, records = stage.initial(), []
     for item in items:
-        state, outputs = Releases(policy(NOISY), "dbh", KEYS).step(stage.decode(stage.encode(state)), item)
+        state, outputs = ReleaseStage(policy(NOISY), "dbh", KEYS).step(stage.decode(stage.encode(state)), item)
         records += [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
     assert records == whole.records
     assert stage.encode(state) == stage.encode(whole.state)
@@ -289,7 +288,7 @@ def test_a_window_that_comes_again_is_released_as_it_was() -> None:
     """Crash between release and snapshot: the same state meets the same window, and gives the same bytes."""
     items = windows([(n % 23, (3 * n) % 17, 9) for n in range(30)])
     before = released(items[:20], policy(NOISY)).state
-    stage = Releases(policy(NOISY), "dbh", KEYS)
+    stage = ReleaseStage(policy(NOISY), "dbh", KEYS)
     held = stage.encode(before)
     once, again = (released(items[20:], policy(NOISY), stage.decode(held)) for _ in range(2))
     assert once.records == again.records
@@ -309,8 +308,8 @@ def test_a_policy_that_changes_nothing_of_it_goes_on_with_the_runs() -> None:
     whole = released(items, policy(NOISY))
     counts = '\n[[release]]\nname = "w"\nquery = "count"\nmechanism = "laplace"\nepsilon = { public = "1" }\n'
     first = released(items[:30], policy(NOISY))
-    adopted = Releases(policy(NOISY, counts), "dbh", KEYS)
-    state = adopted.adopt(Releases(policy(NOISY), "dbh", KEYS).encode(first.state), {})
+    adopted = ReleaseStage(policy(NOISY, counts), "dbh", KEYS)
+    state = adopted.adopt(ReleaseStage(policy(NOISY), "dbh", KEYS).encode(first.state), {})
     rest = released(items[30:], policy(NOISY, counts), state)
     assert [r["above"] for r in first.of()] + [r["above"] for r in rest.of()] == [r["above"] for r in whole.of()]
     assert first.runs() + rest.runs() == whole.runs(), "nothing is charged twice"
@@ -329,8 +328,8 @@ def test_a_policy_that_changes_nothing_of_it_goes_on_with_the_runs() -> None:
 )
 def test_whatever_changes_a_stream_waits_for_the_next_day(changed: str) -> None:
     first = released(windows([EMPTY] * 3), policy(NOISY))
-    stage = Releases(policy(changed), "dbh", KEYS)
-    state = stage.adopt(Releases(policy(NOISY), "dbh", KEYS).encode(first.state), {})
+    stage = ReleaseStage(policy(changed), "dbh", KEYS)
+    state = stage.adopt(ReleaseStage(policy(NOISY), "dbh", KEYS).encode(first.state), {})
     today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), policy(changed), state)
     assert {r["reason"] for r in today.records} == {"waiting"}
     assert {entry["nano"] for entry in today.entries} == {0}
@@ -340,7 +339,7 @@ def test_whatever_changes_a_stream_waits_for_the_next_day(changed: str) -> None:
 
 def test_a_stream_that_went_and_came_back_on_the_same_day_waits() -> None:
     first, without = released(windows([EMPTY] * 3), policy(NOISY)), policy(stream("other"))
-    old, gone, back = (Releases(p, "dbh", KEYS) for p in (policy(NOISY), without, policy(NOISY)))
+    old, gone, back = (ReleaseStage(p, "dbh", KEYS) for p in (policy(NOISY), without, policy(NOISY)))
     state = back.adopt(gone.encode(gone.adopt(old.encode(first.state), {})), {})
     today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), policy(NOISY), state)
     assert {r["reason"] for r in today.records} == {"waiting"}, "its runs are lost, and are not opened a second time"
@@ -362,25 +361,25 @@ def test_a_day_whose_entries_were_published_but_whose_state_is_lost_is_over() ->
 
 def test_a_state_of_other_terms_is_none() -> None:
     held = released(windows([EMPTY]), policy(NOISY))
-    data = Releases(policy(NOISY), "dbh", KEYS).encode(held.state)
+    data = ReleaseStage(policy(NOISY), "dbh", KEYS).encode(held.state)
     with pytest.raises(DataError, match="same terms"):
-        Releases(policy(NOISY.replace("events = 3", "events = 4")), "dbh", KEYS).decode(data)
+        ReleaseStage(policy(NOISY.replace("events = 3", "events = 4")), "dbh", KEYS).decode(data)
 
 
 def test_recordings_of_the_past_release_no_decision() -> None:
-    late = LateReleases(policy(NOISY), "dbh", KEYS)
+    late = BackfillStage(policy(NOISY), "dbh", KEYS)
     [window] = windows([FULL])
     assert late.ids(window) == []
     assert late.past(ReleaseState(), window, ReleaseState()) == []
     with pytest.raises(UsageError, match="and not of sample or ba or sparse-vector, got crowded"):
-        LateReleases(policy(NOISY), "dbh", KEYS, attempt=2, names=["crowded"])
+        BackfillStage(policy(NOISY), "dbh", KEYS, attempt=2, names=["crowded"])
 
 
 def test_another_key_or_attempt_draws_other_noise() -> None:
     items = windows([(3, 2, 4)] * 40)
     one = [r["above"] for r in released(items, policy(NOISY)).of()]
     other = [r["above"] for r in released(items, policy(NOISY), keys=LaboratoryKeys(b"q" * 32, "l", b"a" * 32)).of()]
-    stage = Releases(policy(NOISY), "dbh", KEYS, attempt=2)
+    stage = ReleaseStage(policy(NOISY), "dbh", KEYS, attempt=2)
     _, outputs = scan(stage, items)
     second = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and ".public." in o.topic]
     assert one != other
@@ -432,7 +431,7 @@ epsilon = { facilities = "1" }
 sensitive = { after = "10:00" }
 """
     offices = WALKED.replace('["hall", "lobby"]', '"office"')
-    from stream.release.promises import check_promises
+    from stream.release.guarantees import check_promises
 
     with pytest.raises(PolicyError, match="odds factor"):
         check_promises(building(releases=offices + attribute, site=day_site()))

@@ -4,13 +4,13 @@ from fractions import Fraction
 
 import pytest
 
-from connectors.kafka.topics import refuse_missing, topic_names
+from connectors.storage.kafka.topics import refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
 from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 
 POLICY = load_policy("""
 [site.dbh]
@@ -33,7 +33,7 @@ queries = [{ name = "hourly", kind = "window-sum", windows = 12 }]
 
 
 def test_every_topic_that_is_published_to_is_among_those_created() -> None:
-    stage = Releases(POLICY, "dbh", LaboratoryKeys(b"k" * 32, "ledger", b"a" * 32))
+    stage = ReleaseStage(POLICY, "dbh", LaboratoryKeys(b"k" * 32, "ledger", b"a" * 32))
     _, outputs = scan(stage, [OccupancyWindow("dbh", 1_000_000 * 5 * MINUTE, (3,), Fraction(1))])
     published = {output.topic for output in outputs if isinstance(output, Published)}
     assert len(published) == 5

@@ -7,18 +7,17 @@ import asyncio
 import pytest
 import structlog
 
-from connectors.intake import troubles
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.receiver import Receiver
-from connectors.intake.troubles import KERNEL, Troubles
-from connectors.live_sources import UdpSource
-from connectors.snmp.admission import Senders
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.sender import Association, encode_associate
-from connectors.sources import receiver
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest import receiver as troubles
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.receiver import KERNEL, Receiver, Troubles
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.inputs import UdpSource, receiver
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.sender import Association, encode_associate
 from tests.core_ground import building
+from tests.patience import until
 
 UNKNOWN = "5c:52:1e:ff:ff:01"
 
@@ -44,7 +43,7 @@ def test_an_unknown_access_point_is_told_once() -> None:
 
 def test_what_is_dropped_every_day_is_no_trouble() -> None:
     made = Receiver(
-        [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [b"c"]))],
+        [TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))],
         ingest=Ingest.of_policy(building(), bytes(32)), sink=Nowhere(), clock=AnchoredClock(lambda: 0, lambda: 0),
     )  # fmt: skip
     everyday = {"collapsed": 10**6, "no_stay": 9, "duplicate_inform": 7, "no_client": 3}
@@ -71,9 +70,7 @@ async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pyt
             loop = asyncio.get_running_loop()
             transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=made.address)
             transport.sendto(trap)
-            async with asyncio.timeout(60):
-                while not any(line["event"] == "unknown_access_point" for line in lines):
-                    await asyncio.sleep(0.01)
+            await until(lambda: any(line["event"] == "unknown_access_point" for line in lines))
             transport.close()
     report = [line for line in lines if line["log_level"] == "warning" and line["event"] != "receive_buffer_small"]
     assert {"event": "unknown_access_point", "address": UNKNOWN, "log_level": "warning"} in report

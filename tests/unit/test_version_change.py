@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.kafka import joining
+from connectors.storage.kafka import cluster as joining
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
+from stream.engine.ports import InterruptedWriteError, Output
+from stream.engine.snapshot import open_snapshot
 from stream.errors import UsageError
-from stream.messages import encode_message
-from stream.runners.contract import InterruptedWriteError, Output
-from stream.runners.partition import Partition
-from stream.runners.snapshot import open_snapshot
-from stream.runners.tenures import Tenures
+from stream.runners.partition_tasks import TaskManager
 from stream.schemas import AUDIT, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import COUNTS, SITE, building, laboratory, messages, people
@@ -31,7 +31,7 @@ THIRD = len(LOG) // 3
 
 @pytest.fixture(autouse=True)
 def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.0)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.0)
 
 
 class Cluster:
@@ -56,6 +56,10 @@ class Cluster:
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         return self.audit[offset:], len(self.audit)
+
+    async def missing(self, start: int, end: int) -> int:
+        del start, end
+        return 0
 
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
         return b"s", LOG[offset]
@@ -84,13 +88,13 @@ class Cluster:
         """Let a worker of the version that is present go on to a place in the log, or die in a commit."""
         self.dies_in = dies_in
 
-        async def engine(partition: int) -> Partition:
-            return Partition(POLICY, laboratory(), accept_policy=True, versions=self.versions)
+        async def engine(partition: int) -> PartitionEngine:
+            return PartitionEngine(POLICY, laboratory(), accept_policy=True, versions=self.versions)
 
         async def bounds() -> tuple[int, int]:
             return 0, len(LOG)
 
-        tenures = Tenures(engine, self, audit_topic=AUDIT)
+        tenures = TaskManager(engine, self, audit_topic=AUDIT)
         tenure = await tenures.open(0, bounds)
         for offset in range(tenure.position, end):
             await tenure.feed(offset, offset, b"s", LOG[offset], None)

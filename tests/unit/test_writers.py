@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import client, closing, metadata
+from connectors.storage.kafka import client, metadata
+from connectors.storage.kafka import client as closing
 from stream.schemas import METADATA
+from tests.patience import PATIENCE, within_patience
 
 
 class Hanging:
@@ -46,7 +48,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Hanging:
 async def returned(work: Coroutine[Any, Any, Any], hanging: Hanging) -> bool:
     """Whether the work was over before the client was."""
     doing = asyncio.create_task(work)
-    done, _ = await asyncio.wait({doing}, timeout=10)
+    done, _ = await asyncio.wait({doing}, timeout=PATIENCE)
     hanging.free.set()
     await asyncio.wait({doing})
     assert doing.exception() is None
@@ -104,5 +106,4 @@ async def test_who_is_cancelled_while_it_closes_leaves_nothing_behind_that_waits
     task = asyncio.create_task(closing.close(Waiting()))
     await asyncio.sleep(0.01)
     task.cancel()
-    async with asyncio.timeout(10):
-        await stopped.wait()
+    await within_patience(stopped.wait(), "the client's own end")

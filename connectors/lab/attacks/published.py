@@ -1,8 +1,8 @@
-"""What an audience reads of a day: each release run as it is, under keys of a laboratory, as arrays by node.
+"""What an audience reads of a day: each release runs unchanged, under laboratory keys, as arrays by node.
 
-A *channel* is one series of counts that an audience is told: the values of a release, or the noisy values that a filter
-or PeGaSus made them of, whose law is known exactly. Its nodes are the smallest that are told and hold a zone: zones
-where these are told, else floors, else the building.
+A *channel* is one published series of counts: the values of a release, or the noisy values from which a filter or
+PeGaSus computed them, whose law is known exactly. Its nodes are the smallest published ones that contain a zone: zones
+if these are published, else floors, else the building.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import orjson
 
-from stream.attackers.laws import NoiseLaw
-from stream.attackers.priors import Flags, Ints
 from stream.keys import Keys
-from stream.policy.count_release import CountRelease
+from stream.lab.attackers.beliefs import Flags, Ints, NoiseLaw
+from stream.policy.counts import CountRelease
 from stream.policy.document import Policy
 from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, Published
-from stream.release.stage import Releases
+from stream.release.stage import ReleaseStage
 from stream.schemas import private_topic
 
 Reads = Literal["values", "noisy"]
 
 
 class Channel(NamedTuple):
-    """One series of counts: of which release, for whom, and what of it."""
+    """One series of counts: its release, its audience, and which values of the record it reads."""
 
     release: str
     audience: str
@@ -35,7 +34,7 @@ class Channel(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Name for people."""
+        """Display name."""
         return f"{self.release}, {self.audience}" + (", noisy" if self.reads == "noisy" else "")
 
 
@@ -48,19 +47,19 @@ class Nodes(NamedTuple):
     """Which zones each counts, shape [nodes, zones]."""
 
     def of_zones(self) -> Ints:
-        """Return the node of each zone, -1 where none counts it."""
+        """Return the node of each zone, -1 for zones that no node counts."""
         return np.where(self.holds.any(axis=0), self.holds.argmax(axis=0), -1)
 
 
-class Told(NamedTuple):
-    """What a channel told in one run."""
+class PublishedDay(NamedTuple):
+    """What a channel published in one run."""
 
     values: Ints
     """Shape [ticks, nodes]; 0 where nothing was released."""
     released: Flags
     """Shape [ticks]."""
     laws: tuple[NoiseLaw, ...] | None
-    """Of each node's noise, where it is known exactly; None where values are made of more than one noisy count."""
+    """The law of each node's noise if it is known exactly; None if values combine more than one noisy count."""
 
 
 def count_releases(policy: Policy, site: str) -> list[CountRelease]:
@@ -69,9 +68,9 @@ def count_releases(policy: Policy, site: str) -> list[CountRelease]:
 
 
 def nodes_of(policy: Policy, site: str, release: CountRelease, *, measured: bool = False) -> Nodes:
-    """Return the smallest nodes that a release tells and that hold its zones.
+    """Return the smallest nodes that a release publishes and that contain its zones.
 
-    ``measured``: all nodes that have noise of their own, the smallest first; floors too where shares are paid for them.
+    ``measured``: all nodes with noise of their own, the smallest first; floors too if shares are charged for them.
     """
     told = [level for level in ("zone", "floor", "building") if level in release.levels]
     levels = [level for level in told if level in release.shares] if measured and release.shares else told[:1]
@@ -84,7 +83,7 @@ def nodes_of(policy: Policy, site: str, release: CountRelease, *, measured: bool
 
 
 def _groups(zones: Sequence[Zone], release: CountRelease, level: str) -> list[tuple[tuple[str, str], list[int]]]:
-    """Return the nodes of a level and the places of their zones, the smallest first."""
+    """Return the nodes of a level and the indices of their zones, the smallest first."""
     groups: dict[str, list[int]] = {}
     if level == "zone" and release.states:
         index = {zone.id: place for place, zone in enumerate(zones)}
@@ -98,10 +97,10 @@ def _groups(zones: Sequence[Zone], release: CountRelease, level: str) -> list[tu
 
 
 class Publisher:
-    """Runs the releases of a policy at a site, and reads what audiences would."""
+    """Runs the releases of a policy at a site, and reads their records as audiences would."""
 
     def __init__(self, policy: Policy, site: str, releases: Iterable[CountRelease], *, measured: bool = False) -> None:
-        """Take the releases that are run: these alone, so that others cost nothing here."""
+        """Store the releases to run; no others are charged here."""
         self._releases = list(releases)
         self._policy = policy.model_copy(update={"release": tuple(self._releases)})
         self._site = site
@@ -112,9 +111,9 @@ class Publisher:
             for audience in release.epsilon
         }
 
-    def run(self, windows: Sequence[OccupancyWindow], keys: Keys) -> dict[Channel, Told]:
-        """Release windows, the first of which nothing came before; return what each channel told."""
-        stage = Releases(self._policy, self._site, keys)
+    def run(self, windows: Sequence[OccupancyWindow], keys: Keys) -> dict[Channel, PublishedDay]:
+        """Release windows from an empty state; return what each channel published."""
+        stage = ReleaseStage(self._policy, self._site, keys)
         state = stage.initial()
         read: dict[Channel, list[_Read]] = {}
         for window in windows:
@@ -122,7 +121,7 @@ class Publisher:
             for output in outputs:
                 if isinstance(output, Published) and output.topic in self._topics:
                     self._take(read, output)
-        return {channel: _told(each) for channel, each in read.items()}
+        return {channel: _published(each) for channel, each in read.items()}
 
     def _take(self, read: dict[Channel, list[_Read]], output: Published) -> None:
         release, audience = self._topics[output.topic]
@@ -142,7 +141,7 @@ class _Read(NamedTuple):
 
 
 def _read(record: Mapping[str, Any], reads: Reads, nodes: Nodes, release: CountRelease) -> _Read:
-    """Return what a record tells of each node, and the law of its noise where that is known exactly."""
+    """Return a record's value of each node, and the law of its noise if that is known exactly."""
     if not record["released"]:
         return _Read([0] * len(nodes.names), False, None)
     levels = record.get("levels" if reads == "values" else "levels_noisy") or {}
@@ -158,12 +157,12 @@ def _of(zones: Mapping[str, Any] | None, levels: Mapping[str, Any], level: str, 
 
 
 def _laws(record: Mapping[str, Any], nodes: Nodes) -> tuple[NoiseLaw, ...]:
-    """Return the law of each node's noise; floors and building have noise of their own where no zones are told."""
+    """Return the law of each node's noise; floors and building have noise of their own if no zones are published."""
     kind, own = record.get("noise", "laplace"), record.get("levels_noise_scale") or {}
     return tuple(NoiseLaw(kind, _of(record["noise_scale"], own, *name)) for name in nodes.names)
 
 
-def _told(read: Sequence[_Read]) -> Told:
+def _published(read: Sequence[_Read]) -> PublishedDay:
     laws = next((each.laws for each in read if each.laws is not None), None)
     values = np.array([each.values for each in read], dtype=np.int64).reshape(len(read), -1)
-    return Told(values, np.array([each.released for each in read]), laws)
+    return PublishedDay(values, np.array([each.released for each in read]), laws)

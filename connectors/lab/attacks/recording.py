@@ -1,7 +1,7 @@
-"""A recording as an attack needs it: true counts by window, who was seen where, and days of training beside the last.
+"""A recording as an attack needs it: true counts by window, sightings, and days of training before the attacked one.
 
-A tenth of the devices, drawn by their names, are left out of all that is counted and released. They are the control:
-what an attack says of them it would say of anybody. All of it is restricted.
+A tenth of the devices, selected by their names, are excluded from everything that is counted and released. They are the
+control group: an attack makes the same statements about people who were never counted. All of it is restricted.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from connectors.files.dialect import Dialect
-from connectors.files.observations import ObservationFile
-from stream.attackers.priors import Flags, Ints, opened_for
+from connectors.sources.recordings.dialect import Dialect
+from connectors.sources.recordings.observations import ObservationFile
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys
+from stream.lab.attackers.beliefs import Flags, Ints, opened_for
 from stream.local_time import span_of_day
 from stream.pipeline import Options, table
 from stream.policy.document import Policy
 from stream.policy.sites import Site
+from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import EPOCH, Message, Micros, ObservationBatch, OccupancyWindow, Row
-from stream.sensing.renamed import Sightings, counts_under_names
 
 CONTROL = 10
-"""One device of so many is left out of what is released."""
+"""One of this many devices is excluded from what is released."""
 MICROS = timedelta(microseconds=1)
 
 
 class Recorded(NamedTuple):
-    """What was recorded at a site."""
+    """The recording of one site."""
 
     site: Site
     name: str
@@ -43,9 +43,9 @@ class Recorded(NamedTuple):
     seen: Sightings
     """Sightings of the devices that are counted."""
     control: Sightings
-    """Of those that are left out."""
+    """Sightings of the excluded devices."""
     names: list[str]
-    """Of the devices of both, by their number."""
+    """Names of all devices, by their number."""
 
 
 class Day(NamedTuple):
@@ -59,16 +59,16 @@ class Day(NamedTuple):
 
 
 def laboratory(seed: int, of: str = "") -> LaboratoryKeys:
-    """Return keys made from a seed: what they draw can be drawn again, and is worth nothing outside a laboratory."""
+    """Return keys made from a seed: their noise is reproducible, and they are useless outside a laboratory."""
     root = hashlib.sha256(f"tacet attack {seed} {of}".encode()).digest()
     return LaboratoryKeys(root, "laboratory", hashlib.sha256(b"audit" + root).digest())
 
 
 def site_of(policy: Policy, asked: str | None) -> str:
-    """Return the site that is attacked.
+    """Return the site to attack.
 
     Raises:
-        UsageError: it is not in the policy, several are and none is named, or nobody's devices are counted there.
+        UsageError: it is not in the policy, the policy has several and none is named, or it does not count devices.
     """
     names = list(policy.site)
     if asked is None and len(names) > 1:
@@ -88,7 +88,7 @@ def record(
 
     Raises:
         UsageError: the file cannot be read.
-        DataError: it cannot be read to its end, or no window comes of it.
+        DataError: it cannot be read to its end, or yields no window.
     """
     file = ObservationFile(path, policy, laboratory(seed, "names").root, dialect=dialect, progress=progress)
     sense = table(policy, name, laboratory(seed), Options(), keep_presence=False).sense
@@ -104,15 +104,15 @@ def record(
 
 
 class _Sorted:
-    """Sightings by whether their device is counted."""
+    """Sightings, separated into counted devices and the control group."""
 
     def __init__(self, site: Site) -> None:
         self._zone_of = {radio: place for place, zone in enumerate(site.zones) for radio in zone.radios}
         self.numbers: dict[str, int] = {}
-        self._rows = (array("q"), array("q"))  # time, device and zone, row after row
+        self._rows = (array("q"), array("q"))  # time, device and zone of each row in sequence
 
     def counted(self, message: Message) -> Message:
-        """Take note of a message; return it without the rows of the control."""
+        """Store a message's rows; return it without the rows of the control group."""
         if not isinstance(message, ObservationBatch):
             return message
         kept = []
@@ -130,21 +130,21 @@ class _Sorted:
         return row.time, self.numbers.setdefault(row.device, len(self.numbers)), zone
 
     def sightings(self) -> tuple[Sightings, Sightings]:
-        """Return those of the devices that are counted, and those of the control."""
+        """Return the sightings of the counted devices, and those of the control group."""
         columns = [np.array(rows, dtype=np.int64).reshape(-1, 3).T for rows in self._rows]
         return Sightings(*columns[0]), Sightings(*columns[1])
 
 
 def is_control(device: str) -> bool:
-    """Whether a device of this name is left out: one in ``CONTROL``."""
+    """Whether a device with this name belongs to the control group, a share of ``CONTROL``."""
     return int(device[:8], 16) % CONTROL == 0
 
 
 def days_of(recorded: Recorded) -> list[Day]:
-    """Return the whole local days of a recording, in order; the last is the one that is attacked.
+    """Return the whole local days of a recording, in order; the last one is attacked.
 
     Raises:
-        DataError: there are fewer than two: nothing to learn from.
+        DataError: there are fewer than two, so there is no training day.
     """
     zone, tick = ZoneInfo(recorded.site.timezone), recorded.site.tick
     by_date: dict[str, list[OccupancyWindow]] = {}
@@ -158,13 +158,13 @@ def days_of(recorded: Recorded) -> list[Day]:
 
 
 def _ticks(date: str, zone: ZoneInfo, tick: Micros) -> int:
-    """Return how many ticks a local date holds."""
+    """Return the number of ticks of a local date."""
     start, end = span_of_day(date, zone)
     return -(-end // tick) - -(-start // tick)
 
 
 def opened_at_random(recorded: Recorded, share: float, seed: int) -> Flags:
-    """Return zones opened in an order that the seed draws, until a share of the people of earlier days was in them."""
+    """Open zones in a random order (by seed) until they contain a share of the people of earlier days; return them."""
     people = np.sum([day.counts.sum(axis=0) for day in days_of(recorded)[:-1]], axis=0)
     drawn = [hashlib.sha256(f"{seed} open {zone.id}".encode()).digest() for zone in recorded.site.zones]
     return opened_for(people, np.array(sorted(range(len(drawn)), key=drawn.__getitem__)), share)
@@ -176,19 +176,19 @@ def _day(date: str, windows: list[OccupancyWindow]) -> Day:
 
 
 def control_counts(recorded: Recorded, day: Day) -> Ints:
-    """Return how many devices of the control are in each zone at each tick of a day, shape [ticks, zones]."""
+    """Return how many devices of the control group are in each zone at each tick of a day, shape [ticks, zones]."""
     site = recorded.site
     return counts_under_names(recorded.control, day.ticks, len(site.zones), site.validity, None)
 
 
 def renamed_counts(recorded: Recorded, day: Day, life: Micros) -> Ints:
-    """Return what would be counted of a day if names lived so long (TTL), shape [ticks, zones]."""
+    """Return a day's counts if pseudonyms lived for ``life``, shape [ticks, zones]."""
     site = recorded.site
     return counts_under_names(recorded.seen, day.ticks, len(site.zones), site.validity, life)
 
 
 def spans_of(recorded: Recorded, day: Day, length: Micros) -> Ints:
-    """Return the span of the local day in which each tick lies, shape [ticks]; spans are ``length`` microseconds."""
+    """Return the span of the local day that contains each tick, shape [ticks]; spans are ``length`` microseconds."""
     zone = ZoneInfo(recorded.site.timezone)
     local = [(EPOCH + tick * MICROS).astimezone(zone) for tick in day.ticks.tolist()]
     return np.array([((t.hour * 60 + t.minute) * 60 + t.second) * 1_000_000 // length for t in local])

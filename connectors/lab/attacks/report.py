@@ -1,4 +1,4 @@
-"""What an attack came to, as JSON, as tables for people, and as figures."""
+"""The results of an attack as JSON, as tables for people, and as figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from connectors.attacks.followers import Followed
-from connectors.attacks.laboratory import Attack
-from connectors.attacks.study import Found
-from connectors.plots import drawing
-from stream.attackers.localised import CLASSES, Success
-from stream.attackers.priors import Floats
+from connectors.lab.attacks.study import Attack, FoundPeople
+from connectors.lab.attacks.tracking import Followed
+from connectors.lab.plots import drawing
+from stream.lab.attackers.beliefs import Floats
+from stream.lab.attackers.localised import CLASSES, Success
 from stream.schemas import json_float
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ COLUMNS = 3
 
 
 def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
-    """Return the whole of it as plain objects; restricted."""
+    """Return all results as plain objects; restricted."""
     return {
         "restricted": True,
         "laboratory": True,
@@ -42,12 +41,12 @@ def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
         "people": attack.people.tolist(),
         "classes": list(CLASSES),
         "baseline": _success(attack.baseline),
-        "attacks": [_found(each) for each in attack.found],
+        "attacks": [_people_found(each) for each in attack.found],
         "followed": [_followed(each) for each in attack.followed],
     }
 
 
-def _found(found: Found) -> dict[str, Any]:
+def _people_found(found: FoundPeople) -> dict[str, Any]:
     return {
         **found.reads,
         "title": found.title,
@@ -81,7 +80,7 @@ def _followed(followed: Followed) -> dict[str, Any]:
 
 
 def tables(attack: Attack, attacker: str) -> Iterator[Table]:
-    """Yield what is printed: whom each way of reading finds, and following people."""
+    """Yield the printed tables: whom each channel lets the attacker find, and the results of tracking."""
     table = _table(
         f"{attacker}, {attack.date}: {int(attack.is_open.sum())} of {len(attack.is_open)} zones open, in the others"
         f" {attack.people.mean():.0f} people in the mean.\n"
@@ -131,7 +130,7 @@ def _brief(people: float) -> str:
 
 
 def draw(attack: Attack, folder: Path, span_minutes: int) -> None:
-    """Draw people found by time and class, mean over runs, and of single runs: two figures, each PNG and SVG."""
+    """Draw people found by time and class, as mean over runs and for single runs: two figures, each PNG and SVG."""
     means = [(each.title, each.by_confidence) for each in attack.found]
     _panels(folder, "found", means, span_minutes)
     singles = [(each.title, each.single.astype(np.float64)) for each in attack.found if each.runs > 1]
@@ -159,7 +158,7 @@ def _stack(panel: Axes, title: str, people: Floats, span_minutes: int) -> None:
     for place, colour in enumerate(SURE):
         least = 0.0 if place == 0 else CLASSES[place - 1]
         label = f"{least:g} < belief ≤ {CLASSES[place]:g}"
-        drawn = slice(None) if people[:, place].any() else slice(0, 1)  # of an empty class only its name is wanted
+        drawn = slice(None) if people[:, place].any() else slice(0, 1)  # an empty class needs one label for the legend
         top = below + people[:, place]
         panel.fill_between(
             hours[drawn], below[drawn], top[drawn], color=colour, label=label, step="post", linewidth=0

@@ -1,4 +1,4 @@
-"""Attackers who follow one person through a day, by every tick that was released: whom they find, beside the bound."""
+"""Attackers who track one person through a day by every released tick: whom they find, compared with the bound."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.attacks.published import Channel, Nodes, Told
-from connectors.attacks.recording import Day, Recorded
-from stream.accounting.leakage.mobility import learn_transitions, stationary
-from stream.attackers.following import (
+from connectors.lab.attacks.published import Channel, Nodes, PublishedDay
+from connectors.lab.attacks.recording import Day, Recorded
+from stream.accounting.leakage.temporal import learn_transitions, stationary
+from stream.errors import UsageError
+from stream.lab.attackers.beliefs import (
     OUTSIDE,
+    Floats,
+    Ints,
     Mobility,
+    NoiseLaw,
     bounds,
     collectively,
     followed,
@@ -20,63 +24,60 @@ from stream.attackers.following import (
     most_believed,
     unobserved,
 )
-from stream.attackers.laws import NoiseLaw
-from stream.attackers.localised import Success, wilson
-from stream.attackers.priors import Floats, Ints
-from stream.errors import UsageError
+from stream.lab.attackers.localised import Success, wilson
+from stream.pseudonyms.rotation import Sightings
 from stream.records import Micros
-from stream.sensing.renamed import Sightings
 
 PSEUDO = 0.5
-"""Added to each number of moves: what was never seen is not impossible."""
+"""Added to each number of moves, so that unseen moves are not impossible."""
 VICTIMS = 100
-"""People who are followed, at most."""
+"""The maximal number of tracked people."""
 PEOPLE = 2
-"""So many times the people of the fullest tick of training are taken to be inside and outside together."""
+"""The assumed number of people inside and outside together, as a multiple of the fullest training tick's."""
 
 
 class Followed(NamedTuple):
-    """What following came to, over the ticks at which its victims were in a place that was counted.
+    """The results of tracking, over the ticks at which victims were in a counted place.
 
-    The attacker is told that they are in one, as the thesis' attackers are: beliefs and guesses are among places.
+    The attacker knows that they are in one, like the thesis' attackers: beliefs and guesses are among places.
     """
 
     channel: Channel
     victims: int
     mobility: Success
-    """Right guesses by who knows how people move and reads nothing."""
+    """Right guesses of an attacker who knows how people move and reads nothing."""
     alike: Success
-    """By who takes all people to be alike."""
+    """Right guesses of an attacker who assumes that all people move alike."""
     knowing: Success
-    """By who knows where each of the others is."""
+    """Right guesses of an attacker who knows where each of the others is."""
     believed: tuple[float, float, float]
-    """Mean belief in the true place, of the three."""
+    """Mean belief in the true place, for these three."""
     bound: float | None
-    """Mean belief at most, by the temporal bound; None where noise has no pure epsilon."""
+    """The temporal bound on the mean belief; None if the noise has no pure epsilon."""
     leakage: float | None
     """Backward temporal leakage at the day's last tick, nats."""
 
 
 def follow(
-    channel: Channel, nodes: Nodes, told: Told, days: tuple[Sequence[Day], Day], recorded: Recorded
+    channel: Channel, nodes: Nodes, told: PublishedDay, days: tuple[Sequence[Day], Day], recorded: Recorded
 ) -> Followed | None:
-    """Follow people of a day through what one run told of it; None where nobody was anywhere that is counted.
+    """Track people of a day by what one run published of it; None if nobody was in a counted place.
 
     Args:
-        channel: of exact laws.
+        channel: with exact laws.
         nodes: of the channel.
-        told: at all ticks of the day.
-        days: those of training, and the day.
-        recorded: all of it.
+        told: the published values at all ticks of the day.
+        days: the days of training, then the attacked day.
+        recorded: the whole recording.
 
     Raises:
-        UsageError: the law of the noise is not known, or not one.
+        UsageError: the law of the noise is unknown, or not a single one.
     """
     if told.laws is None or len(set(told.laws)) != 1:
         raise UsageError("the noise of what is followed must have one law, known exactly")
     (law,) = set(told.laws)
     training, day = days
-    places = np.append(nodes.of_zones() + 1, OUTSIDE)  # the last is of who is in no zone
+    places = np.append(nodes.of_zones() + 1, OUTSIDE)  # the last entry is for devices in no zone
     known = _mobility(recorded, training, places, len(nodes.names))
     paths = _victims(places[paths_of(recorded.seen, day.ticks, recorded.site.validity)])
     if len(paths) == 0:
@@ -92,10 +93,10 @@ class _Truth(NamedTuple):
     counts: Ints
     """Shape [ticks, nodes]."""
     alike: Floats
-    """Beliefs of who takes all people to be alike, shape [ticks, states]."""
+    """Beliefs of the attacker who assumes that all people move alike, shape [ticks, states]."""
 
 
-def _outcome(channel: Channel, known: Mobility, law: NoiseLaw, told: Told, truth: _Truth) -> Followed:
+def _outcome(channel: Channel, known: Mobility, law: NoiseLaw, told: PublishedDay, truth: _Truth) -> Followed:
     ticks, places = truth.counts.shape
     unread, before = ~told.released[:, None], unobserved(known, ticks)
     others = truth.counts - (truth.paths[..., None] == np.arange(1, places + 1))
@@ -113,7 +114,7 @@ def _outcome(channel: Channel, known: Mobility, law: NoiseLaw, told: Told, truth
 
 
 def paths_of(seen: Sightings, ticks: Ints, validity: Micros) -> Ints:
-    """Return the zone of each device at each tick, -1 where it is in none; shape [devices seen then, ticks]."""
+    """Return the zone of each device at each tick, -1 if it is in none; shape [devices seen then, ticks]."""
     first, last = np.searchsorted(seen.time, [ticks[0] - validity, ticks[-1]], side="right")
     time, device, zone = (column[first:last] for column in seen)
     order = np.lexsort((np.arange(len(time)), time, device))
@@ -142,7 +143,7 @@ def _mobility(recorded: Recorded, training: Sequence[Day], places: Ints, number:
 
 
 def _victims(paths: Ints) -> Ints:
-    """Return the paths of at most ``VICTIMS`` devices, spread evenly over all that were at some place."""
+    """Return the paths of at most ``VICTIMS`` devices, evenly spaced among all that were in some place."""
     came = np.flatnonzero((paths != OUTSIDE).any(axis=1))
     if len(came) > VICTIMS:
         came = came[np.linspace(0, len(came) - 1, VICTIMS).astype(np.int64)]
@@ -150,14 +151,14 @@ def _victims(paths: Ints) -> Ints:
 
 
 def _inside(beliefs: Floats) -> Floats:
-    """Return beliefs of who is told that the person is in some place: 0 outside, the others scaled to 1."""
+    """Return beliefs given that the person is in some place: 0 outside, the others scaled to sum 1."""
     among = beliefs.copy()
     among[..., OUTSIDE] = 0.0
     return np.asarray(among / among.sum(axis=-1, keepdims=True))
 
 
 def _right(beliefs: Floats, paths: Ints) -> Success:
-    """Return the share of right guesses; the interval takes all about one person for one."""
+    """Return the share of right guesses; the interval counts all guesses about one person as one."""
     inside = paths != OUTSIDE
     right, tried = int((beliefs.argmax(axis=-1) == paths)[inside].sum()), int(inside.sum())
     of_people = wilson(round(right / tried * len(paths)), len(paths))

@@ -1,19 +1,113 @@
-"""Figures of the experiments with threshold decisions, beside those of the thesis that they answer."""
+"""The results of the experiments with threshold decisions as JSON, tables and figures, compared with the thesis'
+figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from connectors.experiments.compound_decisions import BETA, SPLITS, DayResult
-from connectors.experiments.decisions import EPSILON_MAX, LEVELS, MECHANISMS, Level, Result, distances
-from connectors.plots import INK, SERIES, drawing
+from connectors.lab.experiments.decisions import (
+    BETA,
+    EPSILON_MAX,
+    LEVELS,
+    MECHANISMS,
+    SPLITS,
+    DayResult,
+    Extent,
+    Level,
+    Result,
+    distances,
+)
+from connectors.lab.plots import INK, SERIES, drawing
 from stream.decisions.plan import Mechanism
-from stream.simulator.threshold_tables import QUERIES, Query
+from stream.lab.simulator.threshold_tables import QUERIES, Query
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+FIGURES = {
+    "5.6": "All queries at all levels (5.6, 5.7)",
+    "5.8": "Q3 low, α varied (5.8)",
+    "beta": "Q3 low, β varied",
+    "A.2 first": "Q3 low, ε of the first step varied (A.2)",
+    "A.2 steps": "Q3 low, number of steps varied (A.2)",
+}
+VARIED = {"5.8": "alpha", "beta": "beta", "A.2 first": "epsilon_first", "A.2 steps": "steps"}
+HEADER = ("mechanism", "charged", "achieved", "entropy", "missed", "wrong")
+"""Mean over runs: ε charged and achieved, min-entropy divided by ln k, shares missed and wrongly taken for above."""
+_NEAR = (10, 100, 215)
+
+
+Found = Mapping[str, Sequence[Result]]
+Days = Mapping[str, Sequence[DayResult]]
+_DAYS = {"6.3": "All of two conditions, by the day (6.3)", "6.4": "Any of two conditions, by the day (6.4)"}
+
+
+def document(extent: Extent, found: Found, days: Days) -> dict[str, Any]:
+    """Return all results as JSON; every number is of simulated data."""
+    rows = [result.row(figure) for figure, points in found.items() for result in points]
+    rows += [result.row(figure) for figure, points in days.items() for result in points]
+    return {"simulated": True, "seed": extent.seed, "runs": extent.runs, "form": extent.form, "results": rows}
+
+
+def write(folder: Path, made: Mapping[str, Any], found: Found, days: Days) -> None:
+    """Write ``results.json`` and ``tables.md``."""
+    (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    parts = [
+        f"# Threshold decisions on simulated data\n\nSeed {made['seed']}, {made['runs']} runs, {made['form']} form."
+    ]
+    parts.append("## Distances from the thresholds (5.5)\n\n" + _near(made["seed"]))
+    parts += [f"## {title}\n\n{_table(figure, found[figure])}" for figure, title in FIGURES.items()]
+    parts += [f"## {title}\n\n{_by_day(days[figure])}" for figure, title in _DAYS.items()]
+    (folder / "tables.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _by_day(points: Sequence[DayResult]) -> str:
+    header = ("day", "split", "charged", "by the thesis' formula", "missed", "wrong")
+    rows = [
+        (str(each.day), each.split, *map(_number, (each.epsilon, each.printed, each.fnr, each.fpr))) for each in points
+    ]
+    return markdown(header, rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def cells(result: Result) -> tuple[str, ...]:
+    """Return a result's cells for the columns of ``HEADER``."""
+    numbers = (result.epsilon, result.ex_post, result.min_entropy, result.fnr, result.fpr)
+    return (result.setting.mechanism, *map(_number, numbers))
+
+
+def _near(seed: int) -> str:
+    header = ("query", "threshold", "nearest", "median", *(f"within {each}" for each in _NEAR))
+    rows = []
+    for query in QUERIES:
+        for level in LEVELS:
+            found = distances(query, level, seed)
+            near = (sum(each < bound for each in found) for bound in _NEAR)
+            rows.append((query, level, *map(str, (found[0], found[len(found) // 2], *near))))
+    return markdown(header, rows)
+
+
+def _table(figure: str, points: Sequence[Result]) -> str:
+    if figure == "5.6":
+        return markdown(
+            ("query", "threshold", *HEADER), [(r.setting.query, r.setting.level, *cells(r)) for r in points]
+        )
+    name = VARIED[figure]
+    return markdown((name, *HEADER), [(f"{float(getattr(r.setting, name)):g}", *cells(r)) for r in points])
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
 
 Measure = Literal["ex_post", "min_entropy", "fnr", "fpr"]
 NAMES: dict[Measure, str] = {
@@ -23,7 +117,7 @@ _COLOURS = dict(zip(MECHANISMS, SERIES, strict=False))
 _WIDE = (9.6, 2.6)
 
 
-VARIED = {
+FIGURE_VARIED = {
     "5.8": ("alpha", "alpha", "α"),
     "beta": ("beta", "beta", "β"),
     "A.2 first": ("first-epsilon", "epsilon_first", "ε of the first step"),
@@ -38,13 +132,13 @@ def draw_all(
     """Draw every figure of chapter 5 and A.1.5."""
     draw_distances(folder, seed)
     draw_queries(folder, found["5.6"])
-    for figure, (name, varied, label) in VARIED.items():
+    for figure, (name, varied, label) in FIGURE_VARIED.items():
         draw_varied(folder, name, found[figure], varied, label)
     draw_by_predicate(folder, epsilons)
 
 
 def draw_distances(folder: Path, seed: int) -> None:
-    """Draw how far counts are from their thresholds (5.5)."""
+    """Draw the distances of counts from their thresholds (5.5)."""
     with drawing(folder, "distances", rows=2, columns=2) as sheet:
         for panel, query in zip(sheet.panels, QUERIES, strict=True):
             for level in LEVELS:
@@ -57,7 +151,7 @@ def draw_distances(folder: Path, seed: int) -> None:
 
 
 def draw_queries(folder: Path, results: Sequence[Result]) -> None:
-    """Draw all queries at all levels: what was achieved (5.6), and how good it was (5.7)."""
+    """Draw all queries at all levels: achieved ε (5.6), and quality (5.7)."""
     places = [(query, level) for query in QUERIES for level in LEVELS]
     for name, measures in (("privacy", ("ex_post", "min_entropy")), ("accuracy", ("fnr", "fpr"))):
         with drawing(folder, name, rows=2, panel=_WIDE) as sheet:
@@ -87,7 +181,7 @@ def _bars(panel: Axes, results: Sequence[Result], places: Sequence[tuple[Query, 
 
 
 def draw_varied(folder: Path, name: str, results: Sequence[Result], varied: str, label: str) -> None:
-    """Draw all four measures of Q3 low over what was varied (5.8, and A.2 for the progressive ones)."""
+    """Draw all four measures of Q3 low over the varied parameter (5.8, and A.2 for the progressive mechanisms)."""
     with drawing(folder, name, rows=2, columns=2) as sheet:
         for panel, (measure, title) in zip(sheet.panels, NAMES.items(), strict=True):
             for mechanism in dict.fromkeys(r.setting.mechanism for r in results):
@@ -109,7 +203,7 @@ def draw_varied(folder: Path, name: str, results: Sequence[Result], varied: str,
 
 
 def _promise(panel: Axes, results: Sequence[Result], varied: str) -> None:
-    """Draw β."""
+    """Draw the guaranteed β."""
     points = sorted({(float(getattr(r.setting, varied)), float(r.setting.beta)) for r in results})
     panel.plot(*zip(*points, strict=True), color=INK, linestyle=":", marker="", label="β")
 
@@ -126,7 +220,7 @@ def draw_by_predicate(folder: Path, epsilons: Mapping[Mechanism, Sequence[float]
 
 
 def draw_days(folder: Path, found: Mapping[str, Sequence[DayResult]]) -> None:
-    """Draw what all (6.3) and any (6.4) of two conditions cost day by day, and how good they were."""
+    """Draw the daily cost and quality of conjunctions (6.3) and disjunctions (6.4) of two conditions."""
     for figure, results in found.items():
         with drawing(folder, {"6.3": "conjunction", "6.4": "disjunction"}[figure], columns=3) as sheet:
             for panel, (name, title) in zip(sheet.panels, _BY_DAY.items(), strict=True):

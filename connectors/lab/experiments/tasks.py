@@ -1,8 +1,8 @@
-"""How well the detective's questions (thesis, 3.2.1) are answered from released values, beside the truth.
+"""How well the detective's questions (thesis, 3.2.1) can be answered from released values, compared with the truth.
 
-Each question of each round is released on its own, with each mechanism, at each epsilon, in several runs of other
-noise. The answer is what the same function that gives the truth makes of the values, so nobody's eye is in the score.
-Beside all of them stands what somebody scores who has seen nothing.
+Each question of each round is released on its own, with each mechanism, at each epsilon, in several runs with different
+noise. The function that computes the true answer is applied to the released values, so no human judgement affects the
+score. The baseline is the score of an answer without any data.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, NamedTuple
 
-from connectors.simulation.detective import ROUNDS, TASKS, Case, Task, Terms, drawn
-from connectors.simulation.lessons import EPSILONS, MECHANISMS, Mechanism
-from stream.evaluation.tasks import FULL, WORTHLESS, Score
+from connectors.lab.simulation.lessons import (
+    EPSILONS,
+    MECHANISMS,
+    ROUNDS,
+    TASKS,
+    Case,
+    DetectiveTerms,
+    Mechanism,
+    Task,
+    drawn,
+)
+from stream.lab.evaluation import FULL, WORTHLESS, Score
 
 BLIND: dict[Task, str] = {"above": "0", "region": "", "stuck": "12:00", "event": "12:00"}
 """Answers without a look; of regions the first by name."""
 UNITS: dict[Task, str] = {"above": "windows", "region": "regions", "stuck": "windows", "event": "windows"}
-_NOTHING = Terms(EPSILONS[-1], "laplace")
-"""Of series that nobody looks at."""
+_NOTHING = DetectiveTerms(EPSILONS[-1], "laplace")
+"""Terms for the score without data, whose series is not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is tried."""
+    """Which settings are run."""
 
     runs: int
     epsilons: tuple[str, ...] = EPSILONS
@@ -54,16 +63,16 @@ class Result(NamedTuple):
     unit: str
 
     def row(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return self._asdict()
 
 
 def results(extent: Extent, tick: Callable[[int], object] = lambda done: None) -> list[Result]:
-    """Ask everything.
+    """Run all settings.
 
     Args:
-        extent: what is tried.
-        tick: called after each setting, with how many are done.
+        extent: which settings are run.
+        tick: called after each setting, with the number of completed ones.
     """
     found = [_blind(task, extent) for task in TASKS]
     for done, (task, mechanism, epsilon) in enumerate(settings(extent), start=1):
@@ -74,7 +83,7 @@ def results(extent: Extent, tick: Callable[[int], object] = lambda done: None) -
 
 
 def settings(extent: Extent) -> list[tuple[Task, Mechanism, str]]:
-    """Return what is asked with noise."""
+    """Return the settings with noise."""
     return [
         (task, mechanism, epsilon)
         for task in TASKS
@@ -86,7 +95,7 @@ def settings(extent: Extent) -> list[tuple[Task, Mechanism, str]]:
 def _cases(task: Task, mechanism: Mechanism, epsilon: str, extent: Extent) -> Iterator[Case]:
     for run in range(extent.runs):
         for number in range(extent.rounds):
-            yield drawn(task, number, Terms(epsilon, mechanism, run))
+            yield drawn(task, number, DetectiveTerms(epsilon, mechanism, run))
 
 
 def _blind(task: Task, extent: Extent) -> Result:

@@ -1,16 +1,16 @@
-"""What can go wrong on the way from a controller, by name, seeded and counted.
+"""Faults on the path from a controller, by name; they are seeded and counted.
 
-Names, as ``--faults`` takes them:
+The names are those of ``--faults``:
 
 ========================= =========================================================================
 ``duplicates``            one trap in a thousand arrives twice, the copy up to 50 ms later
-``reordering``            one trap in fifty is held up for at most 2 s; its up-time stays as it was
+``reordering``            one trap in fifty is delayed by at most 2 s; its up-time is unchanged
 ``loss``                  one trap in a hundred never arrives (keep-alives and cold starts always do)
 ``reboot``                one controller is silent for two minutes, restarts with a cold start and an
                           up-time of 0, and every device in its zones associates anew within 90 s
 ``unknown-ap``            one trap in five hundred is followed by one from an access point on no map
 ``wrong-community``       one trap in five hundred is followed by one with a wrong community
-``flood``                 5,000 well-formed traps a second for 10 s from a controller nobody listed
+``flood``                 5,000 well-formed traps a second for 10 s from an unlisted controller
 ``enhanced``              each association is reported twice more, 50 to 800 ms later
 ========================= =========================================================================
 """
@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
+from stream.lab.simulator.building import Draws
+from stream.lab.simulator.events import Simulation
 from stream.records import SECOND
-from stream.simulator.building import Draws
-from stream.simulator.events import Simulation
 
 Ints = NDArray[np.int64]
 
@@ -40,7 +40,7 @@ STORM = (5 * SECOND, 90 * SECOND)
 FLOOD_RATE, FLOOD_SECONDS = 5_000, 10
 ENHANCED_AFTER = (SECOND // 20, SECOND * 4 // 5)
 UNLISTED = -1
-"""Controller index of whoever floods."""
+"""Controller index of the sender of a flood."""
 
 
 class Fault(StrEnum):
@@ -57,7 +57,7 @@ class Fault(StrEnum):
 
 
 class Kind(IntEnum):
-    """What a datagram is; several at one instant go out in this order."""
+    """The kind of a datagram; several at one instant are sent in this order."""
 
     COLD_START = 0
     ASSOCIATE = 1
@@ -95,7 +95,7 @@ def parse_faults(names: str | Iterable[str]) -> frozenset[Fault]:
     """Return faults from their names, or from one comma-separated text; an empty one names none.
 
     Raises:
-        UsageError: a name that is not known.
+        UsageError: an unknown name.
     """
     given = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
     for name in given:
@@ -111,7 +111,7 @@ def join(parts: Iterable[Traps]) -> Traps:
 
 
 def rows(event: Ints, kind: Kind, device: Ints, point: Ints, controller: Ints) -> Traps:
-    """Return traps of one kind that reach the network when they are made."""
+    """Return traps of one kind that arrive at the time of their event."""
     return Traps(event, event.copy(), np.full(len(event), int(kind)), device, point, controller)
 
 
@@ -126,7 +126,7 @@ def reported_twice_more(traps: Traps, rng: Draws) -> Traps:
 
 
 def storm(simulation: Simulation, moment: int, controllers: int, controller: int, rng: Draws) -> Traps:
-    """Return the associations of everybody truly in a restarted controller's zones, while they are there."""
+    """Return the associations of the devices in a restarted controller's zones, while they are present."""
     visits = simulation.visits
     event = moment + rng.integers(*STORM, len(visits.start))
     there = (visits.start <= moment) & (event < visits.end) & (visits.zone % controllers == controller)
@@ -140,18 +140,18 @@ def lost(traps: Traps, rng: Draws) -> NDArray[np.bool_]:
 
 
 def copies(traps: Traps, rng: Draws) -> tuple[Ints, Ints]:
-    """Draw which rows arrive twice, and how much later the copy comes."""
+    """Draw which rows arrive twice, and the copies' delays."""
     chosen = np.flatnonzero(rng.random(len(traps)) < DUPLICATE_SHARE)
     return chosen, rng.integers(1, DUPLICATE_WITHIN, len(chosen))
 
 
 def delays(traps: Traps, rng: Draws) -> Ints:
-    """Draw how long each trap is held up; mostly not at all."""
+    """Draw each trap's delay; mostly 0."""
     return np.where(rng.random(len(traps)) < LATE_SHARE, rng.integers(1, LATE_WITHIN, len(traps)), 0)
 
 
 def foreign(traps: Traps, kind: Kind, rng: Draws) -> Traps:
-    """Return extra traps beside a share of the given ones, at the same instants."""
+    """Return extra traps after a share of the given ones, at the same instants."""
     near = traps.take(rng.random(len(traps)) < FOREIGN_SHARE)
     return rows(near.event, kind, near.device, near.point, near.controller)
 

@@ -1,7 +1,7 @@
-"""Writing a simulated building down: observations (CSV, JSON lines, snmptrapd's own lines) and the truth.
+"""Write a simulated building to files: observations (CSV, JSON lines, snmptrapd's own lines) and the truth.
 
-Every writer takes an open text stream and works in blocks, so that the four million rows of a full-scale run
-take seconds; ``progress`` is called with rows done and rows in all.
+Every writer writes to an open text stream in blocks, so that the four million rows of a full-scale run take seconds;
+``progress`` is called with the number of rows done and of all rows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.lab.simulator.events import Simulation
+from stream.lab.simulator.visits import DeviceClass
 from stream.records import SECOND
-from stream.simulator.events import Simulation
-from stream.simulator.population import DeviceClass
 
 Ints = NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -133,7 +133,7 @@ def _rows(simulation: Simulation, rows: slice) -> Iterator[tuple[str, int, int]]
 
 
 def _point_fields(simulation: Simulation, index: int) -> tuple[str, str]:
-    """Return the varbinds of one access point that stand before and after the client's."""
+    """Return the varbinds of one access point that precede and follow the client's."""
     address = bytes.fromhex(simulation.building.access_points[index].replace(":", ""))
     name = access_point_name(simulation, index).encode()[:32]
     before = (

@@ -1,11 +1,11 @@
-"""A policy file for a simulated building: valid as it stands, and meant to be read."""
+"""A policy file for a simulated building: valid as it is, and meant to be read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stream.simulator.building import OFFICE
-from stream.simulator.events import Simulation
+from stream.lab.simulator.building import OFFICE
+from stream.lab.simulator.events import Simulation
 
 _HEAD = """\
 # What may be said about this building, to whom, at which price.
@@ -115,9 +115,9 @@ def policy_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",))
 
 
 def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",), *, by_day: bool = False) -> str:
-    """Return the ``[site.…]`` part alone; those of several buildings may stand in one policy.
+    """Return the ``[site.…]`` part alone; one policy may contain those of several buildings.
 
-    ``by_day``: with privacy days, which a release needs that is paid by the day.
+    ``by_day``: with privacy days, which a release that is charged per day needs.
     """
     config, place = simulation.config, simulation.building
     offices = len(place.of_kind(OFFICE))

@@ -1,17 +1,19 @@
-"""The simulated building's controllers: every datagram they send, when, and how many of each kind.
+"""The simulated building's controllers: every datagram that they send, its time, and the number of each kind.
 
-Time on the wire is the controller's up-time. With T the start of the run, a trap made at event time t
-carries ``(t - T) // 10 ms``, so a receiver that knows T gets t back as ``T + uptime / 100``, at most 10 ms
-early. After a ``reboot`` fault the up-time of that controller counts from the restart, and this no longer
-holds for it. Each controller also sends a keep-alive each simulated minute, from T until ``tail`` minutes
-after the end.
+The time in a trap is the controller's up-time. With T the start of the run, a trap made at event time t carries
+``(t - T) // 10 ms``, so a receiver that knows T computes t as ``T + uptime / 100``, at most 10 ms early. After a
+``reboot`` fault the up-time of that controller counts from the restart, and this no longer holds for it. Each
+controller also sends a keep-alive each simulated minute, from T until ``tail`` minutes after the end.
 
 Access point i belongs to controller ``i % controllers``.
+
+``send_schedule`` sends the datagrams to a receiver, at a multiple of real time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,23 +21,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.simulation import faults as faulty
-from connectors.simulation.faults import Fault, Kind, Traps, join, parse_faults, rows
-from connectors.simulation.files import CENTISECOND, access_point_name
-from connectors.snmp.profiles import ENTERPRISES
-from connectors.snmp.sender import (
+from connectors.lab.simulation import faults as faulty
+from connectors.lab.simulation.faults import Fault, Kind, Traps, join, parse_faults, rows
+from connectors.lab.simulation.files import CENTISECOND, access_point_name
+from connectors.sources.snmp.profiles import ENTERPRISES
+from connectors.sources.snmp.sender import (
     Association,
     encode_associate,
     encode_cold_start,
     encode_keepalive,
     encode_notification,
     octets,
+    send,
     varbind,
 )
 from stream.errors import UsageError
+from stream.lab.simulator.building import Draws, draws, unknown_access_point
+from stream.lab.simulator.events import Simulation
 from stream.records import MINUTE, Micros
-from stream.simulator.building import Draws, draws, unknown_access_point
-from stream.simulator.events import Simulation
 
 Ints = NDArray[np.int64]
 
@@ -51,7 +54,7 @@ class Datagram(NamedTuple):
     """One datagram of the schedule."""
 
     time: Micros
-    """When it reaches the network, UTC."""
+    """When it arrives at the network, UTC."""
     data: bytes
     controller: int
     """0 to controllers - 1; -1 for a sender that no policy lists: send it from another address."""
@@ -59,7 +62,7 @@ class Datagram(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrapSchedule:
-    """Datagrams in the order of sending; iterate for their bytes as often as needed, always the same."""
+    """Datagrams in the order of sending; each iteration encodes the same bytes."""
 
     simulation: Simulation
     traps: Traps
@@ -79,7 +82,7 @@ class TrapSchedule:
 
     @property
     def uptimes(self) -> Ints:
-        """What each datagram carries as up-time, hundredths of a second."""
+        """The up-time in each datagram, hundredths of a second."""
         return _uptimes(self.traps, self.boots, self.simulation.start)
 
     def __iter__(self) -> Iterator[Datagram]:
@@ -107,8 +110,7 @@ def trap_schedule(
 ) -> TrapSchedule:
     """Return all datagrams of a run, the faults included; the same arguments give the same bytes.
 
-    ``tail`` is the number of minutes for which keep-alives go on after the end, so that a receiver closes the
-    last window.
+    Keep-alives continue for ``tail`` minutes after the end, so that a receiver closes the last window.
 
     Raises:
         UsageError: an unknown fault, or fewer than one controller.
@@ -117,7 +119,7 @@ def trap_schedule(
         raise UsageError(f"controllers: must be at least 1, not {controllers}")
     chosen = parse_faults(faults)
     counts: dict[str, int] = {}
-    made, boots = _made(simulation, chosen, seed, controllers)
+    made, boots = _device_traps(simulation, chosen, seed, controllers)
     arriving = _arriving(made, boots, chosen, seed, counts)
     extra = _extra(simulation, arriving, chosen, seed)
     everything = join([_on_the_way(arriving, chosen, seed, counts), *extra, _signs(simulation, boots, tail)])
@@ -131,8 +133,8 @@ def _draws(seed: int, fault: Fault) -> Draws:
     return draws(seed, 1_000 + _PARTS[fault])
 
 
-def _made(simulation: Simulation, chosen: frozenset[Fault], seed: int, controllers: int) -> tuple[Traps, Ints]:
-    """Return the traps about devices, before the network, and when controllers restart."""
+def _device_traps(simulation: Simulation, chosen: frozenset[Fault], seed: int, controllers: int) -> tuple[Traps, Ints]:
+    """Return the traps about devices before network faults, and the times at which controllers restart."""
     point = simulation.access_point
     traps = rows(simulation.time, Kind.ASSOCIATE, simulation.device, point, point % controllers)
     boots = np.zeros(controllers, dtype=np.int64)
@@ -148,7 +150,7 @@ def _made(simulation: Simulation, chosen: frozenset[Fault], seed: int, controlle
 
 
 def _arriving(traps: Traps, boots: Ints, chosen: frozenset[Fault], seed: int, counts: dict[str, int]) -> Traps:
-    """Leave out what a silent controller or the network swallows."""
+    """Drop the traps that a silent controller or the network loses."""
     boot = boots[traps.controller]
     silent = (boot > 0) & (traps.event >= boot - faulty.SILENCE) & (traps.event < boot)
     counts["silent"] = int(silent.sum())
@@ -162,7 +164,7 @@ def _arriving(traps: Traps, boots: Ints, chosen: frozenset[Fault], seed: int, co
 
 
 def _on_the_way(traps: Traps, chosen: frozenset[Fault], seed: int, counts: dict[str, int]) -> Traps:
-    """Hold some traps up, and let some arrive twice."""
+    """Delay some traps, and duplicate some."""
     counts["late"] = counts["copies"] = 0
     if Fault.REORDERING in chosen:
         delay = faulty.delays(traps, _draws(seed, Fault.REORDERING))
@@ -177,7 +179,7 @@ def _on_the_way(traps: Traps, chosen: frozenset[Fault], seed: int, counts: dict[
 
 
 def _extra(simulation: Simulation, traps: Traps, chosen: frozenset[Fault], seed: int) -> list[Traps]:
-    """Return what should never be counted: it comes beside the true traps."""
+    """Return traps that must never be counted, in addition to the true ones."""
     parts = []
     for fault, kind in ((Fault.UNKNOWN_AP, Kind.UNKNOWN_AP), (Fault.WRONG_COMMUNITY, Kind.WRONG_COMMUNITY)):
         if fault in chosen:
@@ -189,7 +191,7 @@ def _extra(simulation: Simulation, traps: Traps, chosen: frozenset[Fault], seed:
 
 
 def _signs(simulation: Simulation, boots: Ints, tail: int) -> Traps:
-    """Return keep-alives, one a controller and simulated minute, and the cold starts."""
+    """Return keep-alives, one per controller and simulated minute, and the cold starts."""
     controllers = len(boots)
     minutes = np.arange(simulation.start, simulation.end + tail * MINUTE + 1, MINUTE)
     event, controller = np.repeat(minutes, controllers), np.tile(np.arange(controllers), len(minutes))
@@ -202,7 +204,7 @@ def _signs(simulation: Simulation, boots: Ints, tail: int) -> Traps:
 
 
 def _moment(simulation: Simulation, rng: Draws) -> Micros:
-    """Draw an instant about the middle of a run (of a day: between 9:36 and 14:24)."""
+    """Draw an instant near the middle of a run (of a day: between 9:36 and 14:24)."""
     span = simulation.end - simulation.start
     return simulation.start + int(span * rng.uniform(0.4, 0.6))
 
@@ -215,7 +217,7 @@ def _uptimes(traps: Traps, boots: Ints, start: Micros) -> Ints:
 
 
 class _Encoder:
-    """Bytes of each kind of datagram."""
+    """Encodes each kind of datagram."""
 
     def __init__(self, simulation: Simulation, community: bytes, version: int) -> None:
         self.clients = [_octets(mac) for mac in simulation.devices]
@@ -265,3 +267,31 @@ class _Encoder:
 
 def _octets(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
+
+
+async def send_schedule(
+    schedule: TrapSchedule,
+    address: tuple[str, int],
+    speed: float | None,
+    progress: Callable[[int], None] | None = None,
+    *,
+    foreign: str | None = None,
+) -> int:
+    """Send a schedule's datagrams to an address; return how many were sent.
+
+    Datagrams of unlisted senders are sent from the address ``foreign``, or not at all without one.
+    """
+
+    def due() -> Iterator[tuple[int, bytes]]:
+        for number, datagram in enumerate(schedule, start=1):
+            if progress is not None and number % 256 == 0:
+                progress(number)
+            if datagram.controller >= 0:
+                yield datagram.time - schedule.simulation.start, datagram.data
+
+    async with asyncio.TaskGroup() as group:
+        sending = [group.create_task(send(due(), address, speed))]
+        if foreign is not None:
+            others = ((d.time - schedule.simulation.start, d.data) for d in schedule if d.controller < 0)
+            sending.append(group.create_task(send(others, address, speed, source=foreign)))
+    return sum(task.result() for task in sending)

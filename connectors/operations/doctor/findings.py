@@ -1,4 +1,4 @@
-"""What a doctor says: of which thing, how it is, and what can be done."""
+"""Findings of the doctor: what was checked, its state, and the remedy."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ State = Literal["fine", "note", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one thing is."""
+    """The state of one checked thing."""
 
     check: str
-    """Of what: a word or two."""
+    """What was checked, in a word or two."""
     state: State
-    """``note``: nobody but an operator can tell whether that is as it should be."""
+    """``note``: only the operator can judge it."""
     text: str
 
 
 def fine(check: str, text: str) -> Finding:
-    """Return that something is as it should be."""
+    """Return a finding without a problem."""
     return Finding(check, "fine", text)
 
 
 def note(check: str, text: str) -> Finding:
-    """Return what an operator has to judge."""
+    """Return a finding that an operator has to judge."""
     return Finding(check, "note", text)
 
 
 def wrong(check: str, text: str) -> Finding:
-    """Return what has to be mended, and how."""
+    """Return a problem, with its remedy."""
     return Finding(check, "wrong", text)
 
 
 def looked_at(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield what a look finds; where it cannot be had that is a finding too, and the last of this look."""
+    """Yield a check's findings; if the check fails, yield that as its last finding."""
     try:
         yield from look()
     except (TacetError, OSError) as error:

@@ -1,7 +1,8 @@
-"""What comes in at a port for a while: whether controllers are heard, what is taken, what is dropped and why.
+"""Receive traps on a port for a while, and report which controllers send, what is accepted, and what is dropped and
+why.
 
-Everything is checked as a receiver checks it and then forgotten: nothing is stored, no device has a name that
-anybody keeps, and no inform is answered, for an answer says that what was said is durable.
+Messages are checked as a receiver checks them, and then discarded. Nothing is stored, pseudonyms are temporary, and no
+inform is acknowledged, because an acknowledgement means that the message is durable.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.doctor.findings import Finding, fine, note, wrong
-from connectors.intake.admission import QUEUE_FULL, UNKNOWN_SOURCE, AllowList, Counters
-from connectors.intake.clock import CLOCK_STEP, AnchoredClock, ClockStepError, wall_clock
-from connectors.intake.ingest import COLLAPSED, UNKNOWN_ACCESS_POINT, Ingest
-from connectors.intake.ingest_state import most_unknown
-from connectors.intake.receiver import Receiver
-from connectors.intake.waiting import WaitingRoom
-from connectors.sink import Message
-from connectors.snmp.admission import Senders
-from connectors.snmp.ber import UNSUPPORTED_VERSION
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.hearing import Hearing
-from connectors.snmp.reasons import (
+from connectors.operations.doctor.findings import Finding, fine, note, wrong
+from connectors.runtime.clock import CLOCK_STEP, AnchoredClock, ClockStepError, wall_clock
+from connectors.sources.ingest.ingest import COLLAPSED, UNKNOWN_ACCESS_POINT, Ingest
+from connectors.sources.ingest.queue import IngestQueue
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.sighting import Message
+from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE, AllowList, Counters
+from connectors.sources.ingest.state import most_unknown
+from connectors.sources.snmp.authentication import TrapAuthenticator
+from connectors.sources.snmp.ber import UNSUPPORTED_VERSION
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.drop_reasons import (
     BAD_COMMUNITY,
     DISCOVERY,
     NOT_IN_TIME_WINDOW,
@@ -37,8 +37,9 @@ from connectors.snmp.reasons import (
     V3_REQUIRED,
     WRONG_TAG,
 )
-from connectors.snmp.usm.listening import in_passing
-from connectors.snmp.usm.users import Users
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.usm.receiver import in_passing
+from connectors.sources.snmp.usm.users import Users
 from stream.policy.document import Policy
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
@@ -61,105 +62,105 @@ ADVICE = {
     SECURITY_LEVEL: "less than the user's 'level' in the file of users",
     NOT_IN_TIME_WINDOW: "its clock was set back without a restart of its agent, or it is an old copy",
 }
-"""Reason -> what to do."""
+"""Reason -> remedy."""
 
 
 @dataclass(slots=True)
-class Heard:
-    """What came in while somebody listened."""
+class LiveCheck:
+    """What arrived during a live check."""
 
     counters: Counters
     sources: frozenset[str]
-    """Entries of the policy's sources from which anything came."""
+    """Entries of the policy's sources from which messages arrived."""
     unknown: Mapping[str, int] = field(default_factory=dict)
-    """Access points of no zone, as traps name them, and how many traps named them."""
+    """Access points that belong to no zone, as named in traps, with the number of such traps."""
     stepped: Micros = 0
-    """How far the wall clock has moved against the monotonic one."""
+    """How far the wall clock has moved relative to the monotonic one."""
 
 
 class _Listening(TrapEntrance):
-    """A port for traps that never answers, and remembers nothing of SNMPv3 when it has ended."""
+    """A trap listener that never answers, and discards its SNMPv3 state at the end."""
 
-    def __init__(self, address: tuple[str, int], senders: Senders, users: Users | None) -> None:
+    def __init__(self, address: tuple[str, int], senders: CommunityAuth, users: Users | None) -> None:
         super().__init__(address, senders)
         self._users = users
 
-    async def open(self, room: WaitingRoom) -> None:
+    async def open(self, room: IngestQueue) -> None:
         """Bind the socket and read."""
         if self._users is not None:
-            self._hearing = Hearing(self._senders, in_passing(self._users, room.clock.now()))
+            self._hearing = TrapAuthenticator(self._senders, in_passing(self._users, room.clock.now()))
         await super().open(room)
 
     def send(self, datagram: bytes, address: Any) -> bool:
-        """Send nothing: an answer would say that what was heard is kept."""
+        """Send nothing: an answer would acknowledge messages that are not stored."""
         return False
 
 
-class _Noted(Senders):
-    """Listed senders, of which it is noted who was heard."""
+class _RecordingAuth(CommunityAuth):
+    """Listed senders; records which of them have sent."""
 
     def __init__(self, allow: AllowList, communities: Sequence[bytes], *, or_v3: bool = False) -> None:
         super().__init__(allow, communities, or_v3=or_v3)
         self.heard: set[str] = set()
 
     def listed(self, host: str) -> str | None:
-        """Return the entry that covers an address, and note it."""
+        """Return the entry that covers an address, and record it."""
         entry = super().listed(host)
         if entry is not None:
             self.heard.add(entry)
         return entry
 
 
-class _Nowhere:
-    """A sink that keeps nothing."""
+class _NullSink:
+    """A sink that discards messages."""
 
     async def append(self, message: Message) -> None:
-        """Forget a message."""
+        """Discard a message."""
         del message
 
 
 class Ear:
-    """Listens, and says at any time what it has heard."""
+    """Listens, and reports at any time what has arrived."""
 
     def __init__(
         self, policy: Policy, address: tuple[str, int], communities: Sequence[bytes], users: Users | None = None
     ) -> None:
-        self._senders = _Noted(AllowList(sorted(_sources(policy))), communities, or_v3=True)
+        self._senders = _RecordingAuth(AllowList(sorted(_sources(policy))), communities, or_v3=True)
         self._clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
         ingest = Ingest.of_policy(policy, secrets.token_bytes(32))
         entrances = [_Listening(address, self._senders, users)]
-        self.receiver = Receiver(entrances, ingest=ingest, sink=_Nowhere(), clock=self._clock)
+        self.receiver = Receiver(entrances, ingest=ingest, sink=_NullSink(), clock=self._clock)
 
-    def heard(self) -> Heard:
-        """Return what came in so far."""
+    def heard(self) -> LiveCheck:
+        """Return what has arrived so far."""
         unknown = most_unknown(self.receiver.state)
-        return Heard(self.receiver.counters, frozenset(self._senders.heard), unknown, self._clock.wall_ahead())
+        return LiveCheck(self.receiver.counters, frozenset(self._senders.heard), unknown, self._clock.wall_ahead())
 
 
 async def listen(
     policy: Policy, address: tuple[str, int], communities: Sequence[bytes], seconds: float, users: Users | None = None
-) -> Heard:
-    """Listen for a while; without users nothing of SNMPv3 is judged.
+) -> LiveCheck:
+    """Listen for a while; without users, SNMPv3 messages are not verified.
 
     Raises:
-        OSError: the address cannot be had, as where something that runs has it.
+        OSError: the address cannot be bound, for example because another process uses it.
     """
     ear = Ear(policy, address, communities, users)
     try:
         async with ear.receiver:
             await asyncio.wait({asyncio.ensure_future(ear.receiver.wait())}, timeout=seconds)
     except ClockStepError:
-        pass  # what is told of the clock says so
+        pass  # the clock check reports this
     return ear.heard()
 
 
 def _sources(policy: Policy) -> set[str]:
-    """Return those that send by themselves, not through 'tacet hooks'."""
+    """Return the sources that send directly, not through 'tacet hooks'."""
     return {source for site in policy.site.values() for source in site.sources if not is_cloud(source)}
 
 
-def findings(policy: Policy, heard: Heard) -> Iterator[Finding]:
-    """Yield what was heard: controllers by the policy's own entries, access points by address, no device at all."""
+def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
+    """Yield what arrived: controllers by the policy's entries, access points by address, and no devices."""
     counters = heard.counters
     if heard.sources:
         yield fine(HEARD, f"heard: {', '.join(sorted(heard.sources))}")
@@ -184,7 +185,7 @@ def findings(policy: Policy, heard: Heard) -> Iterator[Finding]:
 
 
 def drops(dropped: Mapping[str, int], kernel_drops: int) -> Iterator[Finding]:
-    """Yield what was dropped for each reason that points to a fault."""
+    """Yield the drops for each reason that indicates a fault."""
     everyday = TrapEntrance.everyday | {COLLAPSED}
     for reason, number in sorted({**dropped, KERNEL: kernel_drops}.items()):
         if number and reason not in everyday:
@@ -193,6 +194,6 @@ def drops(dropped: Mapping[str, int], kernel_drops: int) -> Iterator[Finding]:
 
 
 def taken_by_another(error: OSError) -> bool:
-    """Whether an address could not be had because another program listens there."""
+    """Whether an address could not be bound because another program uses it."""
     cause = error.__context__
     return error.errno == errno.EADDRINUSE or (isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE)

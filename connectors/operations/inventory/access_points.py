@@ -1,20 +1,56 @@
-"""The list of access points that every controller can print, as CSV: what each row must be, and where it is not.
+"""Read a list of access points: a controller's CSV export, or those that occur in a recording.
 
-Which column means what is declared, never guessed. An inventory is about equipment, so what is refused is shown with
-its line and column.
+The meaning of columns is declared, never guessed. An inventory describes equipment, not people, so errors show line,
+column and value. The module also normalises names of places to names that a policy accepts.
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from connectors.inventory.names import name_of
-from connectors.spellings import address_of, colons
-from stream.errors import UsageError
+from connectors.sources.ingest.addresses import address_of, colons
+from connectors.sources.recordings.dialect import OWN, Dialect
+from connectors.sources.recordings.text_rows import TOO_LONG, held_whole, lines_of, open_text, rows_of
+from stream.errors import DataError, UsageError
+
+# Names of places, as a policy accepts them.
+
+LONGEST = 63
+_LETTERS = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss", "æ": "ae", "ø": "o", "ł": "l"}
+)
+_OTHERS = re.compile(r"[^A-Za-z0-9._]+")
+_HIERARCHY = re.compile(r"\s*[>|/\\]\s*")
+
+
+def name_of(text: str) -> str:
+    """Return a text as a name: ``Hörsaal 1 (Süd)`` is ``Hoersaal-1-Sued``; empty if no valid character remains."""
+    plain = unicodedata.normalize("NFKD", text.translate(_LETTERS)).encode("ascii", "ignore").decode()
+    return _OTHERS.sub("-", plain).strip("._-")[:LONGEST].rstrip("._-")
+
+
+def kind_of(text: str) -> str:
+    """Return a text as a kind of zone, in lower case: ``Lecture Hall`` is ``lecture-hall``."""
+    return re.sub(r"[._-]+", "-", name_of(text).lower())
+
+
+def last_part(text: str) -> str:
+    """Return the last part of a hierarchical place: the floor of ``Campus > Library > Floor 2``."""
+    return _HIERARCHY.split(text.strip())[-1]
+
+
+def stem(name: str) -> str:
+    """Return an access point's name without its last part: the stem of ``lib-2-reading-ap03`` is ``lib-2-reading``."""
+    head = re.split(r"[-_. ][^-_. ]*$", name.strip())[0]
+    return head if head != name else name
+
 
 FIELDS = ("ap", "name", "site", "floor", "zone", "kind", "capacity")
 """What a row may say of an access point; only ``ap`` must be there."""
@@ -26,7 +62,7 @@ _LONGEST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class AccessPoint:
-    """A row of an inventory: what is not said of an access point is empty, its capacity None."""
+    """A row of an inventory; missing texts are empty, a missing capacity is None."""
 
     line: int
     radio: str
@@ -40,7 +76,7 @@ class AccessPoint:
 
 
 def columns_of(texts: tuple[str, ...]) -> dict[str, str]:
-    """Return field -> column from ``ap=Radio MAC,name=AP Name``; UsageError where it does not say that."""
+    """Return field -> column from ``ap=Radio MAC,name=AP Name``; UsageError if the text is malformed."""
     columns: dict[str, str] = {}
     for pair in (part for text in texts for part in text.split(",")):
         field, equals, column = (part.strip() for part in pair.partition("="))
@@ -57,9 +93,9 @@ def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessP
     """Return the access points of a CSV file, and the columns that were not read.
 
     Args:
-        path: its first line names the columns.
-        columns: field -> column. Where it is empty every column must be called as a field is: a misspelt one would
-            be left out in silence.
+        path: its first line contains the names of the columns.
+        columns: field -> column. If it is empty, every column must have a field's name: otherwise a misspelt column
+            would be skipped silently.
 
     Raises:
         UsageError: the file cannot be read, or rows break rules; each with its line and column.
@@ -80,10 +116,10 @@ def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessP
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the cells of each line that has any, under its number."""
+    """Return the cells of each non-empty line, by line number."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(_whole(path, file), strict=True)
             lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
@@ -97,8 +133,19 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
     return lines
 
 
+def _whole(path: Path, file: IO[str]) -> Iterator[str]:
+    """Yield lines; UsageError if a line, or the file, is too large."""
+    try:
+        for number, line in enumerate(held_whole(path, lines_of(path, file)), 1):
+            if line is None:
+                raise UsageError(f"{path}: line {number}: {TOO_LONG}")
+            yield line
+    except DataError as error:
+        raise UsageError(str(error)) from None
+
+
 def _places(path: Path, line: int, header: list[str], columns: Mapping[str, str]) -> dict[str, int]:
-    """Return field -> number of its column."""
+    """Return field -> index of its column."""
     where = f"{path}: line {line}"
     if repeated := sorted({name for name in header if header.count(name) > 1 and name in (columns.values() or FIELDS)}):
         raise UsageError(f"{where}: column {repeated[0]!r} must be there once")
@@ -121,7 +168,7 @@ def _places(path: Path, line: int, header: list[str], columns: Mapping[str, str]
 
 
 class _Reader:
-    """Rows as they are read, and what is wrong with them."""
+    """The rows read so far, and their errors."""
 
     def __init__(self, header: list[str], places: Mapping[str, int]) -> None:
         self.rows: list[AccessPoint] = []
@@ -184,3 +231,28 @@ class _Reader:
 
 def _cut(text: str) -> str:
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
+
+
+# The access points of a recording, for a laboratory that has no list of them.
+
+
+def recorded_access_points(path: Path, dialect: Dialect = OWN) -> list[AccessPoint]:
+    """Return the access points at which a recording has observed devices, sorted by site and address.
+
+    Their number and names depend on people. Rows without an access point's address are skipped.
+
+    Raises:
+        UsageError: the file cannot be read or has other columns.
+        DataError: it cannot be read to its end, or no row names an access point.
+    """
+    seen: dict[tuple[str, str], AccessPoint] = {}
+    with open_text(path) as file:
+        for _, fields in rows_of(path, lines_of(path, file), dialect.names):
+            if isinstance(fields, str) or not all(isinstance(field, str) for field in fields[2:]):
+                continue
+            radio, site = address_of(fields[2]), fields[3].strip() if dialect.names_sites else ""
+            if radio is not None and not radio[0] & 1:
+                seen.setdefault((site, colons(radio)), AccessPoint(0, colons(radio), site=site))
+    if not seen:
+        raise DataError(f"{path}: no row names an access point by its address")
+    return [seen[key] for key in sorted(seen)]

@@ -1,7 +1,7 @@
-"""A policy file for a list of zones: safe as it stands, and meant to be read and changed.
+"""Generate a policy file for a list of zones: safe as it is, and meant to be read and edited.
 
-Counts are paid by the day, in single epsilons; floors and the building are published, and single zones only where
-they are made for more people than the noise of a day's price hides.
+Counts are charged per day, with small epsilons. Floors and the building are published; a single zone is published only
+if its capacity exceeds the noise that a day's price implies.
 """
 
 from __future__ import annotations
@@ -12,27 +12,32 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Literal
 
-from connectors.inventory.zones import PER_ACCESS_POINT, Place, Sites
-from connectors.spellings import colons
+from connectors.operations.inventory.zones import PER_ACCESS_POINT, AccessPointPlace, Sites
+from connectors.sources.ingest.addresses import colons
 from stream.policy.document import load_policy
-from stream.release.count_promises import count_promises
+from stream.release.guarantees import count_promises
 
 NOBODY = ("127.0.0.1",)
 """In the place of controllers that are not known: nothing but this machine is heard."""
 Origin = Literal["inventory", "recording"]
+LONG_DAY = "12h"
+"""Longer than most working days; devices that stay longer are missing from counts after it."""
+_COVERS = {"inventory": "then it is left out", "recording": "covers 99 % of the recording's device-days"}
 
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """What a policy file is written from."""
+    """The data from which a policy file is written."""
 
     sites: Sites
     controllers: tuple[str, ...] = ()
     timezone: str | None = None
     shared_bits: int | None = None
-    """How many bits of an address the BSSIDs of an access point share, where traps give BSSIDs; None: they give the
-    very addresses of the list."""
+    """The number of bits that an access point's BSSIDs share, if traps contain BSSIDs; None: traps contain the
+    listed addresses."""
     origin: Origin = "inventory"
+    contribution: str = LONG_DAY
+    """For how much of a privacy day a device counts."""
 
 
 _HEAD = """\
@@ -68,7 +73,7 @@ validity = "10min"                   # an association holds this long
 lateness = "30s"                     # how long a window waits for stragglers before it is final
 working_hours = ["08:00", "18:00"]
 day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
-contribution = "6h"                  # of a day, for which one device counts at most
+contribution = "{contribution}"{room} # of a day, for which one device counts at most: {covers}
 residents = "ignore"                 # there at the day's start: counts only once it has left (printers, machines)
 sources = [{sources}]{check_sources}
 """
@@ -130,7 +135,7 @@ _NO_ROOMS = """
 
 
 def policy_text(building: Building) -> str:
-    """Return the policy file (TOML) of a building; what it says is accepted by every check of a policy."""
+    """Return a building's policy file (TOML); it passes every check of a policy."""
     bits = building.shared_bits
     written = _EXACT if bits is None else _SHARED.format(bits=bits)
     recorded = _RECORDED if building.origin == "recording" else ""
@@ -148,13 +153,16 @@ def _site(building: Building, site: str) -> str:
         name=_quoted(site + (" (from a recording)" if building.origin == "recording" else "")),
         timezone=building.timezone or "UTC",
         check_timezone="" if building.timezone else "                     # CHECK: not given; of the privacy day",
+        contribution=building.contribution,
+        room=" " * (19 - len(building.contribution)),
+        covers=_COVERS[building.origin],
         sources=", ".join(f'"{source}"' for source in sources),
         check_sources="" if building.controllers else "              # CHECK: your controllers; nobody else is heard",
     )
     return head + "".join(_zone(building, site, place) for place in places)
 
 
-def _zone(building: Building, site: str, place: Place) -> str:
+def _zone(building: Building, site: str, place: AccessPointPlace) -> str:
     names = [member.name for member in place.access_points if member.name]
     lines = [_addresses(building, place)]
     if names:
@@ -169,7 +177,7 @@ def _zone(building: Building, site: str, place: Place) -> str:
     )  # fmt: skip
 
 
-def _addresses(building: Building, place: Place) -> str:
+def _addresses(building: Building, place: AccessPointPlace) -> str:
     radios = [member.radio for member in place.access_points]
     if building.shared_bits is None:
         return f"access_points = [{_listed(radios)}]\n"
@@ -179,7 +187,7 @@ def _addresses(building: Building, place: Place) -> str:
 
 
 def _sums(sites: Sites, worth: int) -> str:
-    """Return the release of sums: floors too, where several are made for enough people."""
+    """Return the release of sums, with floors if several of them have enough capacity."""
     floors: dict[tuple[str, str], int] = {}
     for site, places in sites.items():
         for place in places:
@@ -198,7 +206,7 @@ def _sums(sites: Sites, worth: int) -> str:
 
 
 def _scale(body: str) -> float:
-    """Return the noise's standard deviation that a zone would have."""
+    """Return the standard deviation of the noise that a zone would have."""
     everywhere = _ROOMS.format(scale=0, worth=0, left_out="", zones="")
     policy = load_policy(body + everywhere)
     scales = [
@@ -211,7 +219,8 @@ def _scale(body: str) -> float:
 
 
 def _rooms(sites: Sites, scale: float) -> str:
-    """Return the release of the zones that are worth it; where a name is both, at two sites, it is left out."""
+    """Return the release of zones with enough capacity; a name that has enough at one site and too little at another
+    is left out."""
     worth = math.ceil(scale)
     small = dict.fromkeys(place.id for held in sites.values() for place in held if place.capacity < worth)
     kept = [name for name in _ids(sites) if name not in small]
@@ -222,7 +231,7 @@ def _rooms(sites: Sites, scale: float) -> str:
 
 
 def _ids(sites: Sites) -> list[str]:
-    """Return the zones' ids, each once."""
+    """Return the zones' ids without duplicates."""
     return list(dict.fromkeys(place.id for held in sites.values() for place in held))
 
 
@@ -236,13 +245,13 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return a list's entries: in one line, or one a line where there are many."""
+    """Return a list's entries: on one line, or one per line if there are many."""
     quoted = [f'"{name}"' for name in names]
     return ", ".join(quoted) if len(quoted) <= 4 else "\n" + "".join(f"    {name},\n" for name in quoted)
 
 
 def _key(site: str) -> str:
-    """Return the site as a TOML key: quoted where a bare key could not hold it."""
+    """Return the site as a TOML key, quoted if a bare key cannot contain it."""
     return f'"{site}"' if "." in site else site
 
 

@@ -1,4 +1,4 @@
-"""Which access points together make a zone, and what is known of it."""
+"""Group access points into zones, and collect what is known of each zone."""
 
 from __future__ import annotations
 
@@ -7,43 +7,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from connectors.inventory.names import kind_of, last_part, name_of, stem
-from connectors.inventory.rows import AccessPoint
+from connectors.operations.inventory.access_points import AccessPoint, kind_of, last_part, name_of, stem
 from stream.errors import UsageError
 
 Grouping = Literal["floor", "name", "access-point"]
 PER_ACCESS_POINT = 25
-"""People for whom an access point's place is made where nobody says: about what one is planned for."""
+"""The assumed capacity in people of an access point's place, about what one is planned for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A zone to be: several access points, and what the inventory says of the place."""
+class AccessPointPlace:
+    """A future zone: several access points, and what the inventory says about the place."""
 
     id: str
     called: str
-    """In the inventory's own words."""
+    """The zone's name in the inventory."""
     floor: str
     kind: str
     capacity: int
     guessed: bool
-    """Whether the capacity is ``PER_ACCESS_POINT`` of each access point."""
+    """Whether the capacity is assumed as ``PER_ACCESS_POINT`` for each access point."""
     access_points: tuple[AccessPoint, ...]
 
 
-Sites = dict[str, list[Place]]
+Sites = dict[str, list[AccessPointPlace]]
 """Site -> its zones."""
 
 
 def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grouping) -> Sites:
-    """Return the zones that an inventory's rows make, by site, in the order of the file.
+    """Return the zones of an inventory's rows, by site, in the order of the file.
 
-    Rows of one ``zone`` make one; a row without a zone is grouped: with all of its floor, with those whose names
-    differ in the last part, or by itself. ``site`` is that of rows that name none.
+    Rows of one ``zone`` form one; a row without a zone is grouped with its floor, with rows whose names differ only in
+    the last part, or alone. ``site`` is the site of rows that do not name one.
 
     Raises:
-        UsageError: rows of one zone contradict each other, or two names are the same once they are written as a policy
-            can; with file, line and column.
+        UsageError: rows of one zone contradict each other, or two names become equal when written as names of a policy;
+            with file, line and column.
     """
     groups: dict[tuple[str, str], list[AccessPoint]] = {}
     spoken: dict[tuple[str, str], tuple[str, int]] = {}
@@ -62,7 +61,7 @@ def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grou
 
 
 def _called(row: AccessPoint, grouping: Grouping) -> str:
-    """Return what the zone of a row is called."""
+    """Return the name of a row's zone."""
     if row.zone:
         return row.zone
     if grouping == "floor":
@@ -71,7 +70,7 @@ def _called(row: AccessPoint, grouping: Grouping) -> str:
     return stem(own) if grouping == "name" else own
 
 
-def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -> Place:
+def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -> AccessPointPlace:
     by_zone = any(member.zone for member in members)
     floor = _agreed(path, members, "floor", lambda row: last_part(row.floor))
     kind = _agreed(path, members, "kind", lambda row: row.kind) if by_zone else _first(row.kind for row in members)
@@ -81,13 +80,13 @@ def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -
     else:
         capacity = sum(row.capacity or PER_ACCESS_POINT for row in members)
         guessed = any(row.capacity is None for row in members)
-    return Place(
+    return AccessPointPlace(
         name, called, name_of(floor) or "1", kind_of(kind) or "room", min(capacity, 100_000), guessed, tuple(members)
     )
 
 
 def _agreed(path: Path, members: Sequence[AccessPoint], field: str, read: Callable[[AccessPoint], str]) -> str:
-    """Return what the rows of a zone that say anything of a field all say of it."""
+    """Return the common value of a field in the rows of a zone that have one."""
     said = [(read(row), row.line) for row in members if read(row)]
     for value, line in said:
         if value != said[0][0]:

@@ -1,17 +1,81 @@
-"""What an audience's releases promise, in sentences: the same in 'policy show', in the demo and on the page."""
+"""The guarantees of an audience's releases as sentences, shared by 'policy show', the demo and the page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
-from stream.policy.document import AttributeRelease, Policy, decimal_string
+from stream.policy.attributes import AttributeRelease
+from stream.policy.document import Policy
+from stream.policy.fields import decimal_string
 from stream.records import HOUR
-from stream.release.count_promises import CountPromise, count_promises
-from stream.release.threshold_promises import threshold_promises
+from stream.release.guarantees import CountPromise, count_promises
+from stream.release.threshold_guarantees import threshold_promises
+
+# Names of privacy units in words, by their names in records.
+
+UNITS = {
+    "presence_tuple": "one device at one tick",
+    "tuple_moved": "one device at one tick, elsewhere instead",
+    "observation": "one trap",
+    "observation_moved": "one trap, another instead",
+    "device_w_event": "one device, {w} windows",
+    "device_w_event_moved": "one device, {w} windows, elsewhere instead",
+    "person_w_event": "one person, {w} windows",
+    "device_day": "one device, one day",
+    "device_day_moved": "one device, one day, elsewhere instead",
+    "person_day": "one person, one day",
+    "device_total": "one device, in all",
+    "person_total": "one person, in all",
+    "temporal": "one tick, to who knows how people move",
+    "meeting": "one tick, to who knows who meets whom",
+}
+
+COUNTED = {
+    "presence_tuple": "one person in one cell: one zone at one tick",
+    "tuple_moved": "one person in one cell, in another instead",
+    "device_w_event": "one person, one cell in each of {w} windows",
+    "device_w_event_moved": "one person, one cell in each of {w} windows, others instead",
+    "device_day": "one person, one day",
+    "device_day_moved": "one person, one day, elsewhere instead",
+    "device_total": "one person, in all",
+    "temporal": UNITS["temporal"],
+    "meeting": UNITS["meeting"],
+}
+"""The units of a site with people counters, which know no devices: a count is of people, one each."""
+
+
+def unit_words(unit: str, w: int | str = "w", *, counted: bool = False) -> str:
+    """Return a unit in words, ``counted`` for a site with people counters; an unknown unit keeps its name."""
+    return (COUNTED if counted else UNITS).get(unit, unit.replace("_", " ")).format(w=w)
+
+
+def unit_rows(
+    readers: Sequence[Mapping[str, Any]], only: Collection[str] = UNITS, *, counted: bool = False
+) -> Iterator[list[str]]:
+    """Yield a row for each unit of an account: its name, and its cost for each reader.
+
+    If a unit has an epsilon at a delta, that one comes first, with its delta, because it is never the larger one.
+    All readers have the same units. For a site with people counters (``counted``) the units of devices are omitted.
+    """
+    known = [unit for unit in readers[0] if unit in only and (not counted or unit in COUNTED)]
+    for unit in known:
+        tight = [units.get("tight", {}).get(unit) for units in readers]
+        if any(tight):
+            delta = next(one["delta"] for one in tight if one)
+            yield [f"{unit_words(unit, counted=counted)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
+        yield [unit_words(unit, counted=counted), *(str(units[unit]) for units in readers)]
+
+
+def _at_delta(tight: Mapping[str, float] | None) -> str:
+    """Return an epsilon, rounded up to three decimals."""
+    return "-" if tight is None else f"{math.ceil(tight['epsilon'] * 1000) / 1000:g}"
+
 
 DEVICES, MONTH = 1000, 30
-"""Of the example that says what a delta comes to."""
+"""Numbers in the example that explains a delta."""
 
 _UNIT = (
     "The unit is one MAC address at one site. A person is taken to carry {devices} of them, and what several sites "
@@ -25,6 +89,16 @@ _COUNTED_DAY = (
     " Where a day is paid, it stands for one person's day of at most {hours} h in cells, as the policy declares: a "
     "count does not say whom it is of, so nothing here can bound that."
 )
+_ZEROS = {
+    "reported": (
+        " Its gateway reports zeros: a window without a row for each zone is refused whole, and has coverage 0. If it "
+        "leaves zeros out all the same, coverage 0 shows that a zone is empty (zeros)."
+    ),
+    "omitted": (
+        " Its gateway leaves zeros out: a zone without a row has count 0, and coverage says nothing about zones, nor "
+        "whether a counter is broken (zeros)."
+    ),
+}
 _BY_WINDOW = (
     "{release}: adding or removing one device at one tick changes the probability of anything that is published by at "
     "most a factor exp({epsilon}); having it elsewhere instead by exp({moved})."
@@ -46,7 +120,7 @@ _SHOWN_EXACTLY = (
 
 
 def promise_lines(policy: Policy, audience: str) -> list[str]:
-    """Return what is promised of an audience's releases, a sentence or two each."""
+    """Return the guarantees of an audience's releases, one or two sentences each."""
     return [
         _UNIT.format(devices=policy.privacy.devices_per_person),
         *counted_lines(policy),
@@ -57,16 +131,16 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
 
 
 def counted_lines(policy: Policy) -> Iterator[str]:
-    """Yield, for each site that is told counts, what the unit is there: the same everywhere it is told."""
+    """Yield, for each site with people counters, the privacy unit; the text is the same wherever it is shown."""
     for name, site in policy.site.items():
         if site.feed == "counts":
             hours = site.contribution_ticks * site.tick / HOUR
             by_day = "" if site.day_starts is None else _COUNTED_DAY.format(hours=f"{hours:g}")
-            yield _COUNTED.format(site=name) + by_day
+            yield _COUNTED.format(site=name) + by_day + _ZEROS[site.zeros]
 
 
 def not_protected(policy: Policy, audience: str) -> list[str]:
-    """Return what an audience's releases do not promise."""
+    """Return what an audience's releases do not guarantee."""
     asked = any(True for _ in _attributes(policy, audience))
     return [*([_SHOWN_EXACTLY] if asked else []), *NOT_PROTECTED]
 
@@ -101,7 +175,7 @@ def _number(epsilon: Fraction | float) -> str:
 
 
 def _exceptions(delta: Fraction) -> str:
-    """Return what a delta means, for one device and for a building over a month."""
+    """Return the meaning of a delta, for one device and for a building over a month."""
     many = float(delta) * DEVICES * MONTH
     return (
         f"with delta {float(delta):.2g} for each device and day: {many:.2g} for {DEVICES:,} devices over {MONTH} days"
@@ -109,7 +183,7 @@ def _exceptions(delta: Fraction) -> str:
 
 
 def signed_sentence(policy: Policy, promise: CountPromise) -> str:
-    """Return what a privacy officer can sign of a release that is paid by the day."""
+    """Return the sentence that a privacy officer can sign for a release that is charged per day."""
     site, day = policy.site[promise.site], policy.site[promise.site].contribution
     hours = f"{(day or 0) / HOUR:g} h"
     at = f", {_exceptions(promise.delta)}" if promise.delta else ""

@@ -1,26 +1,25 @@
-"""The books of a cluster, read whole."""
+"""Read the audit bundle of a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 
-from connectors.audit_chains import Heads, heads_of, parse_entries
-from connectors.kafka.bounded import last_snapshots, topic_names
-from connectors.kafka.client import NotAllowedError
-from connectors.kafka.control import read
-from connectors.kafka.following import by_sequence, consume
-from connectors.reports.books import Books
-from connectors.subscriber import subscribe
-from stream.runners.agreement import Control
+from connectors.operations.reports.audit import AuditBundle
+from connectors.storage.audit_chains import Heads, heads_of, parse_entries
+from connectors.storage.kafka.client import NotAllowedError
+from connectors.storage.kafka.cluster import read
+from connectors.storage.kafka.topic_readers import by_sequence, consume, last_snapshots, topic_names
+from connectors.subscribe.subscriber import subscribe
+from stream.engine.cluster_state import ClusterState
 from stream.schemas import AUDIT, CONTROL
 
 
-def kafka_books(servers: str, *, records: bool = False) -> Books:
-    """Return a cluster's books; ``records`` reads what was published too."""
+def kafka_books(servers: str, *, records: bool = False) -> AuditBundle:
+    """Return a cluster's audit bundle; ``records`` also reads the published records."""
     return asyncio.run(_kafka_books(servers, records=records))
 
 
-async def _kafka_books(servers: str, *, records: bool) -> Books:
+async def _kafka_books(servers: str, *, records: bool) -> AuditBundle:
     names = [name.split(".") for name in await topic_names(servers) if name.startswith("tacet.private.")]
     published = [
         record
@@ -29,9 +28,9 @@ async def _kafka_books(servers: str, *, records: bool) -> Books:
     ]
     states = await _states(servers)
     values = [r.value async for r in consume(servers, AUDIT, until_end=True, identity=by_sequence)]
-    control = await read(servers) if CONTROL in await topic_names(servers) else Control()
+    control = await read(servers) if CONTROL in await topic_names(servers) else ClusterState()
     documents = [accepted.document for accepted in sorted(control.policies.values(), key=lambda each: each.order)]
-    return Books(
+    return AuditBundle(
         list(parse_entries(values)),
         states or [],
         published,
@@ -43,7 +42,8 @@ async def _kafka_books(servers: str, *, records: bool) -> Books:
 
 
 async def _states(servers: str) -> list[Heads] | None:
-    """Return what the states know of the audit chains; None where states are closed to this user, as to any auditor."""
+    """Return the heads of the audit chains in the states; None if this user, such as an auditor, may not read the
+    states."""
     try:
         return [heads_of(held) for held in (await last_snapshots(servers)).values()]
     except NotAllowedError:

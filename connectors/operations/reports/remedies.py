@@ -1,4 +1,4 @@
-"""What is wrong and the ways out of it, as ``tacet recover`` names them; of a store those that findings share."""
+"""Findings and remedies, as ``tacet recover`` prints them, and the remedies that several findings of a store share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way out."""
+class Remedy:
+    """One remedy, with its price."""
 
     do: str
     price: str
@@ -15,13 +15,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, and the ways out of it, cheapest first."""
+    """A problem and its remedies, cheapest first."""
 
     what: str
-    ways: tuple[Way, ...]
+    ways: tuple[Remedy, ...]
 
 
-NEW_LEDGER = Way(
+NEW_LEDGER = Remedy(
     "begin a new store with a new key ('tacet key create'), with --from behind the last window that was released; "
     "keep the old store for its account; where its books are whole, 'tacet key retire' does that and budgets go on",
     "but for 'key retire' budgets begin anew, and so does the privacy day at hand, which is paid for again; what was "
@@ -29,15 +29,15 @@ NEW_LEDGER = Way(
     "the old account only: whoever reads both adds them up; "
     "audiences begin with new outboxes",
 )
-COPY_OF_STORE = Way(
+COPY_OF_STORE = Remedy(
     "put back the newest whole copy of the store, as new as the mark or newer", "none: nothing is released twice"
 )
-SAME_OBSERVATIONS = Way(
+SAME_OBSERVATIONS = Remedy(
     "'tacet run --observations' with the recording from which the missing windows were made, under the same policy "
     "and key: the same observations make the same entries again",
     "none: anything that would come out differently stops the run",
 )
-KEY_COPY = Way(
+KEY_COPY = Remedy(
     "put a copy of the key file back, readable by its owner only, beside its .mark",
     "none: a copy from before its last step forward steps forward with the next release",
 )

@@ -1,22 +1,24 @@
-"""Files of signed heads, and books in one file that whoever has the public key can check without store or cluster.
+"""Signed heads: files of them, audit files that can be verified without store or cluster, and the signing of a new
+head.
 
-Either is lines of JSON: signed heads, and in a file of books the audit entries behind them, as they were published.
+Both kinds of file are lines of JSON. An audit file has the signed heads first, then the audit entries behind them, as
+they were published.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
-from connectors.audit_chains import parse_entries
-from connectors.intake.clock import wall_clock
-from connectors.reports.books import Books
-from connectors.signing_key import private_key
+from connectors.keys.signing_key import private_key
+from connectors.operations.reports.audit import AuditBundle
+from connectors.runtime.clock import wall_clock
+from connectors.storage.audit_chains import parse_entries
 from stream.accounting.signed_heads import SignedHead, check_heads, longest, parse_head, sign_head
 from stream.errors import AuditError, UsageError
 from stream.records import SECOND
@@ -24,24 +26,25 @@ from stream.schemas import rfc3339
 
 
 def read_heads(file: Path) -> list[SignedHead]:
-    """Return a file's signed heads; AuditError where a line is none."""
-    return [parse_head(record) for record in parse_entries(_lines(file))]
+    """Return a file's signed heads; AuditError if a line is malformed."""
+    return list(map(parse_head, _lines(file)))
 
 
-def read_books_file(file: Path) -> tuple[Books, list[SignedHead]]:
-    """Return the books that a file holds, which has no state, and its signed heads."""
+def read_books_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
+    """Return the audit bundle of a file, which has no state, and its signed heads."""
     heads: list[SignedHead] = []
     entries: list[dict[str, Any]] = []
-    for record in parse_entries(_lines(file)):
+    lines = _lines(file)
+    for line, record in zip(lines, parse_entries(lines), strict=True):
         if "head" in record:
-            heads.append(parse_head(record))
+            heads.append(parse_head(line))
         else:
             entries.append(record)
-    return Books(entries, [], all_kept=False, states_read=False), heads
+    return AuditBundle(entries, [], all_kept=False, states_read=False), heads
 
 
 def write_books_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[dict[str, Any]]) -> None:
-    """Write books to a new file: signed heads first."""
+    """Write an audit bundle to a new file, signed heads first."""
     with file.open("xb") as written:
         for head in heads:
             written.write(head.to_bytes() + b"\n")
@@ -52,36 +55,36 @@ def write_books_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[
 
 
 class CopyOfHeads(Protocol):
-    """One of several places in which the same signed heads are kept."""
+    """One of several locations that store the same signed heads."""
 
     @property
     def name(self) -> str:
-        """What an error calls it."""
+        """The location's name in error messages."""
 
     def read(self) -> list[SignedHead]:
-        """Return the heads that it holds."""
+        """Return the stored heads."""
 
     def add(self, known: int, heads: Sequence[SignedHead]) -> None:
-        """Add heads behind those that were read, of which there were so many."""
+        """Append heads; ``known`` is the number of heads that were read before."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOfHeads:
-    """A file of heads; one that is not there holds none."""
+    """A file of heads; a missing file counts as empty."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """What an error calls it."""
+        """The location's name in error messages."""
         return str(self.path)
 
     def read(self) -> list[SignedHead]:
-        """Return the heads that it holds; AuditError where a line is none."""
+        """Return the stored heads; AuditError if a line is malformed."""
         return read_heads(self.path) if self.path.exists() else []
 
     def add(self, known: int, heads: Sequence[SignedHead]) -> None:
-        """Add lines in one write, so that a file that can only grow (``chattr +a``) will do."""
+        """Append lines in one write, so that an append-only file (``chattr +a``) works."""
         del known
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         with os.fdopen(handle, "wb") as written:
@@ -90,18 +93,18 @@ class FileOfHeads:
             os.fsync(written.fileno())
 
 
-def sign_books(books: Books, key_file: Path, copies: Sequence[CopyOfHeads], *, first: bool) -> SignedHead:
-    """Compare the books with every head signed so far, sign where they stand now, and add that to every copy.
+def sign_books(books: AuditBundle, key_file: Path, copies: Sequence[CopyOfHeads], *, first: bool) -> SignedHead:
+    """Compare the ledger with every head signed so far, sign its current head, and add that to every copy.
 
     Args:
-        books: what is signed.
+        books: the audit bundle to sign.
         key_file: the signer's private key.
-        copies: of the signed heads; what one lacks of the longest is added to it.
-        first: whether this is the first head of all; heads that are gone are missed otherwise.
+        copies: of the signed heads; a copy that lacks heads of the longest one receives them.
+        first: whether this is the first head of all; otherwise missing heads are an error.
 
     Raises:
-        AuditError: the books do not hold what was signed, or the copies contradict one another.
-        UsageError: there are heads, and this should be the first; or there are none, and it should not.
+        AuditError: the ledger does not contain what was signed, or the copies contradict one another.
+        UsageError: there are heads although this should be the first, or none although it should not.
     """
     key = private_key(key_file)
     held = [copy.read() for copy in copies]
@@ -127,7 +130,7 @@ def _refuse_lost(name: str, heads: Sequence[SignedHead], *, first: bool) -> None
         raise UsageError(msg)
 
 
-def _lines(file: Path) -> Iterator[bytes]:
+def _lines(file: Path) -> list[bytes]:
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -136,4 +139,4 @@ def _lines(file: Path) -> Iterator[bytes]:
     if content and not content.endswith(b"\n"):
         msg = f"audit: {file} must end with a whole line; its last one was cut off, put a copy back"
         raise AuditError(msg)
-    return iter(content.splitlines())
+    return content.split(b"\n")[:-1]

@@ -1,15 +1,15 @@
-"""Where a site stands: read from a snapshot, without any key, and without a true count in it."""
+"""The status of each site, read from a snapshot without any key; it contains no true count."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stream.accounting.ledger import LedgerState
-from stream.policy.document import CountRelease, Policy
-from stream.release.budgets import Budgets
+from stream.engine.snapshot import open_snapshot, standing_of, upgraded
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.release.ledger_writer import Budgets
 from stream.release.state import decode_release_state
-from stream.runners.site_form import standing_of
-from stream.runners.snapshot import open_snapshot, upgraded
 from stream.schemas import rfc3339
 
 

@@ -90,11 +90,23 @@ export function half(value) {
   return rounded.toLocaleString(LOCALE, { maximumFractionDigits: 1 });
 }
 
-/** "±4", or "±4 at most" where the record says so. */
-export function band(row) {
-  if (row.half_width === null || row.half_width === undefined) return "";
-  return (row.kind === "at most" ? strings.number.atMost : strings.number.plusMinus)(half(row.half_width));
+/** "†" behind a figure that counts each device for a part of the day only; else nothing. */
+export const mark = (row) => (row?.bounded_to ? strings.number.boundedMark : "");
+/** What the mark behind some rows means; nothing where none has it. */
+export function boundedNote(rows) {
+  const bounds = [...new Set([...rows].map((row) => row.bounded_to).filter(Boolean))];
+  return bounds.length ? strings.number.bounded(bounds.map(hours).join(", ")) : "";
 }
+/** "12 h" of "12h" */
+const hours = (bound) => bound.replace(/^(\d+)(h|min)$/, "$1 $2");
+
+/** "±4", or "±4 at most" where the record says so; with the mark of a figure that is bounded. */
+export function band(row) {
+  if (row.half_width === null || row.half_width === undefined) return mark(row);
+  return `${(row.kind === "at most" ? strings.number.atMost : strings.number.plusMinus)(half(row.half_width))}${mark(row)}`;
+}
+/** "12†": a count in a column of its own, whose band stands in another. */
+export const counted = (row) => `${number(row.value)}${row.value === null ? "" : mark(row)}`;
 
 /** "12 ±4", or "denied". */
 export const withBand = (row) => (row.value === null ? strings.number.denied : `${number(row.value)} ${band(row)}`);

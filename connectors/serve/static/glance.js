@@ -1,7 +1,7 @@
 // What a stretch of time comes to: peak and mean of each place, against its capacity; and every figure as a table.
 
 import { h } from "./dom.js";
-import { band, half, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
+import { band, counted, half, mark, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
 import { capacityOf } from "./records.js";
 import { strings } from "./strings.en.js";
 
@@ -15,14 +15,14 @@ export function figures(rows) {
   const mean = (name) => known.reduce((sum, row) => sum + row[name] * (row.to - row.from), 0) / length;
   return {
     peak: known.reduce((best, row) => (row.value > best.value ? row : best)),
-    mean: { value: mean("value"), half_width: mean("half_width"), kind: known.length > 1 ? "at most" : known[0].kind },
+    mean: { value: mean("value"), half_width: mean("half_width"), kind: known.length > 1 ? "at most" : known[0].kind, bounded_to: known.find((row) => row.bounded_to)?.bounded_to },
   };
 }
 
 /** The table of peaks and means. */
 export function glanceTable(nodes, rows, release, site) {
   const words = strings.history.glance;
-  const share = (row, capacity) => capacity === null ? h("span", { class: "soft" }, strings.history.unknown) : `${portion(row.value / capacity)} ±${half((100 * row.half_width) / capacity)}`;
+  const share = (row, capacity) => capacity === null ? h("span", { class: "soft" }, strings.history.unknown) : `${portion(row.value / capacity)} ±${half((100 * row.half_width) / capacity)}${mark(row)}`;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": strings.history.figures }, h("table", { class: "table" },
     h("thead", {}, h("tr", {}, [words.place, words.peak, words.when, words.mean, words.capacity, words.peakShare, words.meanShare].map((text) => h("th", { scope: "col" }, text)))),
     h("tbody", {}, nodes.map((node) => {
@@ -45,7 +45,7 @@ export function rowsTable(rows, timezone) {
     h("table", { class: "table" },
       h("thead", {}, h("tr", {}, [words.start, words.end, words.place, words.value, words.band, words.kind, words.note].map((text, i) => h("th", { scope: "col", class: i === 3 || i === 4 ? "figure" : null }, text)))),
       h("tbody", {}, rows.slice(0, LISTED).map((row) => h("tr", {}, h("td", {}, time(row.from)), h("td", {}, time(row.to)),
-        h("th", { scope: "row" }, nodeName(row.node)), h("td", { class: "figure" }, number(row.value)), h("td", { class: "figure" }, range(row)),
+        h("th", { scope: "row" }, nodeName(row.node)), h("td", { class: "figure" }, counted(row)), h("td", { class: "figure" }, range(row)),
         h("td", {}, row.value === null ? "" : row.kind), h("td", {}, notes(row)))))));
 }
 

@@ -1,7 +1,7 @@
 // A place by day and hour. It is a table that is coloured, so that it can be read by eye, by keyboard and by ear alike.
 
 import { h, put } from "./dom.js";
-import { day, number, range, wall, withBand, zoneName } from "./format.js";
+import { boundedNote, day, number, range, wall, withBand, zoneName } from "./format.js";
 import { strings } from "./strings.en.js";
 import { roving, tips } from "./tip.js";
 
@@ -37,7 +37,8 @@ export function heatmap(place, rows, name, timezone) {
     const row = cells.get(target);
     const hour = `${String(wall(row.from, timezone).hour).padStart(2, "0")}:00 ${zoneName(row.from, timezone)}`;
     return [h("strong", {}, `${day(row.from, timezone)} ${hour}`), h("span", { class: "tip-value" }, withBand(row), h("small", {}, ` (${range(row)})`)),
-      row.value < 0 ? h("span", { class: "soft" }, strings.number.negative) : null, h("span", { class: "soft" }, strings.number.kinds[row.kind] ?? "")];
+      row.value < 0 ? h("span", { class: "soft" }, strings.number.negative) : null, row.bounded_to ? h("span", { class: "soft" }, boundedNote([row])) : null,
+      h("span", { class: "soft" }, strings.number.kinds[row.kind] ?? "")];
   });
 }
 

@@ -1,7 +1,7 @@
 // What threshold streams say of the newest window: where an alert lasts. A stream tells no count, and so has no band.
 
 import { h, put, say } from "./dom.js";
-import { clock, nodeName } from "./format.js";
+import { boundedNote, clock, mark, nodeName } from "./format.js";
 import { strings } from "./strings.en.js";
 
 /** The threshold streams that an audience has of a site. */
@@ -14,11 +14,14 @@ export function alertsCard(streams) {
   const words = strings.live;
   const list = h("ul", { class: "rows" });
   const none = h("p", { class: "soft" });
-  const element = h("section", { class: "card alerts", hidden: !streams.length }, h("h2", {}, words.alerts), list, none);
+  const bounded = h("p", { class: "soft why bounded" });
+  const element = h("section", { class: "card alerts", hidden: !streams.length }, h("h2", {}, words.alerts), list, none, bounded);
   return { element, paint(rows, now, site) {
     const said = streams.flatMap((stream) => rows.filter((row) => row.release === stream.release && row.to === now));
     const lasting = said.filter((row) => row.value === 1);
-    put(list, lasting.map((row) => h("li", {}, h("b", {}, row.release), h("span", {}, nodeName(row.node)), h("span", { class: "soft" }, clock(row.to, site.timezone)))));
+    put(list, lasting.map((row) => h("li", {}, h("b", {}, row.release), h("span", {}, `${nodeName(row.node)}${mark(row)}`), h("span", { class: "soft" }, clock(row.to, site.timezone)))));
+    say(bounded, boundedNote(said));
+    bounded.hidden = !bounded.textContent;
     say(none, lasting.length ? "" : said.length ? words.alertsNone : words.alertsUnknown);
   } };
 }

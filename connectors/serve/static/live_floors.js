@@ -1,7 +1,7 @@
 // The floors of a building as tiles or as a plan: made once, then repainted, so that focus and hover stay where they are.
 
 import { h, put, s, say } from "./dom.js";
-import { band, half, number, percent, portion, range, withBand } from "./format.js";
+import { band, boundedNote, counted, half, mark, number, percent, portion, range, withBand } from "./format.js";
 import { own } from "./own.js";
 import { link } from "./router.js";
 import { capacityOf, fromTheTop, zoneTitle } from "./records.js";
@@ -89,7 +89,7 @@ function shape(zone, plan) {
     const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
     text.setAttribute("font-size", size);
     text.setAttribute("class", `shape-text ${path.dataset.step ? `ink-${path.dataset.step}` : ""}`);
-    const lines = [[zoneTitle(zone), -0.9], row ? [row.value === null ? strings.number.denied : number(row.value), 0.45] : null, row && row.value !== null ? [`±${half(row.half_width)}`, 1.5] : null];
+    const lines = [[zoneTitle(zone), -0.9], row ? [row.value === null ? strings.number.denied : number(row.value), 0.45] : null, row && row.value !== null ? [`±${half(row.half_width)}${mark(row)}`, 1.5] : null];
     put(text, lines.filter(Boolean).map(([words, line], i) => s("tspan", { x, y: y + line * size, class: `line-${i}` }, words)));
     anchor.setAttribute("aria-label", spoken(zone, row));
   } };
@@ -111,7 +111,7 @@ function step(element, name, row, by, capacity) {
 function noteOf(row, by, zone) {
   if (row.value === null) return "";
   if (by === "heat") return heatWords(row);
-  if (row.likely_empty !== null && row.likely_empty >= PERHAPS) return strings.live.empty(percent(row.likely_empty));
+  if (row.likely_empty !== null && row.likely_empty >= PERHAPS) return `${strings.live.empty(percent(row.likely_empty))}${mark(row)}`;
   if (by === "capacity") return zone.capacity ? strings.live.shareOf(portion(Math.max(0, row.value / zone.capacity)), zone.capacity) : "";
   return row.usual ? `${MARKS[direction(row)]} ${strings.live.byUsual} ${number(row.usual.mean)}` : "";
 }
@@ -123,7 +123,8 @@ function spoken(zone, row) {
   if (row.value === null) return `${name}: ${strings.number.denied}`;
   const empty = row.likely_empty >= PERHAPS ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
   const heat = row.heat === undefined ? "" : `, ${strings.live.heatIs(heatWords(row))}`;
-  return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${heat}${empty}`;
+  const bounded = row.bounded_to ? `, ${strings.number.boundedShort(row.bounded_to)}` : "";
+  return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${heat}${empty}${bounded}`;
 }
 
 /** All there is to say of a place. */
@@ -143,6 +144,7 @@ function tipLines(node, { rows, release }, site) {
     capacity ? h("span", { class: "soft" }, `${strings.live.capacity(capacity)} · ${strings.live.share(portion(Math.max(0, row.value) / capacity))}`) : null,
     zone && row.likely_empty !== null ? h("span", {}, strings.live.emptyFull(percent(row.likely_empty))) : null,
     row.value < 0 ? h("span", { class: "soft" }, strings.number.negative) : null,
+    row.bounded_to ? h("span", { class: "soft" }, boundedNote([row])) : null,
     h("span", { class: "soft" }, strings.number.kinds[row.kind] ?? ""),
   ];
 }
@@ -156,7 +158,7 @@ export function placesTable(rows, release, site, caption) {
     const row = rows.get(node);
     const capacity = release ? capacityOf(node, release, site) : null;
     const cells = !row ? [strings.number.notReleased, "", "", "", ""] : [
-      row.value === null ? strings.number.denied : number(row.value), range(row),
+      row.value === null ? strings.number.denied : counted(row), range(row),
       row.usual ? `${number(row.usual.mean)} ±${half(row.usual.deviation)}` : strings.number.none,
       row.value === null || !row.usual ? "" : compared(row), row.likely_empty === null || row.likely_empty === undefined ? "" : percent(row.likely_empty),
     ];

@@ -1,7 +1,7 @@
 // The first screen of Live: the building in one figure, how the feed does, which rooms are likely empty, what is unusual.
 
 import { h, put, say } from "./dom.js";
-import { age, band, clock, dayClass, half, moment, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
+import { age, band, boundedNote, clock, dayClass, half, mark, moment, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
 import { link } from "./router.js";
 import { zoneTitle } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, deviations, direction, usualStep } from "./scale.js";
@@ -17,11 +17,12 @@ export function nowCard(chart) {
   const between = h("p", { class: "soft" });
   const versus = h("p", { class: "versus" });
   const usual = h("p", { class: "soft" });
+  const bounded = h("p", { class: "soft why bounded" });
   const title = h("span", {});
   const at = h("span", { class: "soft" });
   const element = h("section", { class: "card now" },
-    h("div", { class: "now-figure" }, h("h2", {}, title, " ", at), h("p", { class: "big" }, value, " ", margin), between, versus, usual), chart);
-  return { element, paint(row, feed, site) {
+    h("div", { class: "now-figure" }, h("h2", {}, title, " ", at), h("p", { class: "big" }, value, " ", margin), between, versus, usual, bounded), chart);
+  return { element, paint(row, feed, site, rows) {
     const now = feed?.window_end ? Date.parse(feed.window_end) : null;
     const live = feed?.state === "live";
     say(title, live ? words.now : words.last);
@@ -30,6 +31,8 @@ export function nowCard(chart) {
     say(value, !row ? strings.number.none : row.value === null ? strings.number.denied : number(row.value));
     say(margin, row && row.value !== null ? band(row) : "");
     say(between, row && row.value !== null ? `${strings.live.columns.band}: ${range(row)} ${strings.number.devices(2)}` : strings.live.noTotal);
+    say(bounded, boundedNote(rows));
+    bounded.hidden = !bounded.textContent;
     const known = Boolean(row?.usual) && row.value !== null;
     versus.hidden = !known;
     versus.className = `versus ${known ? usualStep(row) : ""}`;
@@ -69,7 +72,7 @@ function feedState(feed, building) {
   if (!feed?.window_end) return ["silent", words.silent, words.none];
   if (feed.state !== "live") return [feed.state, words[feed.state], words.lateWhy];
   if (feed.denied) return ["denied", words.denied, words.deniedWhy];
-  const empty = building?.likely_empty >= PERHAPS ? words.healthyEmpty(percent(building.likely_empty)) : building?.low <= 0 ? words.healthyMaybe : words.healthy;
+  const empty = building?.likely_empty >= PERHAPS ? words.healthyEmpty(`${percent(building.likely_empty)}${mark(building)}`) : building?.low <= 0 ? words.healthyMaybe : words.healthy;
   return feed.coverage < 1 ? ["partly", words.partly(portion(feed.coverage)), words.partlyWhy] : ["live", words.live, empty];
 }
 
@@ -89,7 +92,7 @@ export function emptyCard() {
     const all = places(rows, zones);
     const empty = all.filter(({ row }) => row.likely_empty >= PERHAPS).sort((a, b) => b.row.likely_empty - a.row.likely_empty);
     say(count, all.length ? strings.live.emptyCount(empty.length, all.length) : "");
-    put(list, empty.slice(0, LISTED).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, h("b", {}, name), ` ${percent(row.likely_empty)}`))));
+    put(list, empty.slice(0, LISTED).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, h("b", {}, name), ` ${percent(row.likely_empty)}${mark(row)}`))));
     say(more, !empty.length ? strings.live.emptyNone : empty.length > LISTED ? strings.live.emptyMore(empty.length - LISTED) : "");
   } };
 }

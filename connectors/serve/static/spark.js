@@ -1,7 +1,7 @@
 // A day as a line with its band, and what is usual behind it. Drawn as SVG, so that it prints and scales.
 
 import { h, s } from "./dom.js";
-import { clock, dayClass, number, range, wall, withBand, zoneName } from "./format.js";
+import { clock, counted, dayClass, number, range, wall, withBand, zoneName } from "./format.js";
 import { enough } from "./scale.js";
 import { strings } from "./strings.en.js";
 
@@ -90,5 +90,5 @@ function hourTable(rows, timezone) {
   return h("table", { class: "unseen" }, h("caption", {}, strings.live.today),
     h("thead", {}, h("tr", {}, [strings.live.today, value, band].map((text) => h("th", { scope: "col" }, text)))),
     h("tbody", {}, rows.filter((row, i) => i % 4 === 0).map((row) =>
-      h("tr", {}, h("th", { scope: "row" }, clock(row.from, timezone)), h("td", {}, number(row.value)), h("td", {}, range(row))))));
+      h("tr", {}, h("th", { scope: "row" }, clock(row.from, timezone)), h("td", {}, counted(row)), h("td", {}, range(row))))));
 }

@@ -45,6 +45,9 @@ export const strings = {
     noUsual: "usual not known yet",
     notReleased: "not released",
     denied: "denied",
+    boundedMark: "†",
+    bounded: (bound) => `† Counts each device for at most ${bound} of a day. Whoever stays longer is left out after that: more devices may be there than the figure and its band say.`,
+    boundedShort: (bound) => `a device is counted for at most ${bound} of a day`,
     negative: "Below zero because noise was added to a small count; read it as close to none.",
     kinds: {
       noise: "The band is that of the noise that was added: in 95 of 100 windows the count lies within it.",

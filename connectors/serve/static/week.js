@@ -1,7 +1,7 @@
 // A typical week of a place, and the last seven days over it.
 
 import { h, put } from "./dom.js";
-import { day, dayStart, number, wall } from "./format.js";
+import { day, dayStart, mark, number, wall } from "./format.js";
 import { daysEarlier } from "./span.js";
 import { scaleTop, spark, usualThrough } from "./spark.js";
 import { strings } from "./strings.en.js";
@@ -21,11 +21,11 @@ export function typicalWeek(place, usual, node, rows, end, site) {
     return made;
   };
   return put(place, h("p", { class: "soft" }, strings.history.weekText),
-    h("div", { class: "plot week-plot" }, spark(seen, expected, start, until, top), days.map(label)), weekTable(expected, site));
+    h("div", { class: "plot week-plot" }, spark(seen, expected, start, until, top), days.map(label)), weekTable(expected, site, rows.find((row) => row.bounded_to)));
 }
 
 /** Every third hour of each class of day, in words. */
-function weekTable(expected, site) {
+function weekTable(expected, site, bounded) {
   const found = new Map();
   for (const [at, mean, deviation] of expected) {
     const w = wall(at, site.timezone);
@@ -36,6 +36,6 @@ function weekTable(expected, site) {
       h("tbody", {}, [1, 2, 3, 4, 5, 6, 0].map((weekday) => h("tr", {}, h("th", { scope: "row" }, strings.history.weekdays[weekday]),
         [0, 3, 6, 9, 12, 15, 18, 21].map((hour) => {
           const cell = found.get(`${weekday}-${hour}`);
-          return h("td", {}, cell ? `${number(cell[1])} ±${number(cell[2])}` : strings.number.none);
+          return h("td", {}, cell ? `${number(cell[1])} ±${number(cell[2])}${mark(bounded)}` : strings.number.none);
         })))))));
 }

@@ -1,9 +1,13 @@
-"""Files of counts for a site whose people are counted by counters: rows of window_end, zone and count, as messages.
+"""Files of counts for a site with people counters: rows of window_end, zone and count, as messages.
 
-A file is read whole before anything is published, and may be in any order. Each window of the range is told of once,
-also where no row speaks of it, for which windows there are must not follow from rows: under a production key the verbs
-ask for both ends. A cell is a zone at a window: a bad row, or a second one of the same cell, spoils its own cell and no
-other, which then is not told of; the window's coverage says so.
+A file is read whole before anything is published, and its rows may be in any order. Each window of the range is
+published
+once, even if no row belongs to it: the set of windows must not depend on rows. Therefore the commands require both ends
+of the range under a production key.
+
+A cell is a zone at a window. A bad row, or a second row of the same cell, makes its cell invalid, and the cell is not
+published. The engine refuses a window that lacks a cell (``stream.sensing.counter_feed``); such windows are tallied
+here.
 """
 
 from __future__ import annotations
@@ -12,12 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from connectors.files.cells import COUNT, TWICE, CellRules, number
-from connectors.files.text_rows import Tally, lines_of, open_text, rows_of
+from connectors.sources.recordings.rows import COUNT, TWICE, CellRules, number
+from connectors.sources.recordings.text_rows import RowCounts, lines_of, open_text, rows_of
 from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.records import CountedWindow, Micros
-from stream.sensing.counted import COUNTERS
+from stream.sensing.counter_feed import COUNTERS
 
 PAUSE_ROWS = 256
 PROGRESS_ROWS = 10_000
@@ -35,8 +39,8 @@ class CountsFile:
         until: Micros | None = None,
         progress: Callable[..., None] | None = None,
     ) -> None:
-        """Take the windows that the file stands for; UsageError where no site of the policy is told counts."""
-        self.tally = Tally()
+        """Set the windows that the file covers; UsageError if no site of the policy receives counts."""
+        self.tally = RowCounts()
         self._path, self._since, self._until, self._progress = path, since, until, progress
         self._rules = CellRules(policy)
         self._counts: dict[tuple[str, Micros], dict[str, int | None]] = {}
@@ -44,13 +48,16 @@ class CountsFile:
 
     @property
     def first(self) -> Micros | None:
-        """The first window of the range, which is the session; None before the file was read, or where nothing says."""
+        """The first window of the range, which is the session.
+
+        None before the file was read, or if nothing determines it.
+        """
         if self._since is not None:
             return self._since
         return min((window for _, window in self._counts), default=None)
 
     def begin(self) -> Micros | None:
-        """Read the file; return its session, None where neither range nor rows say when it begins.
+        """Read the file; return its session, None if neither range nor rows determine when it begins.
 
         Raises:
             UsageError: the file cannot be read or has other columns.
@@ -61,7 +68,7 @@ class CountsFile:
         return self.first
 
     def steps(self) -> Iterator[CountedWindow | None]:
-        """Yield the whole file's messages, and None now and then for a caller that has other things to do."""
+        """Yield the whole file's messages, and at intervals None, so that the caller can do other work."""
         yield from self._take_in()
         first = self.first
         last = self._until if self._until is not None else max((w for _, w in self._counts), default=None)
@@ -69,12 +76,12 @@ class CountsFile:
             return
         for name, site in self._rules.sites.items():
             for window in range(-(-first // site.tick) * site.tick, last + 1, site.tick):
-                told = self._counts.get((name, window), {})
-                counts = tuple((zone, n) for zone, n in sorted(told.items()) if n is not None)
+                cells = self._counts.get((name, window), {})
+                counts = tuple((zone, n) for zone, n in sorted(cells.items()) if n is not None)
                 yield CountedWindow(name, COUNTERS, first, window, counts)
 
     def messages(self) -> Iterator[CountedWindow]:
-        """Yield the whole file's messages; raises what ``begin`` does."""
+        """Yield the whole file's messages; raises the same errors as ``begin``."""
         return (step for step in self.steps() if step is not None)
 
     def _take_in(self) -> Iterator[None]:
@@ -90,10 +97,17 @@ class CountsFile:
                 problem = fields if isinstance(fields, str) else self._take_row(*fields)
                 if problem is not None:
                     self.tally.note(line, problem)
+        self.tally.incomplete = sum(
+            self._rules.lacks(site, [zone for zone, n in cells.items() if n is not None])
+            for (site, _), cells in self._counts.items()
+        )
         self._read = True
 
     def _take_row(self, time: Any, zone: Any, count: Any, site: Any = None) -> str | None:
-        """Put a row into its cell; return the rule that a bad one broke, and spoil its cell where that is known."""
+        """Put a row into its cell.
+
+        Return the rule that a bad row broke, and invalidate its cell if the cell is known.
+        """
         found = self._rules.cell(time, zone, site)
         if isinstance(found, str):
             return found
@@ -101,9 +115,9 @@ class CountsFile:
             self.tally.outside += 1
             return None
         cell = self._counts.setdefault((found.site, found.window), {})
-        told = number(count)
-        problem = TWICE if found.zone in cell else COUNT if told is None else None
-        cell[found.zone] = told if problem is None else None
+        parsed = number(count)
+        problem = TWICE if found.zone in cell else COUNT if parsed is None else None
+        cell[found.zone] = parsed if problem is None else None
         return problem
 
     def _outside(self, site: Site, window: Micros) -> bool:

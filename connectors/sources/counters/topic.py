@@ -1,8 +1,8 @@
-"""Counts from a topic of Kafka that is not ours: whoever counts writes a row a record, the clock closes windows.
+"""Counts from a Kafka topic that another program writes: each record is one row, and the clock closes windows.
 
-The topic is read from the first row on that may be in time, by the time that each record bears there, and again from
-there when a broker was away: copies change nothing. A window is closed when its lateness is over by this machine's
-clock and the topic was then read to its end; while it cannot be read, none is.
+The topic is read from the first row that may be in time, by the record's timestamp, and again from there after a broker
+was away: copies change nothing. A window is closed when its lateness is over by this machine's clock and the topic was
+then read to its end. While the topic cannot be read, no window is closed.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from connectors.counters.gathering import Gathering
-from connectors.files.cells import CellRules
-from connectors.intake.clock import wall_clock
-from connectors.intake.troubles import EVERY, Troubles
-from connectors.kafka.bounded import read_tail
-from connectors.kafka.client import NotAllowedError, not_open, partition_of, partitions_of, reader_of
+from connectors.runtime.clock import wall_clock
+from connectors.sources.counters.windows import Gathering
+from connectors.sources.ingest.receiver import EVERY, Troubles
+from connectors.sources.recordings.rows import WHOLE, CellRules
+from connectors.storage.kafka.client import NotAllowedError, not_open, partition_of, partitions_of, reader_of
+from connectors.storage.kafka.topic_readers import read_tail
+from stream.encoding import counted_of
 from stream.errors import UsageError
-from stream.messages import counted_of
 from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 from stream.schemas import OBSERVATIONS
-from stream.sensing.stamp import AHEAD
+from stream.sensing.counter_feed import INCOMPLETE
+from stream.sensing.watermark import MAX_CLOCK_SKEW
 
 POLL = 1.0
-"""Seconds between two looks at the topic."""
+"""Seconds between two polls of the topic."""
 TAIL = 5_000
-"""So many of a partition's last messages are looked through for a site's last window."""
+"""Number of each partition's last messages that are searched for a site's last window."""
 PATIENCE = 45.0
-"""Seconds for which the topic may not be read before this is no longer called well."""
+"""Seconds for which the topic may be unreadable before this source counts as failing."""
 _OWN = "tacet."
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 log = structlog.get_logger("tacet.run")
 
 
 class Taker(Protocol):
-    """Where windows go."""
+    """Receives closed windows."""
 
     async def append(self, message: Any) -> None:
         """Return when a window is durable."""
 
 
 async def windows_behind(bootstrap: str, policy: Policy, partitions: int) -> dict[str, Micros]:
-    """Return, for each site of counts, the window behind the last in the log's latest messages, where one is there.
+    """Return, for each site with counts, the window after the last one in the log's latest messages, if there is one.
 
-    An ingest need not be allowed to read what it writes: then it knows none.
+    An ingest may lack the right to read the topic that it writes. Then it knows none.
     """
     sites = CellRules(policy).sites
     found: dict[str, Micros] = {}
@@ -65,7 +66,7 @@ async def windows_behind(bootstrap: str, policy: Policy, partitions: int) -> dic
 
 
 def check_topic(option: str, topic: str, writer: str = "people counters write") -> None:
-    """Refuse to read what another program writes from a topic of our own, or from what is no name of one."""
+    """Raise UsageError for a topic of this program, or for an invalid topic name."""
     if not _NAME.fullmatch(topic) or topic in {".", ".."}:
         raise UsageError(f"{option}: must be a topic's name, of 1 to 249 letters, digits, '.', '_' and '-'")
     if topic.startswith(_OWN):
@@ -86,11 +87,11 @@ class CountsTopic:
 
     @property
     def is_read(self) -> bool:
-        """Whether the topic was read to its end lately."""
+        """Whether the topic was read to its end recently."""
         return self._well is not None and self._clock() - self._well < PATIENCE * SECOND
 
     async def pour(self, sink: Taker, stop: asyncio.Event) -> None:
-        """Give windows to a sink as they are over, until ``stop`` or the last one.
+        """Pass windows to a sink when they are over, until ``stop`` or the last window.
 
         Raises:
             UsageError: there is no such topic, or this user may not read it.
@@ -104,7 +105,7 @@ class CountsTopic:
                 if self._clock() - said > EVERY * SECOND:
                     said = self._clock()
                     for line in troubles.news(self.gathering.dropped, {}):
-                        log.warning(**line)
+                        log.warning(**line, **({"rule": WHOLE} if line["reason"] == INCOMPLETE else {}))
                 await _pause(stop)
         finally:
             await self._close()
@@ -116,7 +117,7 @@ class CountsTopic:
                 return
 
     async def _read(self, now: Micros) -> bool:
-        """Read what the topic holds; return whether that was all of it."""
+        """Read the topic; return whether its end was reached."""
         try:
             if self._reader is None:
                 await self._begin()
@@ -125,7 +126,7 @@ class CountsTopic:
             while await self._is_short(ends):
                 for rows in (await self._reader.getmany(timeout_ms=500)).values():
                     for row in rows:
-                        self.gathering.take(row.value or b"", min(row.timestamp * 1000, now + AHEAD))
+                        self.gathering.take(row.value or b"", min(row.timestamp * 1000, now + MAX_CLOCK_SKEW))
                 await asyncio.sleep(0)
         except TopicAuthorizationFailedError:
             raise not_open(self._topic) from None
@@ -140,7 +141,7 @@ class CountsTopic:
         """Open the topic at the first row that may be in time."""
         self._open = AsyncExitStack()
         self._reader = await self._open.enter_async_context(reader_of(self._bootstrap))
-        client = self._reader._client  # noqa: SLF001 - no public way to ask without a subscription
+        client = self._reader._client  # noqa: SLF001 - no public way without a subscription
         try:
             numbers = await partitions_of(client, self._topic)
         except UsageError as error:
@@ -158,7 +159,7 @@ class CountsTopic:
         return any([await self._reader.position(at) < end for at, end in ends.items()])
 
     async def _close(self) -> None:
-        """Let go of the topic; it is opened again where it is read again."""
+        """Close the topic; the next read opens it again."""
         opened, self._open, self._reader = self._open, None, None
         if opened is not None:
             with suppress(KafkaError, ConnectionError, TimeoutError):
@@ -166,7 +167,7 @@ class CountsTopic:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, bool]) -> bool:
-    """Return what the work says; False where ``stop`` comes first, for a broker that is away may never answer."""
+    """Return the result of the work; False if ``stop`` comes first, because an absent broker may never answer."""
     doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)

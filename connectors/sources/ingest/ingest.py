@@ -1,40 +1,150 @@
 """The connector's core: from sightings to batches and heartbeats; pure, time is an argument.
 
-    sighting ─► place ─► collapse ─► name ─► batch of its (site, source) ─┐
-    clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────┴─► in this order to the sink
+    sighting ─► access point ─► collapse ─► pseudonym ─► batch of its (site, source) ─┐
+    clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────────────────────┴─► in this order to the sink
 
-Times are microseconds. An observation's time is the receive time that the caller gives, less the age that an
-authenticated source declares: never more than the site's lateness, nor than ``MOST_AGE``, so that no tick it may
-count at has closed; what is said to be much older, or to come, is refused. The laboratory's uptime mode is the one
-exception: there it is start + uptime.
+- ``SiteLimits``: the part of a site's policy that a connector needs.
+- ``AccessPoints``: finds the listed access point that a sighting names, by radio address or base radio, by name, or as
+  the sender.
+- ``Ingest``: the frozen configuration and its steps.
+
+Times are microseconds. An observation's time is the receive time that the caller gives, minus the age that an
+authenticated source declares. The age is limited to the site's lateness and to ``MOST_AGE``, so that no tick at which
+the observation may count has closed. A sighting that claims to be much older, or from the future, is refused. The
+laboratory's uptime mode is the one exception: there the time is start + uptime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from connectors.intake.addresses import access_point_name
-from connectors.intake.ingest_state import BatchKey, IngestState, Kept, OpenBatch
-from connectors.intake.limits import SiteLimits
-from connectors.intake.places import Place, Places
-from connectors.intake.sighting import OBSERVATIONS, Kind, Sighting
-from connectors.sink import Message
+from connectors.sources.ingest.addresses import access_point_name, sender
+from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Message, Sighting
+from connectors.sources.ingest.state import BatchKey, IngestState, OpenBatch, RememberedDevice
+from stream.errors import UsageError
 from stream.policy.document import Policy
+from stream.policy.fields import base_range
+from stream.policy.sites import Site
+from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered, names_by_site
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
-from stream.sensing.pseudonyms import is_locally_administered, names_by_site
+
+MOST_AGE: Micros = 60 * SECOND
+"""Maximum age of an observation: at most one tick lies within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLimits:
+    """The part of a site's policy that a connector needs."""
+
+    sources: tuple[str, ...]
+    """Its controllers, as the policy lists them."""
+    validity: Micros
+    """V: how long a sighting counts, and how long the connector remembers a device."""
+    max_devices: int
+    """Far above any real building; one device more suspends the site."""
+    names: Pseudonyms
+    """How its devices get pseudonyms."""
+    lateness: Micros = 0
+    """Lateness: the time from a tick until its window closes."""
+    probed: frozenset[str] = frozenset()
+    """Sources with a probe. For other sources heartbeats confirm only that the connector itself listened."""
+
+    @classmethod
+    def of_site(cls, site: Site, names: Pseudonyms) -> SiteLimits:
+        """Return the limits of a policy's site."""
+        probed = frozenset(probe.source for probe in site.probe)
+        return cls(site.sources, site.validity, site.max_devices, names, site.lateness, probed)
+
+    @property
+    def oldest(self) -> Micros:
+        """Return the maximum age of an observation: no tick at which it may count has closed."""
+        return min(self.lateness, MOST_AGE)
+
+
+class AccessPointEntry(NamedTuple):
+    """The site and zone of an access point."""
+
+    site: str
+    zone: str
+    radio: str
+    """Its radio address in the policy's spelling."""
+
+
+class AccessPoints:
+    """The listed access points, by every identifier that a source may use for them."""
+
+    def __init__(
+        self,
+        access_points: Mapping[str, tuple[str, str]],
+        sites: Collection[str],
+        aliases: Mapping[str, str],
+        base_radios: Iterable[str],
+    ) -> None:
+        """Set radio address -> (site, zone), the sites, name or IP address -> radio address, and base radios.
+
+        Raises ``UsageError`` for an access point of no site, or for an alias or base radio of no access point.
+        """
+        self._radios: dict[bytes, AccessPointEntry] = {}
+        self._aliases: dict[str, AccessPointEntry] = {}
+        self._bases: dict[int, dict[int, AccessPointEntry]] = {}
+        for mac, (site, zone) in access_points.items():
+            if site not in sites:
+                msg = f"access point {mac}: must be of a known site, got {site!r}"
+                raise UsageError(msg)
+            self._radios[bytes.fromhex(mac.replace(":", ""))] = AccessPointEntry(site, zone, mac)
+        for name, mac in aliases.items():
+            if mac not in access_points:
+                msg = f"alias {name!r}: must stand for an access point of a zone, got {mac!r}"
+                raise UsageError(msg)
+            self._aliases[_alias(name)] = AccessPointEntry(*access_points[mac], mac)
+        for written in base_radios:
+            mac = written.partition("/")[0]
+            if mac not in access_points:
+                msg = f"base radio {written}: must be an access point of a zone"
+                raise UsageError(msg)
+            shared, bits = base_range(written)
+            self._bases.setdefault(48 - bits, {})[shared] = AccessPointEntry(*access_points[mac], mac)
+
+    def find(self, sighting: Sighting, address: str) -> AccessPointEntry | None:
+        """Return the listed access point: by its radio address or base radio, else by its name, else as the sender."""
+        place = self._radios.get(sighting.access_point)
+        if place is None and self._bases and sighting.access_point:
+            place = self._of_base(int.from_bytes(sighting.access_point, "big"))
+        if place is None and self._aliases:
+            name = address if sighting.at_sender else access_point_name(sighting.name)
+            place = None if name is None else self._aliases.get(name.casefold())
+        return place
+
+    def _of_base(self, radio: int) -> AccessPointEntry | None:
+        """Return the access point whose base radio shares its first bits with this address."""
+        found = (bases.get(radio >> width) for width, bases in self._bases.items())
+        return next((place for place in found if place is not None), None)
+
+
+def _alias(name: str) -> str:
+    """Return the form in which names and senders' addresses are compared."""
+    try:
+        return sender(name)
+    except ValueError:
+        return name.strip().casefold()
+
 
 COLLAPSE: Micros = 5 * SECOND
-"""Sightings of a device in the zone of its last kept one are dropped for so long."""
+"""For so long, sightings of a device in the zone of its last kept sighting are dropped."""
 GRID: Micros = 5 * SECOND
 WATERMARK_LAG: Micros = 1 * SECOND
 OUTAGE: Micros = 15 * SECOND
-"""A connector whose loop stood still for so long has not listened."""
+"""A connector whose event loop stood still for so long has not listened."""
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
 CLOCKS_APART: Micros = 30 * SECOND
-"""So far may a source's clock be from this one; beyond, and beyond what lateness allows, its message is an old one."""
+"""Maximum difference between a source's clock and this one.
+
+Beyond it, and beyond the lateness, a message counts as old.
+"""
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
 WRONG_TIME, NO_STAY = "wrong_time", "no_stay"
@@ -42,16 +152,16 @@ INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, WRONG_TIME, COLLAPSED, N
 
 
 class Outcome(NamedTuple):
-    """What became of a sighting."""
+    """The result of a sighting."""
 
     dropped: str | None
-    """One of ``INGEST_REASONS``; None when it was taken."""
+    """One of ``INGEST_REASONS``; None if it was accepted."""
     batch: BatchKey | None
-    """The batch that holds what it says; None when there is nothing to store."""
+    """The batch that contains it; None if there is nothing to store."""
 
 
 class Ingest:
-    """The frozen configuration and its steps; the state is handed in and changed in place."""
+    """The frozen configuration and its steps; the state is passed in and changed in place."""
 
     def __init__(
         self,
@@ -62,15 +172,16 @@ class Ingest:
         base_radios: Iterable[str] = (),
         start: Micros | None = None,
     ) -> None:
-        """Take radio address (lower case, colons) -> (site, zone), and the sites.
+        """Set radio address (lower case, colons) -> (site, zone), and the sites.
 
-        ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its
-        radio address. ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share,
-        such as ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: what uptime 0 stands for.
-        Raises ``UsageError`` for an access point of no site, an alias or base radio of no access point.
+        ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its radio
+        address.
+        ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share, such as
+        ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: it is the time of uptime 0. Raises
+        ``UsageError`` for an access point of no site, or for an alias or base radio of no access point.
         """
         self._sites, self._start = dict(sites), start
-        self._places = Places(access_points, sites, aliases or {}, base_radios)
+        self._places = AccessPoints(access_points, sites, aliases or {}, base_radios)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
         self._taken = {pair: Outcome(None, pair) for pair in self.pairs}
 
@@ -92,17 +203,19 @@ class Ingest:
         )
 
     def initial(self, now: Micros, newest: Micros = -1) -> IngestState:
-        """Return the state of a connector that starts now: a session later than the ``newest`` there was."""
+        """Return the state of a connector that starts now: its session is later than ``newest``."""
         grid = now // GRID * GRID
-        seen: dict[str, dict[bytes, Kept]] = {site: {} for site in self._sites}
+        seen: dict[str, dict[bytes, RememberedDevice]] = {site: {} for site in self._sites}
         return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, seen=seen)
 
     def run_on(self, state: IngestState, now: Micros, *, hearing: bool = True) -> None:
-        """Take note that the connector runs; it must be called within each interval of the grid.
+        """Record that the connector runs; must be called within each interval of the grid.
 
-        Where whole intervals passed without, or nothing could be heard (``hearing``, asked at points of the grid
-        only), nobody listened. Only the grid counts, so that calls which sightings bring about change nothing:
-        what a heartbeat vouches for must not depend on whom it heard.
+        If whole intervals pass without a call, or nothing could be received (``hearing``, checked at points of the grid
+        only), the
+        connector did not listen. Only the grid counts, so calls that sightings cause change nothing: the coverage that
+        a
+        heartbeat confirms must not depend on which devices were seen.
         """
         interval = now // GRID * GRID
         if interval - state.awake >= OUTAGE or not hearing:
@@ -110,7 +223,7 @@ class Ingest:
         state.awake = max(state.awake, interval)
 
     def observe(self, state: IngestState, now: Micros, source: str, address: str, sighting: Sighting) -> Outcome:
-        """Take one sighting that came from ``address`` (listed as ``source``) at ``now``."""
+        """Process one sighting that came from ``address`` (listed as ``source``) at ``now``."""
         state.now = now
         time = now if self._start is None else self._uptime(sighting)
         if time is None:
@@ -138,18 +251,20 @@ class Ingest:
             return None
         return self._start + sighting.uptime * TICK_OF_UPTIME
 
-    def _sight(self, state: IngestState, source: str, place: Place, sighting: Sighting, time: Micros) -> Outcome:
+    def _sight(
+        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
+    ) -> Outcome:
         """Keep a sighting, unless it repeats the device's last kept one.
 
-        What becomes of a device follows from its own sightings and from the clock alone.
+        The result for a device depends only on its own sightings and on the clock.
         """
         site, zone, radio = place
         client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.seen[site]
         names, stay = limits.names, (sighting.session, radio) if sighting.session else None
         last = seen.get(client)
         if last is not None and time - last.time > limits.validity:
-            last = None  # the grid has not come by since
-        if last is not None and time < last.time:  # what a newer name has begun is not taken back
+            last = None  # no grid point has expired it yet
+        if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
             time = max(time, names.begin(last.time))
         epoch = names.epoch(time)
         if last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
@@ -158,19 +273,21 @@ class Ingest:
             return Outcome(COLLAPSED, last.batch)
         rows = [Row(names.name(client, epoch), radio, time)]
         since = None if last is None or time < last.time else last.epoch
-        if since != epoch:  # else it has had this name since
+        if since != epoch:  # otherwise it has had this pseudonym since then
             rows[:0] = [Row(name, None, time) for name in names.outlived(client, time, limits.validity, since)]
         self._add(state, batch, rows, names.day(time))
         if last is None or time >= last.time:
-            seen[client] = Kept(time, epoch, zone, batch, stay)
+            seen[client] = RememberedDevice(time, epoch, zone, batch, stay)
         if is_locally_administered(client):
             state.locally_administered += 1
         if len(seen) > limits.max_devices:
             self._shut_site(state, site)
         return self._taken[batch]
 
-    def _leave(self, state: IngestState, source: str, place: Place, sighting: Sighting, time: Micros) -> Outcome:
-        """End a stay if the device's last sighting was of this very one, from this source; else none is ended."""
+    def _leave(
+        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
+    ) -> Outcome:
+        """End a stay if the device's last sighting belonged to this very stay and source; otherwise end none."""
         site, _, radio = place
         client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.seen[site]
         last = seen.get(client)
@@ -185,7 +302,7 @@ class Ingest:
         return self._taken[batch]
 
     def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
-        """Put rows into one batch: the ends of a device's earlier names and its sighting stay together."""
+        """Put rows into one batch: the ends of a device's earlier pseudonyms and its sighting stay together."""
         waiting = state.open.get(batch)
         if waiting is not None and (len(waiting.rows) + len(rows) > BATCH_ROWS or waiting.epoch != epoch):
             self._close(state, batch)
@@ -193,14 +310,16 @@ class Ingest:
         if waiting is None:
             waiting = state.open[batch] = OpenBatch(state.now, epoch)
         waiting.rows += rows
-        if len(waiting.rows) >= BATCH_ROWS - 1:  # room for a pair
+        if len(waiting.rows) >= BATCH_ROWS - 1:  # space for a pair
             self._close(state, batch)
 
     def _shut_site(self, state: IngestState, site: str) -> None:
-        """Send what waits, the device too many with it, and go silent about the site until a restart.
+        """Send the open batches, including the device that exceeds the limit, then send nothing of the site until a
+        restart.
 
-        Everybody remembered here is held by the engine as well, so this last batch shuts the site there, until
-        it is reopened. Without heartbeats no window closes on part of the data.
+        The engine also knows every device that is remembered here, so this last batch suspends the site in the engine
+        until an
+        operator resumes it. Without heartbeats no window closes on incomplete data.
         """
         for batch in [batch for batch in state.open if batch[0] == site]:
             self._close(state, batch)
@@ -208,9 +327,9 @@ class Ingest:
         state.shut.add(site)
 
     def poll(self, state: IngestState, now: Micros) -> list[Message]:
-        """Return what is due at ``now``, in the order in which it must become durable.
+        """Return the messages that are due at ``now``, in the order in which they must become durable.
 
-        Every sighting received before ``now`` must have been observed: a heartbeat says so.
+        Every sighting received before ``now`` must have been observed: a heartbeat asserts that.
         """
         if self._start is None:
             while state.grid + GRID <= now:
@@ -223,14 +342,14 @@ class Ingest:
         return messages
 
     def drain(self, state: IngestState) -> list[Message]:
-        """Return everything that still waits; the end of a connector."""
+        """Return everything that is still open; called at the end of a connector."""
         for batch in list(state.open):
             self._close(state, batch)
         messages, state.ready = state.ready, []
         return messages
 
     def next_due(self, state: IngestState) -> Micros | None:
-        """Return when ``poll`` has something to do next without another sighting; None: never."""
+        """Return when ``poll`` is next due without another sighting; None: never."""
         due = [waiting.since + BATCH_DELAY for waiting in state.open.values()]
         if self._start is None:
             due.append(state.grid + GRID)
@@ -239,7 +358,7 @@ class Ingest:
     def _serve_simulated(self, state: IngestState, source: str, time: Micros) -> None:
         """Uptime mode: serve every grid point up to a keep-alive, so that no client's trap moves the grid.
 
-        A simulated controller is listened to for all of its time: from its first heartbeat on.
+        A simulated controller counts as covered from its first heartbeat on.
         """
         point = time // GRID * GRID
         served = max(state.simulated.get(source, point - GRID), point - DAY)
@@ -258,7 +377,7 @@ class Ingest:
                 state.ready.append(Heartbeat(*pair, state.session, watermark, since))
 
     def _vouched(self, state: IngestState, pair: BatchKey, watermark: Micros) -> Micros | None:
-        """Return from when on a source can be vouched for: by its answers where it is asked."""
+        """Return the time from which a heartbeat confirms coverage of a source: by its answers if it has a probe."""
         if self._start is not None:
             return 0
         if pair[1] not in self._sites[pair[0]].probed:
@@ -274,8 +393,8 @@ class Ingest:
             state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch))
 
 
-def _refused(state: IngestState, source: str, place: Place, limits: SiteLimits, age: Micros) -> str | None:
-    """Return why a sighting at a listed access point is not taken; None where it is."""
+def _refused(state: IngestState, source: str, place: AccessPointEntry, limits: SiteLimits, age: Micros) -> str | None:
+    """Return why a sighting at a listed access point is refused; None if it is not."""
     if source not in limits.sources:
         return FOREIGN_SOURCE
     if place.site in state.shut:

@@ -1,4 +1,4 @@
-"""Which senders are listed, and the count of all that was refused."""
+"""The allow-list of senders, and the counts of everything that was refused."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from connectors.intake.addresses import sender
+from connectors.sources.ingest.addresses import sender
 from stream.errors import UsageError
 from stream.policy.fields import is_cloud
 
 ANY = "any"
-"""How a sender is listed when every sender is allowed and no entry covers it."""
+"""The name of a sender if every sender is allowed and no entry covers it."""
 UNKNOWN_SOURCE, QUEUE_FULL, STOPPING = "unknown_source", "queue_full", "stopping"
 _CACHED = 4096
 _MAPPED_BITS = 96
@@ -19,10 +19,10 @@ _MAPPED_BITS = 96
 
 
 class AllowList:
-    """Which senders are listed, by address or CIDR block; the narrowest entry counts."""
+    """The listed senders, by address or CIDR block; the narrowest entry applies."""
 
     def __init__(self, entries: Iterable[str], *, allow_any: bool = False) -> None:
-        """Take the policy's sources; ``UsageError`` when none has an address and ``allow_any`` is not set."""
+        """Set the policy's sources; ``UsageError`` if none has an address and ``allow_any`` is not set."""
         networks = [(_network(entry), entry) for entry in entries if not is_cloud(entry)]
         if not networks and not allow_any:
             msg = "sources: must list at least one sender (or allow any sender explicitly), got none"
@@ -32,7 +32,7 @@ class AllowList:
         self._cache: dict[str, str | None] = {}
 
     def listed(self, host: str) -> str | None:
-        """Return the entry that covers a numeric address, as it was written; None: not allowed."""
+        """Return the entry that covers a numeric address, in the policy's spelling; None: not allowed."""
         try:
             return self._cache[host]
         except KeyError:
@@ -60,17 +60,17 @@ def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 @dataclass(slots=True)
 class Counters:
-    """What became of each datagram that the socket gave up; labels come from a fixed set."""
+    """The results of all datagrams that were read from the socket; labels come from a fixed set."""
 
     datagrams: int = 0
     accepted: int = 0
-    """Taken by the ingest: kept sightings, keep-alives, restarts."""
+    """Processed by the ingest: kept sightings, keep-alives, restarts."""
     waiting: int = 0
     """In the queue."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Every reason there is, from the start."""
+    """All reasons are present from the start."""
     kernel_drops: int = 0
-    """Datagrams that the kernel had no room for; not part of ``datagrams``."""
+    """Datagrams that the kernel dropped for lack of space; not part of ``datagrams``."""
     informs_answered: int = 0
     requests_answered: int = 0
     """Of RADIUS."""
@@ -79,5 +79,5 @@ class Counters:
     """The socket's buffer in octets, as the kernel granted it."""
 
     def check(self) -> bool:
-        """Whether every datagram is accounted for exactly once."""
+        """Return whether every datagram is counted exactly once."""
         return self.datagrams == self.accepted + self.waiting + sum(self.dropped.values())

@@ -1,11 +1,12 @@
-"""What passes through the socket between ``tacet hooks`` and an ingest: a line of JSON each way; pure, no I/O.
+"""The protocol of the socket between ``tacet hooks`` and an ingest: one line of JSON per message; pure, no I/O.
 
-    {"hearing": true}                                       whether all that is to be heard can be
+    {"hearing": true}                                       whether all systems can be received
     {"id": 7, "source": "cloud:mist", "rows": [...]}        sightings of one source
-    {"id": 7, "kept": true}                                 the answer: all that is to be kept of them is durable
+    {"id": 7, "kept": true}                                 the acknowledgement: all rows to be stored are durable
 
 A row is [kind, device, access point, name, time in microseconds, session], addresses and session in hexadecimal. The
-ingest trusts nothing but the file system, which says who may open the socket: each line is checked whole.
+ingest trusts nothing but the file system, whose permissions decide who may open the socket. Each line is validated
+whole.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.intake.addresses import LONGEST_NAME
-from connectors.intake.sighting import OBSERVATIONS, Kind, Sighting
+from connectors.sources.ingest.addresses import LONGEST_NAME
+from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Sighting
 from stream.records import Micros
 
 LONGEST_LINE = 1 << 20
 """Octets."""
 MOST_ROWS = 1000
-"""Of one line."""
+"""Maximum of one line."""
 MOST_ID = 2**53
 _HEX = re.compile(r"(?:[0-9a-f]{2}){0,32}")
 _SOURCE = re.compile(r"[\x21-\x7e]{1,64}")
 
 
 class FrameError(ValueError):
-    """A line that is none of these; says nothing of what is in it."""
+    """A line that is not valid; the error contains nothing of its content."""
 
 
 class Dated(NamedTuple):
-    """A sighting, and when it was by its sender's clock; shown without either."""
+    """A sighting and its time by the sender's clock; its repr hides both."""
 
     sighting: Sighting
     at: Micros
@@ -45,7 +46,7 @@ class Dated(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Sightings of one source that are answered together; shown without them."""
+    """Sightings of one source that are acknowledged together; its repr hides them."""
 
     number: int
     source: str
@@ -67,17 +68,17 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def encode_hearing(*, hearing: bool) -> bytes:
-    """Return as a line whether all that is to be heard can be."""
+    """Return a line that says whether all systems can be received."""
     return orjson.dumps({"hearing": hearing}) + b"\n"
 
 
 def encode_answer(number: int, *, kept: bool) -> bytes:
-    """Return the answer to a batch as a line."""
+    """Return the acknowledgement of a batch as a line."""
     return orjson.dumps({"id": number, "kept": kept}) + b"\n"
 
 
 def decode(line: bytes) -> Batch | bool:
-    """Return what the ingest is told: a batch, or whether all that is to be heard can be; ``FrameError``."""
+    """Return a batch, or whether all systems can be received; raises ``FrameError``."""
     document = _object(line)
     if set(document) == {"hearing"} and isinstance(document["hearing"], bool):
         return document["hearing"]
@@ -92,7 +93,7 @@ def decode(line: bytes) -> Batch | bool:
 
 
 def decode_answer(line: bytes) -> tuple[int, bool]:
-    """Return which batch is answered, and whether it is kept; ``FrameError``."""
+    """Return the number of the acknowledged batch and whether it is stored; raises ``FrameError``."""
     document = _object(line)
     if set(document) != {"id", "kept"} or not isinstance(document["kept"], bool):
         raise FrameError

@@ -1,9 +1,8 @@
-"""Where sightings come in that ``tacet hooks`` has checked: a socket of the file system, one sender at a time.
+"""The listener for sightings that ``tacet hooks`` has verified: a Unix socket, one sender at a time.
 
-Who may open it is the file system's matter: its folder and its mode, 0660. What comes through it is answered when it
-is durable. The ingest bounds its times once more, so that a sender that was taken over from outside can place devices
-at this moment, and do nothing else. While nobody is connected, or who is says that it cannot hear, the connector
-vouches for nothing.
+The file system decides who may open it, by its folder and its mode, 0660. A batch is acknowledged when it is durable.
+The ingest limits the times once more, so a compromised sender can place devices at the present moment, and do nothing
+else. While no sender is connected, or the sender reports that it cannot receive, heartbeats confirm no coverage.
 """
 
 from __future__ import annotations
@@ -15,21 +14,23 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from connectors.handover.frames import LONGEST_LINE, Batch, Dated, FrameError, decode, encode_answer
-from connectors.intake.admission import QUEUE_FULL, UNKNOWN_SOURCE
-from connectors.intake.ingest import CLOCKS_APART, WRONG_TIME
-from connectors.intake.waiting import Arrival, WaitingRoom
+from connectors.sources.ingest.ingest import CLOCKS_APART, WRONG_TIME
+from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
+from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.sources.ingest_socket.frames import LONGEST_LINE, Batch, Dated, FrameError, decode, encode_answer
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
 
 SPAN: Micros = 180 * SECOND
-"""How old what is handed over may be: systems of the cloud gather for a minute, and try again."""
+"""Maximum age of a sighting: cloud systems collect for a minute, and retry."""
 MALFORMED = "malformed"
 MODE = 0o660
+ANSWERS_READ_WITHIN = 30.0
+"""Seconds for which a sender may leave its acknowledgements unread."""
 
 
 class _Pending:
-    """The answer that one batch waits for; each of its rows calls ``give`` or ``withhold`` once."""
+    """The acknowledgement of one batch; each of its rows calls ``give`` or ``withhold`` once."""
 
     __slots__ = ("_kept", "_left", "_number", "_writer")
 
@@ -57,7 +58,7 @@ class _Pending:
 
 
 class HandoverEntrance:
-    """A socket of the file system."""
+    """A Unix socket as a listener."""
 
     reasons = (MALFORMED, UNKNOWN_SOURCE, WRONG_TIME, QUEUE_FULL)
     everyday: frozenset[str] = frozenset()
@@ -65,12 +66,12 @@ class HandoverEntrance:
     receive_buffer = 0
 
     def __init__(self, path: Path, sources: Collection[str]) -> None:
-        """Take where to listen, and the policy's sources."""
+        """Set the socket's path, and the policy's sources."""
         self._path, self._sources = path, frozenset(sources)
         self._server: asyncio.Server | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._told = False
+        self._can_receive = False
 
     @property
     def address(self) -> tuple[str, int]:
@@ -79,27 +80,27 @@ class HandoverEntrance:
 
     @property
     def hearing(self) -> bool:
-        """Whether somebody is connected who can hear."""
-        return self._writer is not None and self._told
+        """Whether a sender is connected that can receive."""
+        return self._writer is not None and self._can_receive
 
-    async def open(self, room: WaitingRoom) -> None:
-        """Make the socket; UsageError where that is impossible, or another process listens there."""
+    async def open(self, room: IngestQueue) -> None:
+        """Create the socket; UsageError if that is impossible, or another process listens there."""
         self.room = room
         self._server = await asyncio.start_unix_server(self._meet, sock=bound(self._path), limit=LONGEST_LINE)
 
     async def finish(self) -> None:
-        """Read no more: who is not answered hands over again."""
+        """Stop reading: a sender without an acknowledgement sends again."""
         self.stop()
 
     def stop(self) -> None:
-        """Read no more; answers can still be given."""
+        """Stop reading; acknowledgements can still be sent."""
         if self._server is not None:
             self._server.close()
         if self._reading is not None:
             self._reading.cancel()
 
     async def close(self) -> None:
-        """Give the socket back."""
+        """Close and remove the socket."""
         self.stop()
         if self._writer is not None:
             self._writer.close()
@@ -109,39 +110,41 @@ class HandoverEntrance:
             self._path.unlink(missing_ok=True)
 
     def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._writer is not None:  # one sender: two would each remember only what they have sent themselves
+        if self._writer is not None:  # one sender: each of two would know only its own copies
             writer.close()
             return
-        self._writer, self._told = writer, False
+        self._writer, self._can_receive = writer, False
         self._reading = asyncio.create_task(self._read(reader, writer))
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
                 self._take(decode(line), writer)
+                async with asyncio.timeout(ANSWERS_READ_WITHIN):
+                    await writer.drain()  # nothing more is read from a sender that leaves its acknowledgements unread
                 await asyncio.sleep(0)
-        except (FrameError, ValueError):  # or a line without end
+        except (FrameError, ValueError):  # ValueError: a line without end
             self.room.counters.datagrams += 1
             self.room.drop(MALFORMED)
         except OSError:
-            pass  # it has gone
+            writer.transport.abort()  # it has disconnected, or leaves its acknowledgements unread
         except asyncio.CancelledError:
-            return  # the writer is still needed for answers
-        except Exception as error:  # a clock that was set, a fault: else nobody would look at the socket again
+            return  # the writer is still needed for acknowledgements
+        except Exception as error:  # a clock step, an internal error: otherwise the task would end silently
             self.room.fail(error)
             self.room.call_worker()
-        self._told = False
+        self._can_receive = False
         self._writer = None
         writer.close()
 
-    def _take(self, told: Batch | bool, writer: asyncio.StreamWriter) -> None:
-        if isinstance(told, bool):
-            self._told = told
+    def _take(self, frame: Batch | bool, writer: asyncio.StreamWriter) -> None:
+        if isinstance(frame, bool):
+            self._can_receive = frame
             return
-        now, pending = self.room.clock.now(), _Pending(writer, told)
-        for row in told.rows:
+        now, pending = self.room.clock.now(), _Pending(writer, frame)
+        for row in frame.rows:
             self.room.counters.datagrams += 1
-            self._queue(row, told.source, now, pending)
+            self._queue(row, frame.source, now, pending)
         self.room.call_worker()
 
     def _queue(self, row: Dated, source: str, now: Micros, pending: _Pending) -> None:
@@ -152,7 +155,7 @@ class HandoverEntrance:
             self._drop(WRONG_TIME, pending)
         else:
             sighting = row.sighting._replace(age=min(age, CLOCKS_APART))
-            if not self.room.take(Arrival(now, source, source, sighting, pending)):
+            if not self.room.take(QueuedSighting(now, source, source, sighting, pending)):
                 pending.withhold()
 
     def _drop(self, reason: str, pending: _Pending) -> None:
@@ -161,7 +164,7 @@ class HandoverEntrance:
 
 
 def bound(path: Path) -> socket.socket:
-    """Return a socket at a path, open to its owner and group; UsageError where that cannot be."""
+    """Return a socket at a path, accessible to its owner and group; UsageError if that is impossible."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():
@@ -182,7 +185,7 @@ def bound(path: Path) -> socket.socket:
 
 
 def _clear(path: Path) -> None:
-    """Remove what a process that has ended left behind; UsageError where one is alive."""
+    """Remove the socket of a process that has ended; UsageError if a process still listens on it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(1)
         try:

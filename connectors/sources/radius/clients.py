@@ -1,14 +1,14 @@
-"""Who may send accounting, and under which secret: a file of the operator's alone.
+"""The RADIUS clients that may send accounting, with their secrets: a private file.
 
-The file is TOML (mode 0600), one table a client:
+The file is TOML (mode 0600), with one table for each client:
 
     [[client]]
-    address = "10.2.0.5"                        # or a block, 10.2.0.0/24; the narrowest counts
+    address = "10.2.0.5"                        # or a block, 10.2.0.0/24; the narrowest applies
     secrets = ["the new one", "the old one"]    # two are valid while they are being changed
-    event_timestamp = "required"                # no request is taken without Event-Timestamp
+    event_timestamp = "required"                # requests without Event-Timestamp are refused
 
     [[client]]
-    address = "10.9.0.1"                        # a proxy: NAS-Identifier says for which source it sends
+    address = "10.9.0.1"                        # a proxy: NAS-Identifier names the source of a request
     secrets = ["another one"]
     sources = { wlc-west = "10.2.0.5" }
 """
@@ -22,8 +22,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from connectors.intake.admission import AllowList
-from connectors.secrets_file import Secret, SecretsNow, Table, octets_of, read_tables
+from connectors.secrets.secret_files import Secret, SecretsNow, Table, octets_of, read_tables
+from connectors.sources.ingest.source_filter import AllowList
 from stream.errors import UsageError
 
 
@@ -56,12 +56,13 @@ class _File(Table):
 
 
 class Clients:
-    """The clients of a file, by the addresses that they send from."""
+    """The clients of a file, by the addresses from which they send."""
 
     def __init__(self, clients: Sequence[Client] | ClientFile, sources: Collection[str]) -> None:
-        """Take the clients, or the file that has them, and the policy's sources.
+        """Set the clients, or the file that contains them, and the policy's sources.
 
-        Raises ``UsageError`` for two clients at one address, or a proxy for something that is no source of the policy.
+        Raises ``UsageError`` for two clients at one address, or for a proxy for something that is no source of the
+        policy.
         """
         self._file = clients if isinstance(clients, ClientFile) else None
         self._allowed, self._sources = AllowList(sources), sources
@@ -70,7 +71,10 @@ class Clients:
         self._take(clients.held if isinstance(clients, ClientFile) else clients)
 
     def renew(self) -> None:
-        """Take up what has changed in their file, if they have one; while it is wrong, those that were held count."""
+        """Reload the file of clients if there is one and it has changed.
+
+        While it is invalid, the previous clients apply.
+        """
         if self._file is not None:
             self._file.renew()
             if self._file.held is not self._held:
@@ -90,25 +94,25 @@ class Clients:
         self._listed = AllowList(self._clients)
 
     def find(self, host: str) -> tuple[Client, tuple[bytes, ...]] | None:
-        """Return the client at a numeric address and its secrets; None: nobody who may send."""
+        """Return the client at a numeric address and its secrets; None: not a client."""
         entry = self._listed.listed(host)
         return None if entry is None else self._clients[entry]
 
     def source(self, client: Client, host: str, nas_identifier: bytes) -> str | None:
-        """Return the policy's source that a request stands for, as it is listed; None: none."""
+        """Return the policy's source of a request, as it is listed; None: none."""
         if client.sources is None:
             return self._allowed.listed(host)
         return client.sources.get(nas_identifier.decode("utf-8", "replace"))
 
 
 class ClientFile(SecretsNow[tuple[Client, ...]]):
-    """A file of clients that is read anew when it has changed."""
+    """A file of clients that is read again when it has changed."""
 
     sources: Collection[str] | None = None
-    """The policy's, once it is known: a file that does not fit them is not taken up."""
+    """The policy's sources, once they are known: a file that does not match them is not used."""
 
     def __init__(self, path: Path) -> None:
-        """Read it; KeyFileError where it is not as it must be."""
+        """Read it; KeyFileError if it is invalid."""
         super().__init__(path, "clients of RADIUS", self._fitting)
 
     def _fitting(self, path: Path) -> tuple[Client, ...]:
@@ -119,5 +123,5 @@ class ClientFile(SecretsNow[tuple[Client, ...]]):
 
 
 def read_clients(path: Path) -> tuple[Client, ...]:
-    """Return the clients of a file; ``KeyFileError`` when it is missing, not private, or not as it must be."""
+    """Return the clients of a file; ``KeyFileError`` if it is missing, not private, or invalid."""
     return read_tables(path, _File, "RADIUS clients").client

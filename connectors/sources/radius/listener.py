@@ -1,43 +1,43 @@
-"""Where accounting comes in: one UDP port and its checks, cheapest first.
+"""The listener for RADIUS accounting: one UDP port and its checks, cheapest first.
 
-A client of the file, a request, genuine under one of the client's secrets, well-formed, for a source of the policy,
-not heard before, an observation, room in the queue. Only what is genuine is answered: when it is durable, or when there
-is nothing to store. A copy is answered alike, and not counted again.
+The checks are: a client of the file, a request, genuine under one of the client's secrets, well-formed, for a source of
+the policy, not a repetition, an observation, room in the queue. Only genuine requests are answered: when they are
+durable, or when there is nothing to store. A copy gets the same answer and is not counted again.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from connectors.intake.addresses import sender
-from connectors.intake.admission import QUEUE_FULL, UNKNOWN_SOURCE
-from connectors.intake.answers import Reply, Requests
-from connectors.intake.entrance import RECEIVE_BUFFER, UdpEntrance
-from connectors.intake.sighting import Kind
-from connectors.intake.waiting import Arrival
-from connectors.radius.accounting import IGNORED_REASONS, account
-from connectors.radius.clients import Client, Clients
-from connectors.radius.packets import (
+from connectors.sources.ingest.addresses import sender
+from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpEntrance
+from connectors.sources.ingest.queue import QueuedSighting, Reply, Requests
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.sources.radius.clients import Client, Clients
+from connectors.sources.radius.decoder import (
     ACCOUNTING_REQUEST,
     EVENT_TIMESTAMP,
+    IGNORED_REASONS,
     NAS_IDENTIFIER,
     REFUSED_REASONS,
     RefusedPacket,
     Request,
+    account,
     read,
     respond,
 )
 from stream.records import MINUTE, Micros
 
 MEMORY: Micros = 5 * MINUTE
-"""How long a request is remembered. One with Event-Timestamp is by then too old to be taken again."""
+"""How long a request is remembered. After that, one with Event-Timestamp is too old to be accepted again."""
 LIMIT = 262_144
-"""So many are remembered; beyond, the oldest is forgotten."""
+"""Number of requests that are remembered; beyond it, the oldest is forgotten."""
 UNKNOWN_NAS, NO_TIMESTAMP, DUPLICATE_REQUEST = "unknown_nas", "no_timestamp", "duplicate_request"
 
 
 class AccountingEntrance(UdpEntrance):
-    """RADIUS accounting, and Status-Server, by which a client asks whether it is heard."""
+    """RADIUS accounting, and Status-Server, with which a client checks that the server is alive."""
 
     reasons = (
         UNKNOWN_SOURCE, *REFUSED_REASONS, UNKNOWN_NAS, NO_TIMESTAMP, DUPLICATE_REQUEST, *IGNORED_REASONS, QUEUE_FULL,
@@ -45,13 +45,13 @@ class AccountingEntrance(UdpEntrance):
     everyday = frozenset({DUPLICATE_REQUEST, *IGNORED_REASONS})
 
     def __init__(self, address: tuple[str, int], clients: Clients, receive_buffer: int = RECEIVE_BUFFER) -> None:
-        """Take where to listen, and who is heard."""
+        """Set the address to listen on, and the accepted clients."""
         super().__init__(address, receive_buffer)
         self._clients = clients
         self._requests = Requests(self._answer, MEMORY, LIMIT)
 
     def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
-        """Check one datagram, and queue what it says."""
+        """Check one datagram, and enqueue its sighting."""
         room = self.room
         room.counters.datagrams += 1
         host = sender(address[0])
@@ -70,11 +70,11 @@ class AccountingEntrance(UdpEntrance):
             room.drop(refused)
 
     def _take(self, now: Micros, host: str, client: Client, request: Request, address: Any) -> str | None:
-        """Queue what a genuine request says; return why not, None where that has been counted already."""
+        """Enqueue the sighting of a genuine request; return why not, None if the result is already counted."""
         source = self._clients.source(client, host, request.attributes.get(NAS_IDENTIFIER, b""))
         if source is None:
             return UNKNOWN_SOURCE if client.sources is None else UNKNOWN_NAS
-        key = (host, request.identifier, request.authenticator)
+        key = (client.address, request.identifier, request.authenticator)
         durable = self._requests.earlier(key, now)
         if durable is not None:
             if durable:
@@ -90,7 +90,7 @@ class AccountingEntrance(UdpEntrance):
         if self._requests.full:
             return QUEUE_FULL
         reply = Reply(self._requests, key, address, respond(request))
-        if self.room.take(Arrival(now, source, host, said.sighting, reply)):
+        if self.room.take(QueuedSighting(now, source, host, said.sighting, reply)):
             self._requests.remember(reply, now)
         return None
 

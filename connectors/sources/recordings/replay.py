@@ -1,50 +1,54 @@
-"""Replay: a file of observations through the whole pipeline into plain files, with a laboratory key."""
+"""Replay: runs a file of observations through the whole pipeline into plain files, with a laboratory key.
+
+``read_history`` reads the true counts and stays back that a replay with restricted output wrote.
+"""
 
 from __future__ import annotations
 
 import csv
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from connectors.files.observations import ObservationFile
-from connectors.files.shortfall import NO_DROPS, shortfall
-from connectors.files.text_rows import Tally
-from connectors.private_folder import private_folder
+from connectors.secrets.private_files import private_folder
+from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_of, open_text
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
-from stream.records import Published
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, parse_record
+from stream.records import Micros, OccupancyWindow, Published
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, parse_record, parse_time
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay made."""
+    """The result of a replay."""
 
-    tally: Tally
+    tally: RowCounts
     windows: int = 0
     records: dict[str, int] = field(default_factory=dict)
-    """Records by file."""
+    """Number of records by file."""
     refused: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """Rows dropped in sensing, by reason."""
 
 
 def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options: Options) -> Replayed:
-    """Run a file through every site's pipeline and write what comes out under ``out``.
+    """Run a file through every site's pipeline and write the outputs under ``out``.
 
-    ``out`` must not hold an earlier replay: two releases of one window side by side would invite a
-    comparison that the account does not cover. A replay that fails leaves nothing there.
+    ``out`` must not contain an earlier replay: two releases of one window side by side would allow a comparison that
+    the
+    account does not cover. A replay that fails leaves nothing there.
 
     Raises:
         UsageError: ``out`` is not a new or empty folder, or the file cannot be read.
-        DataError: the file cannot be read to its end, or no window comes of it.
+        DataError: the file cannot be read to its end, or it gives no window.
     """
     refuse_used(out)
     pipelines = {site: Pipeline(policy, site, keys, options) for site in policy.site}
@@ -73,7 +77,7 @@ def refuse_used(out: Path) -> None:
 
 @contextmanager
 def _whole_or_nothing(out: Path) -> Iterator[None]:
-    """Make a folder; where what is written into it fails, leave things as they were."""
+    """Create a folder; if writing into it fails, restore the earlier situation."""
     new = not out.exists()
     private_folder(out)
     try:
@@ -86,7 +90,7 @@ def _whole_or_nothing(out: Path) -> Iterator[None]:
         raise
 
 
-def _write(outputs: Iterable[Output], out: Path, tally: Tally, states: dict[str, SiteState]) -> Replayed:
+def _write(outputs: Iterable[Output], out: Path, tally: RowCounts, states: dict[str, SiteState]) -> Replayed:
     files: dict[Path, list[Published]] = defaultdict(list)
     private_folder(out / "private")
     for output in outputs:
@@ -143,3 +147,71 @@ def _write_csv(path: Path, records: list[Published]) -> None:
 
 def _parsed(record: Published) -> dict[str, Any]:
     return parse_record(record.value)
+
+
+# --- restricted output ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RestrictedHistory:
+    """A replay's true counts and stays."""
+
+    windows: dict[str, list[OccupancyWindow]]
+    """Site -> its windows in order."""
+    stays: list[tuple[str, str, str, Micros, Micros]]
+    """(site, device, zone, start, end)."""
+
+
+def read_history(folder: Path, policy: Policy) -> RestrictedHistory:
+    """Read ``occupancy.csv`` and ``presence.csv`` of a replay with restricted output.
+
+    Raises:
+        UsageError: a file is missing or has other columns.
+        DataError: a field is wrong; file, line and field are named, never the value.
+    """
+    zones = {site: [zone.id for zone in declared.zones] for site, declared in policy.site.items()}
+    cells: dict[tuple[str, Micros], dict[str, int]] = defaultdict(dict)
+    for place, row in _rows(folder / "occupancy.csv", ("window_end", "site", "zone", "count")):
+        site, zone = _known(place, row, zones)
+        if not row["count"].isdecimal() or len(row["count"]) > 12:
+            raise DataError(f"{place}: count must be a whole number of at least 0")
+        cells[site, _time(place, row, "window_end")][zone] = int(row["count"])
+    windows: dict[str, list[OccupancyWindow]] = defaultdict(list)
+    for (site, end), counts in sorted(cells.items()):
+        if len(counts) != len(zones[site]):
+            raise DataError(f"{folder / 'occupancy.csv'}: every zone of a site must have a count at every window")
+        row_of_counts = tuple(counts[zone] for zone in zones[site])
+        windows[site].append(OccupancyWindow(site, end, row_of_counts, Fraction(1)))
+    stays = []
+    for place, row in _rows(folder / "presence.csv", ("site", "device", "zone", "start", "end")):
+        site, zone = _known(place, row, zones)
+        start, end = _time(place, row, "start"), _time(place, row, "end")
+        if not start < end:
+            raise DataError(f"{place}: end must be after start")
+        stays.append((site, row["device"], zone, start, end))
+    return RestrictedHistory(dict(windows), stays)
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    if not path.is_file():
+        raise UsageError(f"{path}: cannot be read; make it with 'tacet replay --include-restricted'")
+    with open_text(path) as file:
+        for number, row in csv_rows(path, lines_of(path, file), columns):
+            if isinstance(row, str):
+                raise DataError(f"{path}: line {number}: {row}")
+            yield f"{path}: line {number}", dict(zip(columns, row, strict=True))
+
+
+def _known(place: str, row: dict[str, str], zones: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    if row["site"] not in zones:
+        raise DataError(f"{place}: site must be one of the policy")
+    if row["zone"] not in zones[row["site"]]:
+        raise DataError(f"{place}: zone must be one of its site in the policy")
+    return row["site"], row["zone"]
+
+
+def _time(place: str, row: dict[str, str], field: str) -> Micros:
+    try:
+        return parse_time(row[field])
+    except ValueError as error:
+        raise DataError(f"{place}: {field} {error}") from None

@@ -1,7 +1,8 @@
 """The part of the Basic Encoding Rules (X.690) that SNMP uses (RFC 3416 section 3, RFC 1157 section 4).
 
-Definite lengths of at most four octets, single-octet tags, no recursion: SNMP nests exactly four deep, so
-every level is read by its own line and no depth attack exists.
+Definite lengths of at most four octets, single-octet tags, no recursion: SNMP nests exactly four deep, so every level
+has
+its own line of code and no attack by depth exists.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ INTEGER, OCTET_STRING, NULL, OBJECT_IDENTIFIER, SEQUENCE = 0x02, 0x04, 0x05, 0x0
 IP_ADDRESS, TIME_TICKS = 0x40, 0x43
 RESPONSE, TRAP_V1, INFORM, TRAP_V2, REPORT = 0xA2, 0xA4, 0xA6, 0xA7, 0xA8
 VALUE_TAGS = frozenset({INTEGER, OCTET_STRING, NULL, OBJECT_IDENTIFIER, *range(0x40, 0x48), 0x80, 0x81, 0x82})
-"""What a variable's value may be: the simple and application types, and the three exceptions of RFC 3416."""
+"""Allowed tags of a variable's value: the simple and application types, and the three exceptions of RFC 3416."""
 
 TRUNCATED, MALFORMED = "truncated", "malformed"
 UNSUPPORTED_VERSION, UNSUPPORTED_PDU = "unsupported_version", "unsupported_pdu"
@@ -28,7 +29,7 @@ _OID = re.compile(rb"(?:" + _SUB_IDENTIFIER + rb"){1,127}", re.DOTALL)
 
 
 class MalformedTrap(DataError):  # noqa: N818 - it names what arrived
-    """A datagram that is no trap of SNMP; ``reason`` is one of ``MALFORMED_REASONS``."""
+    """A datagram that is not an SNMP trap; ``reason`` is one of ``MALFORMED_REASONS``."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"datagram refused: {reason}")
@@ -40,7 +41,7 @@ def length(data: bytes, pos: int, end: int) -> tuple[int, int]:
     first = data[pos]
     start = pos + 1
     size = first
-    if first == 0x81:  # as of nearly every message
+    if first == 0x81:  # as in nearly every message
         start += 1
         if start > end:
             raise MalformedTrap(TRUNCATED)
@@ -59,14 +60,14 @@ def length(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def header(data: bytes, pos: int, end: int, tag: int) -> tuple[int, int]:
-    """Read one header that must bear ``tag``; return where the content starts and stops."""
+    """Read one header that must have ``tag``; return where the content starts and stops."""
     if pos >= end:
         raise MalformedTrap(TRUNCATED)
     if data[pos] != tag:
         raise MalformedTrap(MALFORMED)
     start = pos + 2
     stop = start + data[pos + 1]
-    if stop <= end and stop < start + 0x80:  # the length is one octet, as it nearly always is
+    if stop <= end and stop < start + 0x80:  # the length is one octet, as nearly always
         return start, stop
     return length(data, pos + 1, end)
 

@@ -1,12 +1,12 @@
-"""Why who sends a trap is not believed: labels from a fixed set."""
+"""Reasons why a sender of traps is not authenticated: labels from a fixed set."""
 
 BAD_COMMUNITY = "bad_community"
-"""Of SNMP v1 and v2c; the others are of SNMPv3."""
+"""For SNMP v1 and v2c; the others are for SNMPv3."""
 
 V3_REQUIRED = "v3_required"
-"""An older version, from a source that is heard over SNMPv3 only."""
+"""An older version, from a source that must use SNMPv3."""
 DISCOVERY = "discovery"
-"""No fault: a sender of informs asks who this is, or what time it has here."""
+"""Not an error: a sender of informs discovers this engine or its time."""
 UNKNOWN_ENGINE, UNKNOWN_USER, SECURITY_LEVEL = "unknown_engine", "unknown_user", "security_level"
 WRONG_TAG, NOT_IN_TIME_WINDOW = "wrong_tag", "not_in_time_window"
 REPLAYED, UNDECIPHERABLE = "replayed", "undecipherable"

@@ -1,7 +1,8 @@
-"""Where traps come in: one UDP port and its checks, cheapest first.
+"""The listener for traps: one UDP port and its checks, cheapest first.
 
-Sender listed, an SNMP notification, its community or (SNMPv3) its user, well-formed, something to observe, room in
-the queue.
+The checks are: sender listed, an SNMP notification, its community or (SNMPv3) its user, well-formed, an observation,
+space
+in the queue.
 """
 
 from __future__ import annotations
@@ -9,28 +10,27 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from connectors.intake.addresses import sender
-from connectors.intake.admission import QUEUE_FULL, UNKNOWN_SOURCE
-from connectors.intake.answers import Reply, Requests
-from connectors.intake.entrance import RECEIVE_BUFFER, UdpEntrance
-from connectors.intake.sighting import Kind
-from connectors.intake.waiting import Arrival, WaitingRoom
-from connectors.snmp.admission import Senders
-from connectors.snmp.ber import MALFORMED_REASONS
-from connectors.snmp.hearing import Hearing, Said
-from connectors.snmp.reasons import BAD_COMMUNITY, DISCOVERY, REPLAYED, V3_REASONS
-from connectors.snmp.traps import IGNORED_REASONS
-from connectors.snmp.usm.gate import Turned
-from connectors.snmp.usm.listening import V3Files, listening
+from connectors.sources.ingest.addresses import sender
+from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpEntrance
+from connectors.sources.ingest.queue import IngestQueue, QueuedSighting, Reply, Requests
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.sources.snmp.authentication import AuthenticatedTrap, TrapAuthenticator
+from connectors.sources.snmp.ber import MALFORMED_REASONS
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY, DISCOVERY, REPLAYED, V3_REASONS
+from connectors.sources.snmp.traps import IGNORED_REASONS
+from connectors.sources.snmp.usm.receiver import V3Files, listening
+from connectors.sources.snmp.usm.verifier import RejectedMessage
 from stream.records import Micros
 
 DUPLICATE_INFORM = "duplicate_inform"
 
 
 class TrapEntrance(UdpEntrance):
-    """SNMP v1, v2c and, where its users are given, v3.
+    """SNMP v1, v2c and, if users are configured, v3.
 
-    An inform that was taken is answered once it is durable, and its copies after that.
+    An accepted inform is acknowledged once it is durable, and its copies after that.
     """
 
     reasons = (
@@ -41,36 +41,38 @@ class TrapEntrance(UdpEntrance):
     def __init__(
         self,
         address: tuple[str, int],
-        senders: Senders,
+        senders: CommunityAuth,
         receive_buffer: int = RECEIVE_BUFFER,
         *,
         v3: V3Files | None = None,
     ) -> None:
-        """Take where to listen, and who is heard; without ``v3`` no SNMPv3 is."""
+        """Set the address to listen on, and the authentication; without ``v3`` no SNMPv3 is accepted."""
         super().__init__(address, receive_buffer)
         self._senders, self._v3 = senders, v3
-        self._hearing = Hearing(senders)
+        self._hearing = TrapAuthenticator(senders)
         self._held = ExitStack()
         self._informs = Requests(self._answer)
 
-    async def open(self, room: WaitingRoom) -> None:
-        """Count this start where SNMPv3 is heard, bind the socket and read."""
+    async def open(self, room: IngestQueue) -> None:
+        """Count this start if SNMPv3 is accepted, bind the socket and start reading."""
         if self._v3 is not None:
-            self._hearing = Hearing(self._senders, self._held.enter_context(listening(self._v3, room.clock.now())))
+            self._hearing = TrapAuthenticator(
+                self._senders, self._held.enter_context(listening(self._v3, room.clock.now()))
+            )
         await super().open(room)
 
     async def close(self) -> None:
-        """Give the address back, and the file."""
+        """Release the address and the file."""
         await super().close()
         self._held.close()
 
     def turned(self) -> None:
-        """Make durable what is not to be heard again, and look who is heard from now on."""
+        """Store replay protection durably, and reload the accepted senders."""
         self._hearing.keep()
         self._hearing.renew()
 
     def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
-        """Check one datagram, and queue what it says."""
+        """Check one datagram, and enqueue its sighting."""
         room = self.room
         room.counters.datagrams += 1
         host = sender(address[0])
@@ -79,7 +81,7 @@ class TrapEntrance(UdpEntrance):
             room.drop(UNKNOWN_SOURCE)
             return
         said = self._hearing.read(datagram, host, now)
-        if isinstance(said, Turned):
+        if isinstance(said, RejectedMessage):
             room.drop(said.reason)
             if said.report is not None:
                 self.send(said.report, address)
@@ -92,12 +94,12 @@ class TrapEntrance(UdpEntrance):
             if trap.inform:
                 self._answer(self._hearing.respond(said, now), address)
         elif trap.inform:
-            self._take_inform(Arrival(now, source, host, trap.sighting), said, address)
+            self._take_inform(QueuedSighting(now, source, host, trap.sighting), said, address)
         else:
-            room.take(Arrival(now, source, host, trap.sighting))
+            room.take(QueuedSighting(now, source, host, trap.sighting))
 
-    def _take_inform(self, arrival: Arrival, said: Said, address: Any) -> None:
-        """Queue an inform once; a copy is answered once the first is durable."""
+    def _take_inform(self, arrival: QueuedSighting, said: AuthenticatedTrap, address: Any) -> None:
+        """Enqueue an inform once; a copy is acknowledged once the first is durable."""
         now, _, host, seen, _ = arrival
         key = (host, said.trap.request_id, seen.kind, seen.client, seen.access_point, seen.name)
         reply = Reply(self._informs, key, address, self._hearing.respond(said, now))

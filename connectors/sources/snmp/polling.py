@@ -1,13 +1,13 @@
-"""Asking an agent for its sysUpTime: the question and the reading of its answer, in SNMPv2c and v3; pure.
+"""GetRequests for an agent's sysUpTime and the decoding of its responses, in SNMPv2c and v3; pure.
 
-RFC 3416 section 4.2.1 (GetRequest), RFC 3418 (sysUpTime), RFC 3414 section 4 (who is asked over SNMPv3, and its time).
+RFC 3416 section 4.2.1 (GetRequest), RFC 3418 (sysUpTime), RFC 3414 section 4 (discovery of an agent and its time).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from connectors.snmp.ber import (
+from connectors.sources.snmp.ber import (
     INTEGER,
     OBJECT_IDENTIFIER,
     OCTET_STRING,
@@ -24,7 +24,7 @@ from connectors.snmp.ber import (
     tlv,
     unsigned,
 )
-from connectors.snmp.usm.messages import (
+from connectors.sources.snmp.usm.messages import (
     AUTHENTICATED,
     PRIVATE,
     REPORTABLE,
@@ -36,7 +36,7 @@ from connectors.snmp.usm.messages import (
     scoped,
     secured,
 )
-from connectors.snmp.usm.protocols import Keys, decrypted, is_genuine, sealed
+from connectors.sources.snmp.usm.protocols import Keys, decrypted, is_genuine, sealed
 
 GET = 0xA0
 _SYS_UP_TIME = encode_oid("1.3.6.1.2.1.1.3.0")
@@ -44,7 +44,7 @@ _NAMED = tlv(SEQUENCE, tlv(OBJECT_IDENTIFIER, _SYS_UP_TIME) + b"\x05\x00")
 
 
 class Agent(NamedTuple):
-    """What an agent says of itself over SNMPv3: its engine, how often it started, and the seconds since."""
+    """An agent's identity over SNMPv3: its engine, its boots, and the seconds since the last one."""
 
     engine: bytes
     boots: int
@@ -52,12 +52,15 @@ class Agent(NamedTuple):
 
 
 def question(community: bytes, number: int) -> bytes:
-    """Return the question in SNMPv2c; ``number`` is from 0 to 2**31 - 1 and comes back."""
+    """Return the request in SNMPv2c; ``number`` is from 0 to 2**31 - 1 and comes back in the response."""
     return tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, community) + _get(number))
 
 
 def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
-    """Return the uptime in an answer in SNMPv2c, in hundredths of a second; None where it is no answer to this."""
+    """Return the uptime in a response in SNMPv2c, in hundredths of a second.
+
+    None if it does not answer this request.
+    """
     try:
         start, end = header(datagram, 0, len(datagram), SEQUENCE)
         version, pos = integer(datagram, start, end)
@@ -71,27 +74,29 @@ def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
 
 
 def who_are_you(number: int) -> bytes:
-    """Return what is asked first over SNMPv3: any engine answers with a report that names it."""
+    """Return the first request of SNMPv3 discovery: any engine answers with a report that names it."""
     body = encode_scoped(encode_context(b""), _get(number))
     return sealed(None, Claim(number, REPORTABLE, b"", 0, 0, b""), b"", body)
 
 
 def secured_question(keys: Keys, agent: Agent, user: bytes, number: int, salt: bytes) -> bytes:
-    """Return the question over SNMPv3, as the user's keys secure it."""
+    """Return the request over SNMPv3, secured with the user's keys."""
     claim = Claim(number, REPORTABLE, agent.engine, agent.boots, agent.time, user)
     return sealed(keys, claim, salt, encode_scoped(encode_context(agent.engine), _get(number)))
 
 
 def introduced(datagram: bytes, number: int) -> Agent | None:
-    """Return who reports itself in answer to ``who_are_you``; nothing of it is believed but its name."""
+    """Return the agent that reports itself in answer to ``who_are_you``; only its name is trusted."""
     head = _head(datagram, number)
     return None if head is None or not head.engine else Agent(head.engine, head.boots, head.time)
 
 
 def secured_answer(keys: Keys, agent: Agent, datagram: bytes, number: int) -> int | Agent | None:
-    """Return the uptime in a genuine answer, the agent's time where it says that ours was wrong, or None.
+    """Return the uptime in a genuine response, the agent's time if it reports that ours was wrong, or None.
 
-    An answer is as secured as its question, a report on the time at least genuine (RFC 3414, section 3.2, 7).
+    A response has the same security level as its request; a report on the time is at least authenticated (RFC 3414,
+    section
+    3.2, 7).
     """
     head = _head(datagram, number)
     if head is None or head.engine != agent.engine or not head.flags & AUTHENTICATED:
@@ -106,17 +111,19 @@ def secured_answer(keys: Keys, agent: Agent, datagram: bytes, number: int) -> in
             parts = scoped(plain, 0, len(plain))
         else:
             return None
-        return _told(keys, agent, head, plain, parts, number)
+        return _checked_answer(keys, agent, head, plain, parts, number)
     except (MalformedTrap, IndexError):
         return None
 
 
-def _told(keys: Keys, agent: Agent, head: Secured, plain: bytes, parts: Scoped, number: int) -> int | Agent | None:
+def _checked_answer(
+    keys: Keys, agent: Agent, head: Secured, plain: bytes, parts: Scoped, number: int
+) -> int | Agent | None:
     if plain[parts.pdu] == REPORT:
         now = Agent(head.engine, head.boots, head.time)
         return now if now != agent else None
     if bool(keys.cipher) != bool(head.flags & PRIVATE):
-        return None  # nor need its time be looked at: nobody could have recorded an answer to this number
+        return None  # its time need not be checked either: no recording can answer this number
     return _uptime(plain, parts.pdu, parts.start, parts.stop, number)
 
 
@@ -133,7 +140,7 @@ def _get(number: int) -> bytes:
 
 
 def _uptime(data: bytes, pdu: int, pos: int, end: int, number: int) -> int | None:
-    """Read a Response that has no error and says sysUpTime and nothing else."""
+    """Read a Response without error that contains sysUpTime and nothing else."""
     request_id, pos = integer(data, pos, end)
     status, pos = integer(data, pos, end)
     _, pos = header(data, pos, end, INTEGER)

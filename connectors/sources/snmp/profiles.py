@@ -1,10 +1,10 @@
-"""What each vendor's traps mean, by object identifier.
+"""The meaning of each vendor's traps, by object identifier.
 
-Read from the vendors' MIBs: AIRESPACE-WIRELESS-MIB, CISCO-LWAPP-DOT11-CLIENT-MIB, CISCO-LWAPP-AP-MIB,
+The profiles follow the vendors' MIBs: AIRESPACE-WIRELESS-MIB, CISCO-LWAPP-DOT11-CLIENT-MIB, CISCO-LWAPP-AP-MIB,
 CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, AI-AP-MIB, RUCKUS-ZD-EVENT-MIB, RUCKUS-EVENT-MIB,
 HUAWEI-WLAN-STATION-MIB, HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and
 keep-alive.
-Only the Cisco AireOS profile has met a real controller's trap; the others follow the MIB.
+Only the Cisco AireOS profile was tested with a real controller's trap; the others follow the MIB.
 
 A column that is not named here never leaves the decoder: user names, addresses, network names, sessions.
 """
@@ -14,35 +14,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from connectors.intake.sighting import Kind
-from connectors.snmp.ber import encode_oid, encode_sub_identifier
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.snmp.ber import encode_oid, encode_sub_identifier
 
 ENTERPRISES = "1.3.6.1.4.1"
 
 
 class Meaning(NamedTuple):
-    """What a trap is if each column in ``when`` holds its number."""
+    """The kind of a trap if each column in ``when`` has its number."""
 
     kind: Kind
     when: tuple[tuple[str, int], ...] = ()
 
 
 class Profile(NamedTuple):
-    """One vendor's traps and the columns that say who and where, in order of preference."""
+    """One vendor's traps and the columns of device and place, in order of preference."""
 
     vendor: str
     traps: Mapping[str, tuple[Meaning, ...]]
-    """Trap identifier -> meanings, the first that fits counts; none: known, and no observation."""
+    """Trap identifier -> meanings, of which the first match applies; none: a known trap without an observation."""
     client: tuple[str, ...] = ()
     access_point: tuple[str, ...] = ()
-    """Radio addresses; text that is no address is taken as the access point's name."""
+    """Radio addresses; a text that is no address is used as the access point's name."""
     name: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """Table entries whose index is the client's address: six sub-identifiers without a length (LWAPP)."""
     ignored: tuple[str, ...] = ()
-    """Columns known to come with the traps and passed over; named only to be passed over fast."""
+    """Columns that are known to come with the traps and are skipped; they are listed only to skip them fast."""
     at_sender: bool = False
-    """The access point is whoever sent the trap (a stand-alone access point)."""
+    """The access point is the sender of the trap (a stand-alone access point)."""
 
 
 ASSOCIATE, ROAM, RUN = ((Meaning(kind),) for kind in (Kind.ASSOCIATE, Kind.ROAM, Kind.RUN))
@@ -93,13 +93,13 @@ def _ios() -> Profile:
 
 
 def _aruba(vendor: str, root: str, voice: int) -> Profile:
-    """WLSX-TRAP-MIB of controllers; Aruba Instant has the same numbers under a root of its own (AI-AP-MIB).
+    """WLSX-TRAP-MIB of controllers; Aruba Instant has the same numbers under its own root (AI-AP-MIB).
 
-    An address of an access point is a BSSID. ``voice`` is the trap that says where a voice client is.
+    An access point's address is a BSSID. ``voice`` is the trap with the place of a voice client.
     """
     variable = f"{root}.1"
     kinds = dict.fromkeys((1015, 1017, 1018, 1133), PASSED_OVER)
-    # The user-entry traps say who, but not where: they are known, and end as "no_access_point".
+    # The user-entry traps name the device, but not the place: they are known, and end as "no_access_point".
     kinds |= {1014: ASSOCIATE, 1016: RUN, voice: ROAM}
     # wlsxUserEntryAttributesChanged: created (1) or modified (3), not deleted (2).
     kinds[1219] = (Meaning(Kind.IGNORED, ((f"{variable}.103", 2),)), *ASSOCIATE)
@@ -171,9 +171,9 @@ def _aerohive() -> Profile:
 COLD_START, WARM_START = "1.3.6.1.6.3.1.1.5.1", "1.3.6.1.6.3.1.1.5.2"
 AUTHENTICATION_FAILURE = "1.3.6.1.6.3.1.1.5.5"
 STANDARD = "standard"
-"""The profile of RFC 3418: restarts, and that somebody asked with a wrong community."""
+"""The profile of RFC 3418: restarts, and queries with a wrong community."""
 HEARTBEAT = f"{ENTERPRISES}.8072.2.3.0.1"
-"""netSnmpExampleHeartbeatNotification: what simulated controllers send each simulated minute."""
+"""netSnmpExampleHeartbeatNotification: simulated controllers send it each simulated minute."""
 
 PROFILES: tuple[Profile, ...] = (
     _aireos(),
@@ -197,11 +197,11 @@ PROFILES: tuple[Profile, ...] = (
 
 SYS_UP_TIME, SNMP_TRAP_OID = "1.3.6.1.2.1.1.3", "1.3.6.1.6.3.1.1.4.1"
 SKIP = ""
-"""The column name of everything that stays in the decoder."""
+"""The column name of every column that stays in the decoder."""
 
 
 def both_forms(oid: str) -> tuple[bytes, bytes]:
-    """Return a trap's identifier as it is and with the 0 that RFC 3584 section 3.1 puts before its number."""
+    """Return a trap's identifier as it is and with the 0 that RFC 3584 section 3.1 inserts before its last number."""
     base, _, number = oid.rpartition(".")
     last = encode_sub_identifier(int(number))
     return encode_oid(base) + last, encode_oid(base) + b"\x00" + last

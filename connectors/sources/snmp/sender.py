@@ -1,4 +1,4 @@
-"""Traps out: what a controller would send, for the simulator and the tests, and a paced UDP sender."""
+"""Encodes and sends traps of a simulated controller, for the simulator and the tests, with a paced UDP sender."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from connectors.snmp.ber import (
+from connectors.sources.snmp.ber import (
     INFORM,
     IP_ADDRESS,
     OBJECT_IDENTIFIER,
@@ -21,13 +21,13 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
-from connectors.snmp.profiles import COLD_START, ENTERPRISES, HEARTBEAT, SNMP_TRAP_OID, SYS_UP_TIME
+from connectors.sources.snmp.profiles import COLD_START, ENTERPRISES, HEARTBEAT, SNMP_TRAP_OID, SYS_UP_TIME
 
 BSN_ASSOCIATE = f"{ENTERPRISES}.14179.2.6.3.53"
 """bsnDot11StationAssociate of AIRESPACE-WIRELESS-MIB."""
 _BSN = f"{ENTERPRISES}.14179.2.6.2"
 _SLICE = 0.001
-"""The shortest sleep worth asking an event loop for, in seconds."""
+"""Shortest sleep in seconds for which the event loop is used."""
 
 
 @functools.cache
@@ -67,8 +67,8 @@ def encode_notification(
 ) -> bytes:
     """Return one datagram: a v1 trap, a v2c trap or a v2c inform.
 
-    ``trap`` is the dotted identifier of the v2 form, ``varbinds`` the encoded bindings after the first two,
-    ``uptime`` hundredths of a second (taken modulo 2**32).
+    ``trap`` is the dotted identifier of the v2 form, ``varbinds`` the encoded bindings after the first two, ``uptime``
+    hundredths of a second (modulo 2**32).
     """
     ticks = encode_integer(uptime % 2**32, TIME_TICKS)
     if version == 1:
@@ -82,7 +82,7 @@ def encode_notification(
 
 @functools.cache
 def _v1_head(trap: str) -> bytes:
-    """Enterprise, agent address and the two numbers of a v1 trap (RFC 3584 section 3.2)."""
+    """Return enterprise, agent address and the two numbers of a v1 trap (RFC 3584 section 3.2)."""
     base, _, number = trap.rpartition(".")
     if base == COLD_START.rpartition(".")[0]:
         enterprise, generic, specific = f"{ENTERPRISES}.14179", int(number) - 1, 0
@@ -93,7 +93,7 @@ def _v1_head(trap: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """A client at an access point, with what a controller says besides; the decoder drops all of that."""
+    """A client at an access point, with a controller's additional columns; the decoder drops all of these."""
 
     client: bytes
     """Six octets."""
@@ -102,15 +102,15 @@ class Association:
     slot: int = 1
     user: bytes = b""
     address: bytes = bytes(4)
-    """Of the client, IPv4."""
+    """The client's IPv4 address."""
     name: bytes = b""
-    """Of the access point; the only one of these that may be read, where there is no radio address."""
+    """The access point's name; the only one of these that may be read, if there is no radio address."""
 
 
 def encode_associate(
     seen: Association, *, community: bytes, uptime: int, request_id: int = 1, version: int = 2, inform: bool = False
 ) -> bytes:
-    """Return Cisco AireOS' word of an association, varbinds in the MIB's order."""
+    """Return Cisco AireOS's trap for an association, with varbinds in the MIB's order."""
     varbinds = b"".join(
         (
             varbind(f"{_BSN}.35.0", octets(seen.access_point)),
@@ -128,12 +128,12 @@ def encode_associate(
 
 
 def encode_keepalive(*, community: bytes, uptime: int, request_id: int = 1, version: int = 2) -> bytes:
-    """Return the keep-alive of a simulated controller: it says how late it is, and nothing else."""
+    """Return the keep-alive of a simulated controller: it contains only its uptime."""
     return encode_notification(HEARTBEAT, community=community, uptime=uptime, request_id=request_id, version=version)
 
 
 def encode_cold_start(*, community: bytes, uptime: int = 0, request_id: int = 1, version: int = 2) -> bytes:
-    """Return what a controller sends after a restart."""
+    """Return the trap that a controller sends after a restart."""
     return encode_notification(COLD_START, community=community, uptime=uptime, request_id=request_id, version=version)
 
 
@@ -145,10 +145,11 @@ async def send(
     source: str | None = None,
     max_rate: float = 20_000.0,
 ) -> int:
-    """Send datagrams (microseconds after the start, octets) in the order given; return how many were sent.
+    """Send datagrams (microseconds after the start, octets) in order; return how many were sent.
 
-    ``speed`` times real time, None as fast as ``max_rate`` (datagrams a second) allows: UDP has no other
-    brake. ``source`` binds the sending address. Raises ``OSError`` when an address cannot be used.
+    ``speed`` is a multiple of real time; None: as fast as ``max_rate`` (datagrams per second) allows, since UDP has no
+    other
+    flow control. ``source`` binds the sending address. Raises ``OSError`` if an address cannot be used.
     """
     loop = asyncio.get_running_loop()
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

@@ -1,10 +1,11 @@
-"""What net-snmp's ``snmptrapd`` writes of a trap, read as strictly as a datagram; pure, no I/O.
+"""A strict reader of the trap lines that net-snmp's ``snmptrapd`` writes; pure, no I/O.
 
     snmptrapd -f -n -On -Ox -m '' -Lo -F 'T|%b|%t|%a|%N|%w|%q|%v\\n'
 
-with ``hexOutputLength 0`` in its configuration: one line a trap, all text in hexadecimal, so that no text can pretend
-to be a line. A line becomes the SNMPv2c notification that it tells of (RFC 3584 section 3.1 for version 1), and that
-goes through the decoder of all traps. The time in it counts where it is read from a log, later than it came.
+with ``hexOutputLength 0`` in its configuration: one line per trap, with all text in hexadecimal, so that no text can
+imitate a line. A line is converted to the SNMPv2c notification that it describes (RFC 3584 section 3.1 for version 1),
+and
+that goes through the decoder of all traps. Its time is used if it is read from a log, later than it arrived.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 
-from connectors.snmp.ber import (
+from connectors.sources.snmp.ber import (
     INTEGER,
     IP_ADDRESS,
     MALFORMED,
@@ -26,12 +27,12 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
-from connectors.snmp.collected import bound, notification_of
-from connectors.snmp.profiles import SNMP_TRAP_OID
+from connectors.sources.snmp.profiles import SNMP_TRAP_OID
+from connectors.sources.snmp.traps import bound, notification_of
 from stream.records import SECOND, Micros
 
 NO_TRAP_LINE = "no_trap_line"
-"""The reason for which a line of snmptrapd that tells of no trap, such as its greeting, is passed over."""
+"""Reason for skipping a line of snmptrapd that is not a trap, such as its greeting."""
 LONGEST = 65_536
 """Octets of a line."""
 _SNMP_TRAPS = ".1.3.6.1.6.3.1.1.5"
@@ -44,7 +45,7 @@ _TICKS = re.compile(r"\((\d{1,10})\) .*")
 
 
 def written_at(line: bytes) -> Micros | None:
-    """Return when a line that tells of a trap was written, to the second; None where it does not say so."""
+    """Return when the line of a trap was written, to the second; None if it has no time."""
     if not line.startswith(b"T|"):
         return None
     _, _, seconds, *_ = (*line.split(b"|", 3), b"", b"")
@@ -54,8 +55,9 @@ def written_at(line: bytes) -> Micros | None:
 def notification(line: bytes) -> tuple[str, bytes]:
     """Return the address of a trap's sender, and the trap as a datagram of SNMPv2c without a community.
 
-    Raises ``MalformedTrap`` for a line that is not of this form: its reason is ``NO_TRAP_LINE`` where it does not begin
-    like one.
+    Raises ``MalformedTrap`` for a line of another form: its reason is ``NO_TRAP_LINE`` if the line does not begin like
+    a
+    trap's.
     """
     if not line.startswith(b"T|"):
         raise MalformedTrap(NO_TRAP_LINE)
@@ -78,7 +80,7 @@ def _notification(line: str) -> tuple[str, bytes]:
 
 
 def _v1(enterprise: str, generic: str, specific: str) -> str:
-    """Return the identifier that a trap of version 1 has in version 2."""
+    """Return the identifier of a version 1 trap in version 2."""
     number = int(generic)
     if not 0 <= number <= 6:
         raise ValueError
@@ -99,11 +101,11 @@ def _oid(text: str) -> bytes:
 
 
 def _value(text: str) -> bytes:
-    """Return a value as SNMP encodes it; kinds that no profile reads are empty."""
+    """Return a value in SNMP's encoding; types that no profile reads are empty."""
     if text == '""':
         return tlv(OCTET_STRING, b"")
     kind, colon, content = text.partition(": ")
-    if kind == "STRING":  # somebody's words, which could hold a tab or the end of a line
+    if kind == "STRING":  # free text, which could contain a tab or the end of a line
         raise ValueError
     read = _KINDS.get(kind) if colon else None
     return tlv(NULL, b"") if read is None else read(content)

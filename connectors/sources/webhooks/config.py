@@ -1,6 +1,6 @@
-"""Which systems are heard and read, and by which secrets: a file of the operator's alone.
+"""The cloud systems to receive from and to read, with their secrets: a private file.
 
-The file is TOML (mode 0600), one table a system:
+The file is TOML (mode 0600), with one table for each system:
 
     [[hook]]
     name = "mist"                               # its path is /hooks/mist
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.secrets_file import Secret, SecretsNow, Table, octets_of, read_tables
+from connectors.secrets.secret_files import Secret, SecretsNow, Table, octets_of, read_tables
 from stream.errors import KeyFileError
 from stream.policy.fields import is_cloud
 
@@ -99,10 +99,10 @@ class HooksFile(Table):
 
 
 class HooksNow(SecretsNow[HooksFile]):
-    """The file as it is now: secrets and keys change while it is listened; systems do not."""
+    """The file's present content: secrets and keys may change while the service runs; systems may not."""
 
     def __init__(self, path: Path) -> None:
-        """Read it; KeyFileError where it is not as it must be."""
+        """Read it; KeyFileError if it is invalid."""
         self._systems: object = None
         super().__init__(path, "secrets of hooks", self._fitting)
         self._systems = _systems(self.held)
@@ -115,22 +115,22 @@ class HooksNow(SecretsNow[HooksFile]):
         return file
 
     def hook(self, name: str) -> Hook | None:
-        """Return a system that sends, with its secrets of now; None: there is none of that name."""
+        """Return a system that sends, with its present secrets; None: there is none of that name."""
         self.renew()
         return next((hook for hook in self.held.hook if hook.name == name), None)
 
     def key(self, name: str) -> str:
-        """Return the key of now with which a stream is read."""
+        """Return the present key of a stream."""
         self.renew()
         return next(stream.api_key.get_secret_value() for stream in self.held.stream if stream.name == name)
 
 
 def _systems(file: HooksFile) -> object:
-    """Return all that is no secret."""
+    """Return everything but the secrets."""
     hooks = {(hook.name, hook.system, hook.source) for hook in file.hook}
     return hooks, {(stream.name, stream.source, stream.url, stream.ca_file) for stream in file.stream}
 
 
 def read_hooks(path: Path) -> HooksFile:
-    """Return what a file says; ``KeyFileError`` when it is missing, not private, or not as it must be."""
+    """Return the content of a file; ``KeyFileError`` if it is missing, not private, or invalid."""
     return read_tables(path, HooksFile, "webhooks' secrets")

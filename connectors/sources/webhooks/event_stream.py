@@ -1,7 +1,8 @@
-"""Reading an event stream over HTTPS: connected again when it ends, from where it was; one reader.
+"""Reads an event stream over HTTPS: reconnects when it ends and resumes at its position; one reader.
 
-What was read is handed over before more is: where the ingest is away, the stream waits, and is read again from the last
-event that was taken. Copies that come of this are known by their octets.
+Events are passed on before more are read. While the ingest is away, the stream waits, and is then read again from the
+last
+accepted event. The copies that this causes are recognised by their octets.
 """
 
 from __future__ import annotations
@@ -11,25 +12,30 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import orjson
 import structlog
 
-from connectors.hooks import spaces
-from connectors.hooks.desk import Desk
-from connectors.hooks.hooks_file import Stream
-from connectors.hooks.judging import MALFORMED, OLDEST, tag_of, verdict
-from stream.errors import UsageError
+from connectors.sources.webhooks import decoders
+from connectors.sources.webhooks.config import Stream
+from connectors.sources.webhooks.processor import WebhookProcessor
+from connectors.sources.webhooks.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verdict
+from stream.errors import OPTIONAL, UsageError
 from stream.records import Micros
+
+State = Literal["connecting", "reading", "refused"]
 
 if TYPE_CHECKING:
     import httpx
 
 SILENCE = 90.0
-"""Seconds; Spaces sends something to keep the connection alive more often."""
+"""Seconds; Spaces sends keep-alives more often."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-"""Seconds before a stream that ended is connected again: doubled while nothing comes, some of it left to chance."""
+"""Seconds before a stream that ended is connected again: doubled while nothing comes, partly random."""
+REFUSED_WAIT = 300.0
+"""Seconds before a stream whose key was refused is tried again; with another key it is tried at once."""
+LOOK_EVERY = 1.0
+"""Seconds between two checks of a refused stream's key."""
 LONGEST_LINE = 1 << 20
 LONGEST_BATCH = 256
 KEY_HEADER = "X-API-Key"
@@ -37,21 +43,26 @@ log = structlog.get_logger("tacet.hooks")
 
 
 class BrokenError(Exception):
-    """The stream, or the way to the ingest, is broken."""
+    """The stream, or the connection to the ingest, is broken."""
+
+
+class KeyRefusedError(Exception):
+    """The server refuses the key."""
 
 
 class Puller:
-    """Reads one stream for as long as it runs."""
+    """Reads one stream until it is cancelled."""
 
     def __init__(
         self,
         stream: Stream,
-        desk: Desk,
+        desk: WebhookProcessor,
         now: Callable[[], Micros],
         hearing: Callable[[bool], None],
         key: Callable[[], str] | None = None,
     ) -> None:
-        """``hearing`` is told whether the stream is connected, whenever that changes; ``key`` gives its key of now."""
+        """``hearing`` is called with whether the stream is connected; ``key`` returns its present key."""
+        self.state: State = "connecting"
         self._stream, self._desk, self._now, self._hearing = stream, desk, now, hearing
         self._key_now = key or stream.api_key.get_secret_value
         self._key = self._key_now()
@@ -59,30 +70,43 @@ class Puller:
         self._wait = FIRST_WAIT
 
     async def run(self) -> None:
-        """Read until cancelled; UsageError where the server refuses the key."""
-        import httpx  # noqa: PLC0415 - only who reads a stream needs it
+        """Read until cancelled; a stream whose key is refused is retried later, without effect on other streams."""
+        import httpx  # noqa: PLC0415 - needed only to read a stream
 
         async with _client(self._stream) as client:
             while True:
                 try:
                     await self._read(client)
-                except (httpx.TransportError, BrokenError, OSError):
-                    pass
-                finally:
-                    self._hearing(False)
+                except KeyRefusedError:
+                    self._ended("refused")
+                    log.error("stream_refused", reason=f"{self._stream.name}: api_key must be one that it takes")
+                    await self._until_another_key()
+                    continue
+                except (httpx.HTTPError, BrokenError, OSError):
+                    self._ended("connecting")
                 log.warning("stream_ended", reason=self._stream.name, seconds=round(self._wait))
                 await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))
                 self._wait = min(2 * self._wait, LONGEST_WAIT)
 
+    def _ended(self, state: State) -> None:
+        self.state = state
+        self._hearing(False)
+
+    async def _until_another_key(self) -> None:
+        left = REFUSED_WAIT
+        while left > 0 and self._key == self._key_now():
+            await asyncio.sleep(min(LOOK_EVERY, left))
+            left -= LOOK_EVERY
+
     async def _read(self, client: httpx.AsyncClient) -> None:
         async with self._open(client) as answer:
-            if answer.status_code in {401, 403} and self._key == self._key_now():
-                msg = f"stream {self._stream.name}: api_key must be one that it takes, got {answer.status_code}"
-                raise UsageError(msg)
-            if answer.status_code != 200:
-                raise BrokenError
+            if answer.status_code in {401, 403}:
+                raise KeyRefusedError
+            if answer.status_code != 200 or answer.headers.get("content-encoding", "identity") != "identity":
+                raise BrokenError  # a compressed stream could expand beyond memory
+            self.state = "reading"
             self._hearing(True)
-            async for lines in _lines(answer.aiter_bytes()):
+            async for lines in _lines(answer.aiter_raw()):
                 await self._take(lines)
                 self._wait = FIRST_WAIT
 
@@ -90,18 +114,18 @@ class Puller:
         since, self._key = {}, self._key_now()
         if self._reached is not None:
             since["fromTimestamp"] = str(max(self._reached, self._now() - OLDEST) // 1000)
-        return client.stream("GET", self._stream.url, headers={KEY_HEADER: self._key}, params=since)
+        return client.stream("GET", self._stream.url, headers=_headers(self._key), params=since)
 
     async def _take(self, lines: list[bytes]) -> None:
-        """Hand over what lines say; BrokenError where the ingest is away."""
+        """Pass on the sightings in lines; BrokenError if the ingest is away."""
         verdicts, reached, now = [], self._reached, self._now()
         for line in lines:
             event = _event(line)
             if event is None:
                 self._desk.refuse(MALFORMED)
                 continue
-            verdicts.append(verdict(tag_of(self._key.encode(), line), [spaces.read(event)], now))
-            at = spaces.recorded(event)
+            verdicts.append(verdict(tag_of(self._key.encode(), line), [decoders.read_spaces(event)], now))
+            at = decoders.recorded(event)
             if at is not None and at <= now:
                 reached = at if reached is None else max(reached, at)
         if not await self._desk.take(self._stream.source, verdicts):
@@ -109,11 +133,15 @@ class Puller:
         self._reached = reached
 
 
+def _headers(key: str) -> dict[str, str]:
+    return {KEY_HEADER: key, "accept-encoding": "identity"}
+
+
 def _client(stream: Stream) -> httpx.AsyncClient:
     try:
         import httpx  # noqa: PLC0415 - as in run
     except ImportError:
-        msg = "[[stream]]: needs httpx; install 'tacet-occupancy[http]'"
+        msg = f"[[stream]]: needs httpx; {OPTIONAL}"
         raise UsageError(msg) from None
     known = None if stream.ca_file is None else str(stream.ca_file)
     try:
@@ -125,7 +153,7 @@ def _client(stream: Stream) -> httpx.AsyncClient:
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Yield whole lines as they come, some at a time; BrokenError where one does not end."""
+    """Yield complete lines as they come, in groups; BrokenError if one is too long."""
     left = b""
     async for piece in pieces:
         *whole, left = (left + piece).split(b"\n")
@@ -138,7 +166,6 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
 
 def _event(line: bytes) -> dict[str, Any] | None:
     try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        return document_of(line)
+    except RefusedError:
         return None
-    return event if isinstance(event, dict) else None

@@ -1,4 +1,6 @@
-"""The way to the ingest: its socket, connected again when it is lost, and an answer for each batch."""
+"""The client of the ingest's socket: it reconnects when the connection is lost, and waits for an acknowledgement per
+batch.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from connectors.handover.frames import (
+from connectors.sources.ingest_socket.frames import (
     LONGEST_LINE,
     Batch,
     Dated,
@@ -19,16 +21,16 @@ from connectors.handover.frames import (
 )
 
 AGAIN = 0.5
-"""Seconds after which an ingest that is away is looked for again."""
+"""Seconds after which the connection to an absent ingest is tried again."""
 ANSWER_WITHIN = 8.0
-"""Seconds; who sent to us waits for as long."""
+"""Seconds; the sender of the webhook waits that long."""
 
 
-class Link:
-    """A connection to the ingest, or the wish for one: ``run`` keeps it."""
+class IngestClient:
+    """A connection to the ingest; ``run`` establishes it and keeps it."""
 
     def __init__(self, path: Path) -> None:
-        """Take the ingest's socket."""
+        """Set the path of the ingest's socket."""
         self._path = path
         self._writer: asyncio.StreamWriter | None = None
         self._answers: dict[int, asyncio.Future[bool]] = {}
@@ -37,7 +39,7 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody is there."""
+        """Whether the ingest is connected."""
         return self._writer is not None
 
     async def run(self) -> None:
@@ -67,13 +69,13 @@ class Link:
             answer.set_result(kept)
 
     def tell(self, *, hearing: bool) -> None:
-        """Say whether all that is to be heard can be: while it cannot, the ingest vouches for nothing."""
+        """Report whether all systems can be received; otherwise the ingest confirms no coverage."""
         self._hearing = hearing
         if self._writer is not None:
             self._writer.write(encode_hearing(hearing=hearing))
 
     async def hand_over(self, source: str, rows: Sequence[Dated]) -> bool:
-        """Hand rows over; return whether all that is to be kept of them is durable. False: they may come again."""
+        """Pass rows on; return whether all rows to be stored are durable. False: they may be sent again."""
         parts = batches(source, rows, self._next)
         self._next += len(parts)
         return all([await self._one(part) for part in parts])

@@ -1,8 +1,8 @@
-"""A store copied while it runs, and put back where nothing newer was released.
+"""Back up a store while it runs, and restore it only where nothing newer was released.
 
-A backup holds the store's own files and nothing else: no key, and not the mark, which lies beside the key and has to
-survive the store. Whether a backup may be put back is decided by the mark that is there *then*: it knows what was
-released since. Nothing is ever written over.
+A backup contains the store's own files and nothing else. It contains no key, and not the mark, which lies beside the
+key and has to survive the store. The mark that exists when a backup is restored decides whether it may be restored: it
+knows what was released since. No file is ever overwritten.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from typing import Any
 
 import orjson
 
-from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
-from connectors.embedded.readings import read_books, read_identity, require_store
-from connectors.embedded.rollback_mark import read_mark
-from connectors.embedded.sqlite_file import naming_errors
-from connectors.private_file import replace, sync_folder
-from stream.accounting.audit import Link
+from connectors.secrets.private_files import replace_file, sync_folder
+from connectors.storage.audit_chains import Heads, audit_of, heads_of, parse_entries
+from connectors.storage.embedded.reader import read_books, read_identity, require_store
+from connectors.storage.embedded.rollback_mark import read_mark
+from connectors.storage.embedded.sqlite_file import naming_errors, reading
+from stream.accounting.audit import ChainLink
 from stream.errors import AuditError, DataError, UsageError
 
 CONTENTS = "backup.json"
-"""What a backup holds, with a digest of each file."""
+"""The list of a backup's files, with a digest of each."""
 _STORE, _PARTS = "store.sqlite", ("private/*.sqlite", "private/_sites.json")
 TRIES = 20
-"""How often a store that closes windows meanwhile is copied anew before that is given up."""
+"""How often the copy of a store is repeated while windows close during the copy. After that the backup fails."""
 
 
 def back_up(folder: Path, target: Path) -> Heads:
-    """Copy a store, which may be running, to a new folder; return where its audit chains stand there.
+    """Copy a store, which may be running, to a new folder; return the last link of each audit chain in the copy.
 
-    The store is copied first, each file at one moment, then the outboxes: since no window was closed between, these
-    hold nothing that the store's ledger does not charge.
+    The store's file is copied first, as of one moment, then the outboxes. No window closes in between, so the outboxes
+    contain nothing that the store's ledger does not charge.
 
     Raises:
         UsageError: the target exists, there is no store, or windows close faster than they can be copied.
-        AuditError: the books are not whole: such a backup would be worth nothing.
+        AuditError: the ledger or the audit log is not whole; such a backup would be useless.
     """
     require_store(folder)
     with becoming(target) as copy:
@@ -55,25 +55,30 @@ def back_up(folder: Path, target: Path) -> Heads:
         heads = _heads(copy)
         contents = {name: _digest(copy / name) for name in sorted(_names(copy))}
         sites = {site: link._asdict() for site, link in sorted(heads.items())}
-        replace(copy / CONTENTS, {"tacet_backup": 1, "store": read_identity(copy), "sites": sites, "files": contents})
+        replace_file(
+            copy / CONTENTS, {"tacet_backup": 1, "store": read_identity(copy), "sites": sites, "files": contents}
+        )
     return heads
 
 
 def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) -> dict[str, int]:
-    """Put a backup back as a store that is not there; return of each site how many newer entries are lost.
+    """Restore a backup to a folder that does not exist; return the number of newer entries that are lost, by site.
 
     Args:
         backup: the folder that ``back_up`` wrote.
-        folder: the store to be made.
-        key_file: the key whose mark says what was released.
-        accept_loss: put it back although something newer was released. A run then still begins only if the same
-            observations make the same entries again.
+        folder: the store to create.
+        key_file: the key whose mark records what was released.
+        accept_loss: restore although something newer was released. A run then starts only if the same observations
+            produce the same entries again.
 
     Raises:
-        UsageError: the folder exists, the backup is none, or (unless accepted) something newer was released.
-        AuditError: the backup was altered, or is not of the store that released.
+        UsageError: the folder exists, the backup is not one, or (unless accepted) something newer was released.
+        AuditError: the backup was altered, or comes from another store than the one that released.
     """
     files = _contents(backup)
+    for name in files:
+        if name.endswith(".sqlite"):
+            _refuse_damaged(backup / name)
     lost = _lost(backup, key_file)
     if lost and not accept_loss:
         site, entries = next(iter(lost.items()))
@@ -91,7 +96,7 @@ def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) ->
 
 @contextmanager
 def becoming(target: Path) -> Iterator[Path]:
-    """Give a private folder that becomes the target when it is whole, and is gone otherwise."""
+    """Yield a private folder that is renamed to the target on success and removed on failure."""
     if target.exists():
         msg = f"{target}: must not exist yet; no store or backup is written over"
         raise UsageError(msg)
@@ -111,7 +116,7 @@ def becoming(target: Path) -> Iterator[Path]:
 
 
 def _copied(folder: Path, copy: Path) -> bool:
-    """Copy every file of a store; False where a window was closed meanwhile."""
+    """Copy every file of a store; return False if a window closed during the copy."""
     (copy / "private").mkdir(mode=0o700, exist_ok=True)
     _copy_database(folder / _STORE, copy / _STORE)
     for name in _names(folder) - {_STORE}:
@@ -120,23 +125,23 @@ def _copied(folder: Path, copy: Path) -> bool:
 
 
 def _names(folder: Path) -> set[str]:
-    """Return the store's own files by name: whatever else lies there is not taken along."""
+    """Return the names of the store's own files; other files in the folder are not copied."""
     found = {path.relative_to(folder).as_posix() for part in _PARTS for path in folder.glob(part)}
     return found | {_STORE}
 
 
 def _written(path: Path) -> int:
-    """Return the number of the last record that a store has ever committed."""
-    with _reading(path) as store:
+    """Return the number of the last record that a store has committed."""
+    with reading(path) as store:
         row = store.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outputs'").fetchone()
     return 0 if row is None else int(row[0])
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    """Copy a database as it is at one moment, with what its log file holds, to a single file."""
+    """Copy a database and the contents of its write-ahead log, as of one moment, to a single file."""
     target.unlink(missing_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
-    with naming_errors(target), _reading(source) as read, closing(sqlite3.connect(target)) as written:
+    with naming_errors(target), reading(source) as read, closing(sqlite3.connect(target)) as written:
         read.backup(written)
         written.execute("PRAGMA journal_mode = DELETE")
 
@@ -152,30 +157,24 @@ def _copy_private(source: Path, target: Path) -> None:
 _COPY: dict[str, Callable[[Path, Path], None]] = {".sqlite": _copy_database, ".json": _copy_private}
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with naming_errors(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
-        yield connection
-
-
 def _heads(folder: Path) -> Heads:
-    """Follow a store's audit chains, which must fit its state; return where they stand."""
+    """Verify a store's audit chains against its snapshot; return the last link of each."""
     state, entries = read_books(folder)
     return audit_of([heads_of(state)]).chains(parse_entries(entries))
 
 
 def _lost(backup: Path, key_file: Path) -> dict[str, int]:
-    """Return how many entries beyond a backup the mark knows, by site; AuditError where the two contradict."""
+    """Return how many entries the mark knows beyond a backup, by site; AuditError if the two contradict each other."""
     heads = _heads(backup)
-    mark = {site: Link(*link) for site, link in read_mark(key_file, read_identity(backup)).items()}
-    beyond = {site: link.sequence - heads.get(site, Link()).sequence for site, link in mark.items()}
+    mark = {site: ChainLink(*link) for site, link in read_mark(key_file, read_identity(backup)).items()}
+    beyond = {site: link.sequence - heads.get(site, ChainLink()).sequence for site, link in mark.items()}
     within = {site: link for site, link in mark.items() if beyond[site] <= 0}
     audit_of([], within).chains(parse_entries(read_books(backup)[1]))
     return {site: entries for site, entries in sorted(beyond.items()) if entries > 0}
 
 
 def _contents(backup: Path) -> list[str]:
-    """Return the files of a backup; AuditError where one is not as it was written."""
+    """Return the files of a backup; AuditError if one of them has changed since it was written."""
     try:
         document: Any = orjson.loads((backup / CONTENTS).read_bytes())
         files = {str(name): str(digest) for name, digest in document["files"].items()}
@@ -189,10 +188,21 @@ def _contents(backup: Path) -> list[str]:
         msg = f"{backup}: must hold the files that {CONTENTS} names, and no others"
         raise AuditError(msg)
     for name, digest in files.items():
-        if not (backup / name).is_file() or _digest(backup / name) != digest:
+        if (backup / name).is_symlink() or not (backup / name).is_file() or _digest(backup / name) != digest:
             msg = f"{backup / name}: must be as it was when the backup was made"
             raise AuditError(msg)
     return sorted(files)
+
+
+def _refuse_damaged(path: Path) -> None:
+    """Raise AuditError unless SQLite finds a file intact.
+
+    Digests alone do not suffice: whoever writes a backup writes its digests too.
+    """
+    with reading(path) as held:
+        if held.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            msg = f"{path}: must be a whole file of a store"
+            raise AuditError(msg)
 
 
 def _digest(path: Path) -> str:

@@ -1,33 +1,34 @@
-"""An embedded store as others read it: beside a runner that may be writing, and without writing a byte.
+"""Read an embedded store beside a runner that may be writing, without writing a byte.
 
-Subscribers open outboxes only; whoever may open the store itself reads the account, the audit chain and the state.
+Subscribers open outboxes only. A process that may open the store itself reads the account, the audit chain and the
+state.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.sqlite_file import naming_errors
-from stream.envelope import Kind, is_encrypted, unseal
+from connectors.storage.embedded.sqlite_file import reading
+from stream.encryption import Kind, Vault, is_encrypted, unseal
 from stream.errors import GoneKeyError, UsageError
 from stream.schemas import AUDIT, RESTRICTED
-from stream.vault import Vault
 
 ACCOUNT_BOX, OPERATOR_BOX = "_account", "_operator"
-"""Outboxes of the two roles that are no audience, under names that none can have."""
+"""Outboxes of the two roles that are no audience, under names that no audience can have."""
 
 
 def outboxes(folder: Path) -> list[tuple[str, Path]]:
-    """Return the audiences that have an outbox, and their files; those of roles, which begin with _, are none."""
+    """Return the audiences that have an outbox, with their files.
+
+    Outboxes of roles, whose names begin with _, are left out.
+    """
     return [(path.stem, path) for path in sorted((folder / "private").glob("[!_]*.sqlite"))]
 
 
 def has_outbox(folder: Path, audience: str) -> bool:
-    """Return whether a store gives an audience anything; UsageError when there is no store."""
+    """Return whether a store publishes anything for an audience; UsageError if there is no store."""
     if not (folder / "private").is_dir():
         msg = f"{folder}: must be a store made by 'tacet run'"
         raise UsageError(msg)
@@ -37,19 +38,27 @@ def has_outbox(folder: Path, audience: str) -> bool:
 def read_outbox(
     folder: Path, audience: str, after: int, release: str | None = None, *, most: int = -1
 ) -> list[tuple[int, bytes]]:
-    """Return an audience's records after a sequence number, of one release or all, in the order they were published;
-    no more than ``most``, where that is given."""
+    """Return an audience's records after a sequence number, of one release or all, in the order of publication.
+
+    At most ``most`` records are returned, if it is given.
+    """
     query = "SELECT seq, value FROM records WHERE seq > ?1 AND (?2 IS NULL OR release = ?2) ORDER BY seq LIMIT ?3"
     return _of_outbox(folder, audience, query, after, release, most)
 
 
+def release_at(folder: Path, audience: str, number: int) -> str | None:
+    """Return the id of the release with a number in an audience's outbox; None if there is none."""
+    rows = _of_outbox(folder, audience, "SELECT id FROM records WHERE seq = ?", number)
+    return str(rows[0][0]) if rows else None
+
+
 def last_given(folder: Path, audience: str) -> int:
-    """Return the number of the last record that an audience was given, 0 before the first."""
+    """Return the number of an audience's last record, 0 before the first."""
     return max((seq or 0 for (seq,) in _of_outbox(folder, audience, "SELECT max(seq) FROM records")), default=0)
 
 
 def given_releases(folder: Path, audience: str) -> set[str]:
-    """Return the names of the releases of which an audience has been given anything."""
+    """Return the names of the releases of which an audience has any record."""
     return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
 
 
@@ -57,48 +66,50 @@ def _of_outbox(folder: Path, audience: str, query: str, *values: int | str | Non
     path = folder / "private" / f"{audience}.sqlite"
     if not path.exists():
         return []
-    with _reading(path) as connection:
+    with reading(path) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
-            return []  # the file is just being made
+            return []  # the file is being created
         return connection.execute(query, values).fetchall()
 
 
 def read_topic(folder: Path, topic: str, vault: Vault | None = None) -> list[bytes]:
-    """Return what the store holds of a topic that is not private, for whoever may open the store.
+    """Return the store's records of a topic that is not private, for processes that may open the store.
 
-    Of true stays and counts only what the vault opens: those of a day whose key is gone are left out.
+    True stays and counts are returned only if the vault can decrypt them: those of a day whose key is destroyed are
+    left
+    out.
     """
-    with _reading(require_store(folder)) as connection:
+    with reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
         return [given for (value,) in rows if (given := as_given(topic, value, vault)) is not None]
 
 
 def read_identity(folder: Path) -> str:
-    """Return the name that the store gave itself when it was made; the mark knows it by that."""
-    with _reading(require_store(folder)) as connection:
+    """Return the id that the store generated when it was created; the mark identifies the store by it."""
+    with reading(require_store(folder)) as connection:
         ((name,),) = connection.execute("SELECT value FROM meta WHERE name = 'id'").fetchall()
     return str(name)
 
 
 def read_upgrade(folder: Path) -> str | None:
-    """Return the mechanism version that may go on with a state of the one before, None where that was not agreed to."""
-    with _reading(require_store(folder)) as connection:
+    """Return the mechanism version that may resume from a state of the version before; None if not agreed to."""
+    with reading(require_store(folder)) as connection:
         row = connection.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
     return None if row is None else str(row[0])
 
 
 def read_policies(folder: Path) -> list[bytes]:
-    """Return the documents of the policies under which the store has released; none of a store of format 1."""
-    with _reading(require_store(folder)) as connection:
+    """Return the documents of the policies under which the store has released; nothing for a store of format 1."""
+    with reading(require_store(folder)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
             return []
         return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
 
 
 def read_published(folder: Path) -> list[bytes]:
-    """Return every private record of the store's audiences, those not yet in their outboxes included."""
+    """Return every private record of the store's audiences, including those that are not yet in their outboxes."""
     boxes = [audience for audience, _ in outboxes(folder)]
-    with _reading(require_store(folder)) as connection:
+    with reading(require_store(folder)) as connection:
         rows = connection.execute(
             "SELECT value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
         ).fetchall()
@@ -106,8 +117,8 @@ def read_published(folder: Path) -> list[bytes]:
 
 
 def contradicted(folder: Path) -> dict[str, str]:
-    """Return each audience whose outbox holds other bytes of a record that the store is about to give, and its id."""
-    with _reading(require_store(folder)) as connection:
+    """Return the audiences whose outbox has other bytes of a record that the store is about to publish, with its id."""
+    with reading(require_store(folder)) as connection:
         rows = connection.execute(
             "SELECT topic, id, value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
         ).fetchall()
@@ -122,7 +133,7 @@ def contradicted(folder: Path) -> dict[str, str]:
 
 def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
     """Return the last committed state and the audit entries of the same moment."""
-    with _reading(require_store(folder)) as connection:
+    with reading(require_store(folder)) as connection:
         connection.execute("BEGIN")
         state = connection.execute("SELECT value FROM state").fetchone()
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)).fetchall()
@@ -130,28 +141,28 @@ def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
 
 
 def read_earlier(folder: Path) -> list[bytes]:
-    """Return the entries of ledgers that the store's own goes on from, in order."""
-    with _reading(require_store(folder)) as connection:
+    """Return the entries of the ledgers that the store's own ledger continues, in order."""
+    with reading(require_store(folder)) as connection:
         return earlier_entries(connection)
 
 
 def earlier_entries(store: sqlite3.Connection) -> list[bytes]:
-    """Do the same on an open store, which has no such table unless it began with another one's books."""
+    """Do the same on an open store. The table exists only if the store began with the charges of another ledger."""
     if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'earlier'").fetchall():
         return []
     return [bytes(value) for (value,) in store.execute("SELECT value FROM earlier ORDER BY seq")]
 
 
 def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
-    """Return the last committed state and how many messages wait behind it."""
-    with _reading(require_store(folder)) as connection:
+    """Return the last committed state and the number of messages that are not consumed yet."""
+    with reading(require_store(folder)) as connection:
         row = connection.execute("SELECT value FROM state").fetchone()
         ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
     return (None if row is None else bytes(row[0])), int(waiting)
 
 
 def require_store(folder: Path) -> Path:
-    """Return the file of a store; UsageError when there is none."""
+    """Return the file of a store; UsageError if there is none."""
     path = folder / "store.sqlite"
     if not path.exists():
         msg = f"{folder}: must be a store made by 'tacet run'"
@@ -159,14 +170,8 @@ def require_store(folder: Path) -> Path:
     return path
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with naming_errors(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
-        yield connection
-
-
 def as_given(topic: str, value: bytes, vault: Vault | None = None) -> bytes | None:
-    """Return a kept record as it was made; None where it is encrypted and its day's key is gone, or there is none."""
+    """Return a stored record as it was produced; None if it is missing, or encrypted and its day's key is destroyed."""
     if topic not in RESTRICTED:
         return bytes(value)
     if vault is None and is_encrypted(value):

@@ -1,26 +1,26 @@
-"""An embedded runner on its store: opened and closed, fed, and what it refuses to go on with."""
+"""Run the embedded engine on a store: open and close both, pass messages on, and refuse inputs that would be lost."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from connectors import keyfile
-from connectors.audit_chains import audit_of, heads_of, parse_entries
-from connectors.embedded.rollback_mark import MarkFile
-from connectors.embedded.sites_file import write_sites
-from connectors.embedded.store import SqliteStore
-from connectors.logs import report_shut
-from connectors.site_metadata import site_metadata
+from connectors.keys import key_files
+from connectors.runtime.logs import report_shut
+from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
+from connectors.storage.embedded.outboxes import write_sites
+from connectors.storage.embedded.rollback_mark import MarkFile, one_run
+from connectors.storage.embedded.store import SqliteStore
+from connectors.storage.site_metadata import site_metadata
+from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
 from stream.policy.document import Policy, audiences_of
 from stream.records import Message, Micros
 from stream.runners.embedded import Embedded
-from stream.runners.partition import Partition, ShutSites
 from stream.schemas import rfc3339
 from stream.sensing import watermark
 
@@ -30,7 +30,7 @@ def embedded(
     policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *,
     accept_policy: bool = False, clock: Callable[[], Micros] | None = None,
 ) -> Iterator[Embedded]:  # fmt: skip
-    """Open a store with its pipeline, take up where it left off, and close it; commits on a clean end.
+    """Open a store with its pipeline, resume at its last state, and close it; commits on a clean end.
 
     ``clock`` stamps live messages with their receive time.
     """
@@ -43,12 +43,13 @@ def opened(
     policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *,
     accept_policy: bool = False, clock: Callable[[], Micros] | None = None,
 ) -> Iterator[tuple[Embedded, SqliteStore]]:  # fmt: skip
-    """Do the same, and give the store too."""
-    keys = keyfile.FileKeys(key_file)
-    store = SqliteStore(folder)
-    try:
-        mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
-        partition = Partition(policy, keys, options, accept_policy=accept_policy, shut_sites=ShutSites(report_shut))
+    """Do the same, and yield the store too."""
+    keys = key_files.FileKeys(key_file)
+    with closing(SqliteStore(folder)) as store, one_run(key_file, folder, laboratory=keys.laboratory) as lock:
+        mark = MarkFile(key_file, store.id, laboratory=keys.laboratory, lock=lock)
+        partition = PartitionEngine(
+            policy, keys, options, accept_policy=accept_policy, shut_sites=OverflowPolicy(report_shut)
+        )
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
         runner.observers.append(lambda partition, _: store.operator_box.note(partition))
@@ -57,17 +58,15 @@ def opened(
         write_sites(folder / "private", site_metadata(policy))
         yield runner, store
         runner.stop()
-    finally:
-        store.close()
 
 
 def verify_store(store: SqliteStore) -> None:
-    """Follow a store's audit chains before it is written on; AuditError where an entry is missing or altered."""
+    """Verify a store's audit chains before anything is written; AuditError if an entry is missing or altered."""
     audit_of([heads_of(store.snapshot())]).chains(parse_entries(store.entries()))
 
 
 def sensing_counters(runner: Embedded) -> Counter[str]:
-    """Return what sensing has counted at all sites since the store began."""
+    """Return the counters of sensing, summed over all sites since the store was created."""
     counted: Counter[str] = Counter()
     for state in runner.partition.sites.sensing().values():
         counted.update(state.counters)
@@ -75,23 +74,22 @@ def sensing_counters(runner: Embedded) -> Counter[str]:
 
 
 def newest_session(runner: Embedded) -> Micros:
-    """Return the latest session that any source of the store has had, -1 before the first."""
+    """Return the latest session of any source of the store, -1 before the first."""
     return max(
         (watermark.newest_session(state.clock) for state in runner.partition.sites.sensing().values()), default=-1
     )
 
 
 def next_windows(runner: Embedded) -> dict[str, Micros]:
-    """Return, for each site that has closed one, the window behind its last."""
-    states = runner.partition.sites.sensing().items()
-    return {site: state.next_tick for site, state in states if state.next_tick is not None}
+    """Return, for each site that has closed a window, the next window."""
+    return runner.partition.due()
 
 
 def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> None:
-    """Refuse to listen with a clock that is behind what the store was made with by more than ``tolerance``.
+    """Refuse to listen if the clock is more than ``tolerance`` behind the event time that a site has reached.
 
     Raises:
-        UsageError: what is heard now would be dropped as late until the clock has come as far again.
+        UsageError: messages received now would be dropped as late until the clock has caught up.
     """
     for site, state in sorted(runner.partition.sites.sensing().items()):
         until = watermark.reached(state.clock)
@@ -105,10 +103,10 @@ def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> Non
 
 
 def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
-    """Refuse a file that begins before what a source's last file or connector began with.
+    """Refuse a file that begins before the beginning of a source's last file or connector session.
 
     Raises:
-        UsageError: sensing would drop it whole, also what is new in it.
+        UsageError: sensing would drop the whole file, including what is new in it.
     """
     for site, state in sorted(runner.partition.sites.sensing().items()):
         newest = max((progress.session for progress in state.clock.progress.values()), default=session)
@@ -123,13 +121,13 @@ def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
 
 
 class FileSink:
-    """Gives a file's messages to an embedded runner; the file is their durable copy."""
+    """Passes a file's messages to an embedded runner; the file is their durable copy."""
 
     def __init__(self, runner: Embedded, stop: asyncio.Event) -> None:
         self._runner, self._stop = runner, stop
 
     async def append(self, message: Message) -> None:
-        """Process one message without keeping it; told to stop, leave windows that it closes to the next run."""
+        """Process one message without storing it. After a stop, the windows that it closes are left to the next run."""
         for _ in self._runner.steps(message, durable=False):
             await asyncio.sleep(0)
             if self._stop.is_set():
@@ -137,16 +135,17 @@ class FileSink:
 
 
 class LiveSink:
-    """Gives a live connector's messages to an embedded runner."""
+    """Passes a live connector's messages to an embedded runner."""
 
     def __init__(self, runner: Embedded, stop: asyncio.Event) -> None:
         self._runner, self._stop = runner, stop
 
     async def append(self, message: Message) -> None:
-        """Make one message durable and process it.
+        """Store one message durably and process it.
 
-        A heartbeat after a long outage closes thousands of windows. Told to stop amid them, it leaves the rest
-        and all messages after it to the next start.
+        A heartbeat after a long outage closes thousands of windows. If a stop is requested meanwhile, the remaining
+        windows and
+        all later messages are left to the next start.
         """
         if self._stop.is_set() and self._runner.unfinished:
             self._runner.keep(message)

@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
 
-The store holds observations not yet consumed, the state, the ledger and everything published except
-private records, which move to their audience's outbox. Subscribers open outboxes only; for readers of the account
-and operators there are boxes of their own (``role_boxes``).
+The store contains the observations that are not yet consumed, the state, the ledger and everything published except
+private records, which move to their audience's outbox. Subscribers open outboxes only; readers of the account and
+operators have outboxes of their own (``connectors.storage.embedded.outboxes``).
 """
 
 from __future__ import annotations
@@ -16,55 +16,49 @@ from pathlib import Path
 
 import orjson
 
-from connectors.embedded.outboxes import Given, Outboxes
-from connectors.embedded.readings import as_given, earlier_entries
-from connectors.embedded.role_boxes import AccountBox, Kept, OperatorBox
-from connectors.embedded.sqlite_file import connect, identity, naming_errors, refuse_replaced, transaction
-from connectors.private_folder import private_folder
-from stream.envelope import Kind, seal, unseal, version_of
+from connectors.secrets.private_files import private_folder
+from connectors.storage.embedded.outboxes import AccountBox, OperatorBox, Outboxes, OutboxRecord, RoleRecord
+from connectors.storage.embedded.reader import as_given, earlier_entries
+from connectors.storage.embedded.sqlite_file import (
+    STORE,
+    connect,
+    identity,
+    naming_errors,
+    refuse_replaced,
+    transaction,
+)
+from stream.encryption import Kind, seal, unseal, version_of
+from stream.engine.outputs import OutputRecord
+from stream.engine.snapshot import is_current, upgraded
 from stream.errors import UsageError
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
-from stream.runners.emitted import Emitted
-from stream.runners.snapshot import is_current, upgraded
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE, RESTRICTED
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS observations (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, value BLOB NOT NULL, stamp INTEGER);
-CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS policies (version TEXT PRIMARY KEY, document BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS outputs (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, key BLOB NOT NULL,
-    value BLOB NOT NULL, time INTEGER NOT NULL, id TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS by_topic ON outputs (topic, id);
-"""
 
 _DAY_MS = 86_400_000
 _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
-"""How long restricted and operators' records are kept, in event time."""
+"""How long restricted records and operators' records are retained, in event time."""
 
 FORMAT = "2"
-"""Form of the store; 1, which did not say so, had no envelopes and kept no policies."""
+"""Version of the store's format. Version 1 had no version field, no envelopes and no policies."""
 
 _AT_ONCE = 2000
-"""Account records copied at a time."""
+"""Account records copied in one batch."""
 SYNC_EVERY = 12
-"""Windows after which the outboxes are written through to disk."""
+"""Number of windows after which the outboxes are written through to disk."""
 
 
 class SqliteStore:
     """The store in a folder: ``store.sqlite`` and ``private/<audience>.sqlite``."""
 
     def __init__(self, folder: Path, *, ended_for: str | None = None) -> None:
-        """Open or make the store of a folder; ``ended_for`` is the ledger that may follow on it where it has ended."""
+        """Open or create the store of a folder; ``ended_for`` is the ledger that may continue it after its end."""
         self.outboxes = Outboxes(private_folder(folder) / "private")
         self._lock = _lock(folder)
         self._path = folder / "store.sqlite"
         self._delivered = self._synced = self._deliveries = 0
         with naming_errors(self._path):
-            self._db = connect(self._path, _SCHEMA)
+            self._db = connect(self._path, STORE)
             self._add_stamps()
             self.id = self._identity()
             try:
@@ -76,10 +70,10 @@ class SqliteStore:
                 raise
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
         self.account_box, self.operator_box = AccountBox(folder / "private"), OperatorBox(folder / "private")
-        self._accounted = self._account_given()
+        self._accounts, self._accounted = self._account_given()
 
     def _add_stamps(self) -> None:
-        """Bring a store of the first version up to date: its messages have no receive time."""
+        """Migrate a store of the first version: its messages have no receive time."""
         if "stamp" not in {name for _, name, *_ in self._db.execute("PRAGMA table_info(observations)")}:
             self._db.execute("ALTER TABLE observations ADD COLUMN stamp INTEGER")
 
@@ -94,7 +88,7 @@ class SqliteStore:
         self.outboxes.refuse_replaced()
 
     def append(self, value: bytes, stamp: Micros | None = None) -> int:
-        """Keep one message and its receive time durably; return its position, counting up from 0."""
+        """Store one message and its receive time durably; return its position, counting up from 0."""
         self._refuse_replaced()
         row = seal(Kind.MESSAGE, value), stamp
         with naming_errors(self._path):
@@ -102,7 +96,7 @@ class SqliteStore:
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
-        """Return the last committed state, upgraded where that was agreed to."""
+        """Return the last committed state, upgraded if an operator agreed to that."""
         held = self._held()
         return upgraded(held) if held is not None and self._upgrade() == MECHANISMS else held
 
@@ -112,21 +106,21 @@ class SqliteStore:
         return None if row is None else bytes(row[0])
 
     def _upgrade(self) -> str | None:
-        """Return the mechanism version that may go on with a state of the one before."""
+        """Return the mechanism version that may resume from a state of the version before."""
         with naming_errors(self._path):
             row = self._db.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
         return None if row is None else str(row[0])
 
     def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
-        """Return the messages kept at ``start`` and later, with their receive times."""
+        """Return the stored messages from position ``start`` on, with their receive times."""
         with naming_errors(self._path):
             rows = self._db.execute(
                 "SELECT position - 1, value, stamp FROM observations WHERE position > ? ORDER BY position", (start,)
             ).fetchall()
         return ((position, unseal(Kind.MESSAGE, value), stamp) for position, value, stamp in rows)
 
-    def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
-        """Write outputs and state in one transaction, delete consumed messages, cut the log file."""
+    def commit(self, outputs: Sequence[OutputRecord], snapshot: bytes, position: int) -> None:
+        """Write outputs and state in one transaction, delete consumed messages, truncate the write-ahead log."""
         self._refuse_replaced()
         with naming_errors(self._path), transaction(self._db):
             self._db.executemany(
@@ -141,27 +135,31 @@ class SqliteStore:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def keep_policy(self, version: str, document: bytes) -> None:
-        """Keep a policy under which releases are about to be made, for their account; the store is ours from now."""
+        """Store a policy before anything is released under it, for the account.
+
+        The call also marks the store as ours.
+        """
         with naming_errors(self._path), transaction(self._db):
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
 
     def upgrade(self) -> bool:
-        """Let the present mechanism version go on with the state; False where it may already.
+        """Allow the present mechanism version to resume from the state; return False if it may already.
 
-        The state stays as it is until the next run has released something: what the version before has to finish,
-        which shows when the mark is at hand, it still can.
+        The state is not changed until the next run has released something. Until then the version before can still
+        finish its
+        windows, if the mark shows any.
         """
         held = self._held()
         if held is None or is_current(held) or self._upgrade() == MECHANISMS:
             return False
-        upgraded(held)  # refused here where it cannot be
+        upgraded(held)  # raises here if the state cannot be upgraded
         with naming_errors(self._path), transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('upgrade', ?)", (MECHANISMS,))
         return True
 
     def _expire(self, now_ms: int) -> None:
-        """Let go of what has been kept for long enough; what came before there was a time counts from now on."""
+        """Delete records whose retention has ended. The retention of records without a time starts now."""
         if now_ms:
             self._db.execute("UPDATE outputs SET time = ? WHERE topic = ? AND time = 0", (now_ms, QUARANTINE))
         self._db.executemany(
@@ -170,7 +168,7 @@ class SqliteStore:
         )
 
     def chain_hash(self, site: str, sequence: int) -> str | None:
-        """Return the hash of a committed ledger entry, None where there is none."""
+        """Return the hash of a committed ledger entry, None if there is none."""
         with naming_errors(self._path):
             row = self._db.execute(
                 "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
@@ -178,7 +176,10 @@ class SqliteStore:
         return None if row is None else str(orjson.loads(row[0])["hash"])
 
     def deliver(self) -> None:
-        """Move private records to their outboxes; they leave the store once the outboxes are safe on disk."""
+        """Move private records to their outboxes.
+
+        They are deleted from the store once the outboxes are synced to disk.
+        """
         with naming_errors(self._path):
             rows = self._db.execute(
                 "SELECT seq, topic, key, value, time, id FROM outputs "
@@ -190,7 +191,7 @@ class SqliteStore:
             self.outboxes.give(
                 audience,
                 [
-                    Given(name, topic.split(".")[3], key.decode(), time, value)
+                    OutboxRecord(name, topic.split(".")[3], key.decode(), time, value)
                     for _, topic, key, value, time, name in given
                 ],
             )
@@ -200,40 +201,55 @@ class SqliteStore:
         if self._deliveries % SYNC_EVERY == 0 and self.outboxes.sync():
             self._synced = self._delivered
 
-    def _account_given(self) -> int:
-        """Return up to which of its records the account's box is filled; it holds none that the store has not."""
+    def _account_given(self) -> tuple[int, int]:
+        """Return how many records the account's outbox has, without any that the store lacks, and the last one's
+        position here.
+
+        They are numbered separately: their positions in the store reveal how many other records there are, which
+        depends on
+        people.
+        """
         with naming_errors(self._path):
-            query = "SELECT coalesce(max(seq), 0) FROM outputs WHERE topic = ?"
-            ((last,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
-        self.account_box.forget_behind(int(last))
-        return self.account_box.last()
+            query = "SELECT count(*) FROM outputs WHERE topic = ?"
+            ((held,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
+        self.account_box.forget_behind(int(held))
+        given = self.account_box.last()
+        if given == 0:
+            return 0, 0
+        with naming_errors(self._path):
+            query = "SELECT seq FROM outputs WHERE topic = ? ORDER BY seq LIMIT 1 OFFSET ?"
+            ((place,),) = self._db.execute(query, (LEAKAGE, given - 1)).fetchall()
+        return given, int(place)
 
     def _deliver_account(self) -> None:
-        """Copy what is new of the account to its box."""
+        """Copy new account records to the account's outbox."""
         query = "SELECT seq, key, time, value FROM outputs WHERE seq > ? AND +topic = ? ORDER BY seq LIMIT ?"
         while True:
             with naming_errors(self._path):
                 rows = self._db.execute(query, (self._accounted, LEAKAGE, _AT_ONCE)).fetchall()
             if not rows:
                 return
-            self.account_box.give(Kept(seq, bytes(key).decode(), time, bytes(value)) for seq, key, time, value in rows)
-            self._accounted = rows[-1][0]
+            self.account_box.give(
+                RoleRecord(number, bytes(key).decode(), time, bytes(value))
+                for number, (_, key, time, value) in enumerate(rows, start=self._accounts + 1)
+            )
+            self._accounts, self._accounted = self._accounts + len(rows), rows[-1][0]
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
-        """Return what was committed to a topic that is not private, as (time in ms, value); nothing encrypted."""
+        """Return the committed records of a topic that is not private, as (time in ms, value); none is encrypted."""
         query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
         with naming_errors(self._path):
             rows = [(time, as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
         return [(time, value) for time, value in rows if value is not None]
 
     def entries(self) -> Iterator[bytes]:
-        """Yield the ledger's entries in order, without holding all of them."""
+        """Yield the ledger's entries in order, without loading all of them."""
         with naming_errors(self._path):
             for (value,) in self._db.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)):
                 yield bytes(value)
 
     def earlier(self) -> list[bytes]:
-        """Return the entries of ledgers that this one goes on from, in order."""
+        """Return the entries of the ledgers that this one continues, in order."""
         with naming_errors(self._path):
             return earlier_entries(self._db)
 
@@ -247,8 +263,11 @@ class SqliteStore:
 
 
 def _lock(folder: Path) -> int:
-    """Refuse a second runner on the same store: it would release every window next to the first."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    """Refuse a second runner on the same store: it would release every window a second time."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UsageError(f"{folder / 'lock'}: must be a file of its own ({error.strerror})") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -259,7 +278,7 @@ def _lock(folder: Path) -> int:
 
 
 def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
-    """Raise UsageError where a later version made the store: this one would not know what it must keep."""
+    """Raise UsageError if a later version wrote the store: this version does not know what it must preserve."""
     for (form,) in store.execute("SELECT value FROM meta WHERE name = 'format'"):
         if form not in {"1", FORMAT}:
             msg = f"{folder}: store must be of format 1 or {FORMAT}, got {form}; use the version that made it"
@@ -267,15 +286,15 @@ def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
 
 
 def _refuse_ended(folder: Path, store: sqlite3.Connection, follower: str | None) -> None:
-    """Raise UsageError where the ledger has ended, unless it is this follower that takes it over."""
+    """Raise UsageError if the ledger has ended, unless ``follower`` is the ledger that continues it."""
     for (ledger,) in store.execute("SELECT value FROM meta WHERE name = 'ended'"):
         if ledger != follower:
             msg = f"{folder}: has ended, its key was retired; ledger {ledger} goes on with what was spent"
             raise UsageError(msg)
 
 
-def _as_kept(output: Emitted) -> bytes:
-    """Return a record as the store keeps it: true stays and counts in an envelope, which most come in."""
+def _as_kept(output: OutputRecord) -> bytes:
+    """Return a record as the store keeps it: true stays and counts in an envelope, unless they already have one."""
     plain = output.topic in RESTRICTED and version_of(output.value) == 1
     return seal(Kind.RESTRICTED, output.value) if plain else output.value
 

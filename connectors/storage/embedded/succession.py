@@ -1,43 +1,43 @@
-"""The end of a ledger: its store is closed for good, and a new one begins with what the old one spent.
+"""End a ledger: close its store for good, and begin a new store with what the old one spent.
 
-A key that is lost or stolen cannot go on, and another key on the same store would draw other noise for windows that
-were released. So a new key gets a new store. What it must not get is a second budget: sums, habits, days that were
-asked and the account go on from the old books, which are readable without any key. Nobody is in the new store.
+A lost or stolen key cannot be used further, and another key on the same store would draw other noise for windows that
+were already released. So a new key gets a new store. It must not get a second budget: sums, habits, queried days and
+the
+account continue from the old ledger and audit log, which are readable without any key. The new store contains no data
+about people.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from connectors import keyfile
-from connectors.audit_chains import audit_of, heads_of, parse_entries
-from connectors.embedded.backup import becoming
-from connectors.embedded.readings import read_earlier, read_identity, read_policies
-from connectors.embedded.rollback_mark import MarkFile, read_mark
-from connectors.embedded.sqlite_file import connect, naming_errors, transaction
-from connectors.embedded.store import SqliteStore
-from stream.accounting.audit import Link
+from connectors.keys import key_files
+from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
+from connectors.storage.embedded.backup import becoming
+from connectors.storage.embedded.reader import read_earlier, read_identity, read_policies
+from connectors.storage.embedded.rollback_mark import MarkFile, one_run, read_mark
+from connectors.storage.embedded.sqlite_file import EARLIER, connect, naming_errors, transaction
+from connectors.storage.embedded.store import SqliteStore
+from stream.accounting.audit import ChainLink
+from stream.engine.snapshot import successor
 from stream.errors import UsageError
 from stream.keys import Keys
 from stream.policy.document import Policy
-from stream.runners.snapshot import successor
-
-_EARLIER = "CREATE TABLE IF NOT EXISTS earlier (seq INTEGER PRIMARY KEY, value BLOB NOT NULL);"
 
 
 class Retired(NamedTuple):
-    """What a ledger has ended with, and what goes on."""
+    """The result of ending a ledger."""
 
     ledger: str
     """Public id of the new ledger."""
     entries: int
-    """How many entries its budgets and its account begin with."""
+    """How many entries the new ledger's budgets and account begin with."""
 
 
 class _Ending(NamedTuple):
-    """What a new ledger takes over."""
+    """The state that a new ledger inherits."""
 
     entries: list[bytes]
     snapshot: bytes
@@ -45,19 +45,28 @@ class _Ending(NamedTuple):
 
 
 def retire(old: Path, new: Path, new_key: Path, old_key: Path | None) -> Retired:
-    """End a store's ledger and begin another one with what it spent; done again after a crash it goes on.
+    """End a store's ledger and begin another one with its charges; a repeated call after a crash resumes.
 
     Args:
         old: a store that is not running.
-        new: folder of the store to be made.
-        new_key: a key that nothing was made with.
-        old_key: the key of the old store, which is destroyed; None where it is lost.
+        new: folder of the store to create.
+        new_key: a key that was never used.
+        old_key: the key of the old store, which is destroyed; None if it is lost.
 
     Raises:
-        UsageError: a folder or key is not what it must be, or the old store has begun another ledger.
-        AuditError: the old books are not whole, or (by the mark of the old key) not all that was released.
+        UsageError: a folder or key is not suitable, the old store has begun another ledger, or a run uses one of the
+            keys.
+        AuditError: the old ledger or audit log is not whole, or (by the mark of the old key) lacks released entries.
     """
-    keys = keyfile.FileKeys(new_key)
+    keys = key_files.FileKeys(new_key)
+    with ExitStack() as held:
+        held.enter_context(one_run(new_key, new, laboratory=keys.laboratory))
+        if old_key is not None and not key_files.is_retired(old_key) and not old_key.samefile(new_key):
+            held.enter_context(one_run(old_key, old, laboratory=key_files.is_laboratory(old_key)))
+        return _retire(old, new, new_key, old_key, keys)
+
+
+def _retire(old: Path, new: Path, new_key: Path, old_key: Path | None, keys: key_files.FileKeys) -> Retired:
     ending = _end(old, keys, old_key)
     if not new.exists():
         with becoming(new) as made:
@@ -67,12 +76,12 @@ def retire(old: Path, new: Path, new_key: Path, old_key: Path | None) -> Retired
         raise UsageError(msg)
     MarkFile(new_key, read_identity(new), laboratory=keys.laboratory)
     if old_key is not None:
-        keyfile.retire(old_key, keys.ledger)
+        key_files.retire(old_key, keys.ledger)
     return Retired(keys.ledger, len(ending.entries))
 
 
 def _end(folder: Path, keys: Keys, old_key: Path | None) -> _Ending:
-    """Check a store's books and close it for good; return what the next ledger takes over."""
+    """Verify a store's ledger and close it for good; return what the next ledger inherits."""
     held = SqliteStore(folder, ended_for=keys.ledger)
     try:
         snapshot, entries = held.snapshot(), list(held.entries())
@@ -89,15 +98,15 @@ def _end(folder: Path, keys: Keys, old_key: Path | None) -> _Ending:
 
 
 def _refuse_books(folder: Path, snapshot: bytes | None, entries: list[bytes], old_key: Path | None) -> None:
-    """Raise AuditError unless the books are whole, and by the old key's mark all that was released."""
+    """Raise AuditError unless the ledger is whole and, by the old key's mark, includes everything that was released."""
     mark = {}
-    if old_key is not None and not keyfile.is_retired(old_key):
-        mark = {site: Link(*link) for site, link in read_mark(old_key, read_identity(folder)).items()}
+    if old_key is not None and not key_files.is_retired(old_key):
+        mark = {site: ChainLink(*link) for site, link in read_mark(old_key, read_identity(folder)).items()}
     audit_of([heads_of(snapshot)], mark).chains(parse_entries(entries))
 
 
 def _refuse_key(entries: list[bytes], keys: Keys) -> None:
-    """Raise UsageError for a key that was the old ledger's, or would hide that something was made in a laboratory."""
+    """Raise UsageError for the old ledger's key, or for one that would hide that a laboratory key was used."""
     for entry in parse_entries(entries):
         if entry["ledger"] == keys.ledger:
             raise UsageError("--new-key: must be a new key, got that of the ledger which is to end")
@@ -115,5 +124,5 @@ def _begin(folder: Path, ending: _Ending) -> None:
             store.keep_policy(Policy.from_document(document).version, document)
     finally:
         store.close()
-    with closing(connect(folder / "store.sqlite", _EARLIER)) as made, naming_errors(folder), transaction(made):
+    with closing(connect(folder / "store.sqlite", EARLIER)) as made, naming_errors(folder), transaction(made):
         made.executemany("INSERT INTO earlier (value) VALUES (?)", ((entry,) for entry in ending.entries))

@@ -1,7 +1,7 @@
-"""Who may do what on Kafka: one user for each role and audience, with the least that its programs need.
+"""Access rules on Kafka: one user for each role and audience, with the minimum that its programs need.
 
-Names are literal, but for consumer groups of an audience's own programs and for the engine's transactions, whose prefix
-ends in a dot or a dash: what begins with ``dean`` is not open to who begins with ``deanery``.
+Names are literal, except for the consumer groups of an audience's own programs and for the engine's transactions. Their
+prefixes end in a dot or a dash, so a user of ``dean`` has no access to names that begin with ``deanery``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from connectors.kafka.control import FENCE as CONTROL_FENCE
-from connectors.kafka.heads import FENCE as HEADS_FENCE
-from connectors.kafka.joining import FENCE as ENGINE_FENCE
-from connectors.kafka.joining import GROUP
-from connectors.kafka.topics import BESIDES, topic_names
+from connectors.storage.kafka.cluster import ENGINE_FENCE, GROUP
+from connectors.storage.kafka.cluster import FENCE as CONTROL_FENCE
+from connectors.storage.kafka.heads import FENCE as HEADS_FENCE
+from connectors.storage.kafka.topics import BESIDES, topic_names
 from stream.policy.document import Policy
 from stream.schemas import (
     AUDIT,
@@ -39,42 +38,42 @@ BROKERS: Mapping[str, str] = {
     "allow.everyone.if.no.acl.found": "false",
     "auto.create.topics.enable": "false",
 }
-"""What brokers and controllers must be set to, or else no rule counts for anything."""
+"""Settings that brokers and controllers must have; without them no rule takes effect."""
 _READER = {"producer_byte_rate": 1024, "request_percentage": 50}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """What a user may do with things of one name, or with all whose names begin so."""
+    """The operations that a user may perform on resources of one name, or on all whose names begin with it."""
 
     kind: Kind
     prefixed: bool
     operations: tuple[str, ...]
-    """As Kafka calls them; reading and writing are also seeing that it is there."""
+    """Kafka's names of the operations; Read and Write include Describe."""
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One role's user on Kafka."""
+    """The Kafka user of one role."""
 
     name: str
     role: str
     audience: str | None
     rules: tuple[Rule, ...]
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """By Kafka's names, for each broker: bytes a second, and percent of a thread's time."""
+    """By Kafka's names, for each broker: bytes per second, and percent of a thread's time."""
 
 
 class Foreign(NamedTuple):
-    """Topics that other programs write, and that are read."""
+    """Topics that other programs write and that ingest reads."""
 
     counts: str | None = None
-    """What people counters have counted; read without a group."""
+    """Topics of people counters' counts; read without a group."""
     traps: str | None = None
-    """What telegraf has collected."""
+    """Topics that telegraf writes."""
     groups: tuple[str, ...] = ()
-    """Under these names Kafka keeps how far traps were read, one for each who reads them."""
+    """Consumer groups under which Kafka stores the offsets of trap readers, one for each reader."""
 
 
 NOTHING = Foreign()
@@ -84,10 +83,11 @@ def users(
     policy: Policy, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False,
     foreign: Foreign = NOTHING,
 ) -> list[User]:  # fmt: skip
-    """Return the users that a policy's cluster needs; ``served`` audiences, all unless told, are the service's.
+    """Return the users that a policy's cluster needs; the service reads the ``served`` audiences (default: all).
 
-    ``account``, ``operator``: the service shows the account, or how things stand, as well. ``foreign``: what ingest
-    reads of others.
+    ``account`` and ``operator``: the service also reads the account, or the operators' figures. ``foreign``: topics of
+    other
+    programs that ingest reads.
     """
     audiences = [audience.name for audience in policy.audience]
     private = {name: _private_of(policy, name) for name in audiences}
@@ -106,7 +106,7 @@ def users(
 
 
 def run_user(foreign: Foreign) -> User:
-    """Return the user of ``tacet run``, which has a store of its own and nothing on a cluster but what it reads."""
+    """Return the user of ``tacet run``, which has its own store and only reads topics of a cluster."""
     return User("tacet-run", "run", None, tuple(_foreign(foreign)), {"consumer_byte_rate": 20 * MEBIBYTE} | _READER)
 
 
@@ -125,7 +125,7 @@ def _topics(operations: str, *names: str) -> Iterator[Rule]:
 
 
 def _changes_control() -> Iterator[Rule]:
-    """Who changes what the cluster agrees on fences everybody else meanwhile."""
+    """Yield the rules of a user that changes the control topic; a change fences every other writer meanwhile."""
     yield from _topics("Read Write", CONTROL)
     yield Rule("transactional-id", False, ("Write", "Describe"), CONTROL_FENCE)
 
@@ -143,14 +143,16 @@ def _foreign(foreign: Foreign) -> Iterator[Rule]:
 
 
 def is_taken(group: str) -> bool:
-    """Whether a group is the engine's, or may be an audience's: whoever joins it could hold it up."""
+    """Return whether a group is the engine's, or may be an audience's: a foreign member could stop its consumption."""
     return group == GROUP or group.startswith(private_topic("", "")[: -len("..v1")])
 
 
 def _engine(private: Iterable[str]) -> Iterator[Rule]:
-    yield from _topics("Read DescribeConfigs", OBSERVATIONS)
+    yield from _topics("Read", OBSERVATIONS)
     yield from _topics("Read Write", SNAPSHOT, AUDIT, METADATA)
     yield from _topics("Write", PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, *private)
+    settled = (CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private, *BESIDES)
+    yield from _topics("Describe DescribeConfigs", *settled)  # it refuses settings that would lose something
     yield from _changes_control()
     yield Rule("transactional-id", True, ("Write", "Describe"), f"{ENGINE_FENCE}-")
     yield Rule("group", False, ("Read",), GROUP)
@@ -169,28 +171,30 @@ def _reader(name: str, role: str, topics: list[str]) -> User:
 
 
 def _signer() -> Iterator[Rule]:
-    """Signs where the books stand: nobody else writes heads, and it writes nothing else."""
+    """Yield the rules of the signer: nobody else writes signed heads, and it writes nothing else."""
     yield from _topics("Read", AUDIT, CONTROL)
     yield from _topics("Read Write", HEADS)
     yield Rule("transactional-id", False, ("Write", "Describe"), HEADS_FENCE)
 
 
 def _operator(policy: Policy) -> Iterator[Rule]:
-    """Makes topics and looks at their settings; what is in them it may read of quarantine and control only."""
+    """Yield the rules of an operator, who creates topics and reads their settings, but only records of quarantine and
+    control.
+    """
     yield from _topics("Create Describe DescribeConfigs AlterConfigs", *topic_names(policy), *BESIDES)
     yield from _topics("Read", QUARANTINE, METADATA)
     yield from _changes_control()
     yield Rule("group", False, ("Describe",), GROUP)
 
 
-# --- as JSON, and as commands ----------------------------------------------------------------------
+# --- as JSON, and as shell commands ---------------------------------------------------------------
 
 ASKING = ("--bootstrap-server", "$TACET_KAFKA", "--command-config", "admin.properties")
-"""How Kafka's own tools reach a broker as an administrator."""
+"""Options with which Kafka's own tools reach a broker as an administrator."""
 
 
 def document(users: Iterable[User]) -> dict[str, Any]:
-    """Return settings of brokers and users as JSON has them: one entry for each name and operation."""
+    """Return the settings of brokers and users as JSON, with one entry for each name and operation."""
     return {"brokers": dict(BROKERS), "principals": [_described(user) for user in users]}
 
 
@@ -205,7 +209,7 @@ def _described(user: User) -> dict[str, Any]:
 
 
 def commands(user: User) -> list[str]:
-    """Return the lines of shell that give a user its rules and quotas, for Kafka's own tools; each may be run again."""
+    """Return the shell commands that give a user its rules and quotas with Kafka's own tools; each may be repeated."""
     lines = [
         _line("kafka-acls.sh", "--add", "--force", "--allow-principal", f"User:{user.name}",
               *(("--resource-pattern-type", "prefixed") if prefixed else ()),

@@ -1,4 +1,4 @@
-"""Names an error of the broker as the broker's: which one it was, in words that hold no data."""
+"""Describes errors of the broker: which one it was, in words that contain no data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ _MODULES = ("aiokafka.errors", "kafka.errors")
 
 
 def broker_error(error: BaseException) -> str | None:
-    """Return what to say of an error of Kafka or of reaching it; None for any other error.
+    """Return a description of an error of Kafka or of the connection to it; None for any other error.
 
-    Of its text only what its kind says of itself is shown: the rest may hold what was sent.
+    Only the fixed description of the error's class is shown: the rest of its text may contain data that was sent.
     """
     kind = type(error)
     if kind.__module__ not in _MODULES:

@@ -1,76 +1,86 @@
-"""Apache Kafka as the log: what is written, what is read, and how surely.
+"""Clients of Apache Kafka: how records are produced and read, with retries and a bounded shutdown.
 
-Producers are idempotent and wait for all replicas; readers see committed records only. Every record of a site
-goes to the partition that Kafka's default partitioner gives its name, on every topic, so other producers and
-consumers agree.
+- Producers are idempotent and wait for all replicas; readers see committed records only.
+- Every record of a site goes to the partition that Kafka's default partitioner gives the site's name, on every topic,
+  so other producers and consumers agree.
+- A failed request is repeated with growing waits while a broker is away (``with_retry``).
+- A client disconnects without waiting for a broker that does not answer (``close``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
-from connectors.kafka.answering import answering
-from connectors.kafka.closing import close
-from connectors.kafka.connection import Access
-from stream.errors import UsageError
-from stream.messages import encode_message
+from connectors.runtime.retries import say_kinds_alone
+from connectors.storage.kafka.aiokafka_client import answering
+from connectors.storage.kafka.connection import Access
+from stream.encoding import encode_message
+from stream.errors import TacetError, UsageError
 from stream.records import Message
 from stream.schemas import OBSERVATIONS
 
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds."""
+
+
 MAX_RECORD = 16 << 20
-"""Largest record in bytes: a snapshot of one partition."""
+"""Maximum size of a record in bytes: a snapshot of one partition."""
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
-"""The same with what Kafka puts around it."""
+"""The same with Kafka's overhead."""
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 PATIENCE_MS = int(BROKER_PATIENCE * 1000)
 LOG_APPEND_TIME = 1
-"""Kafka's number for a timestamp that the broker gave."""
+"""Kafka's number for a timestamp that the broker set."""
 
 PRODUCER: dict[str, Any] = {
     "enable_idempotence": True,
     "acks": "all",
     "compression_type": "zstd",
-    "linger_ms": 0,  # writers wait for each answer: lingering would add its time, and nothing to batch
+    "linger_ms": 0,  # writers wait for each acknowledgement: lingering would add its time and batch nothing
     "max_batch_size": 256 << 10,
     "max_request_size": MAX_MESSAGE,
     "request_timeout_ms": 120_000,
 }
 
 
-for _name in ("aiokafka.cluster", "aiokafka.consumer.fetcher"):  # NotAllowedError says it, where it matters
+for _name in ("aiokafka.cluster", "aiokafka.consumer.fetcher"):  # NotAllowedError reports it where it matters
     logging.getLogger(_name).addFilter(lambda line: "not authorized" not in line.msg.lower())
 
 
 def partition_of(site: str, partitions: int) -> int:
-    """Return a site's partition in [0, partitions), as Kafka's default partitioner has it (murmur2)."""
+    """Return a site's partition in [0, partitions), by Kafka's default partitioner (murmur2)."""
     return int(murmur2(site.encode()) & 0x7FFFFFFF) % partitions
 
 
 def producer_of(bootstrap: str, **options: Any) -> Any:
-    """Return a producer; what no broker takes for ``request_timeout_ms`` has failed."""
+    """Return a producer; a record that no broker accepts within ``request_timeout_ms`` has failed."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **PRODUCER, **options)
     answering(producer.client)
     return producer
 
 
 class NotAllowedError(UsageError):
-    """Kafka does not let this user do what its role needs."""
+    """Kafka denies this user an operation that its role needs."""
 
 
 class KafkaSink:
-    """Where a connector puts its messages.
+    """Writes a connector's messages to Kafka.
 
-    ``append`` returns when every replica has the message. Messages of a site keep the order of the calls,
-    also when several calls wait at the same time.
+    ``append`` returns when every replica has the message. Messages of a site keep the order of the calls, also if
+    several
+    calls wait at the same time.
     """
 
     def __init__(
@@ -88,7 +98,7 @@ class KafkaSink:
         self._turn = asyncio.Lock()
 
     async def start(self) -> None:
-        """Connect; UsageError when the topic does not exist."""
+        """Connect; UsageError if the topic does not exist."""
         self._producer = producer_of(self._bootstrap)
         await connect(self._producer, self._bootstrap)
         self._partitions = len(await partitions_of(self._producer.client, self._topic))
@@ -106,13 +116,13 @@ class KafkaSink:
             raise UsageError(msg)
 
     async def stop(self) -> None:
-        """Write what is left and disconnect."""
+        """Flush and disconnect."""
         if self._producer is not None:
             await self._producer.stop()
 
 
 async def connect(client: Any, bootstrap: str) -> None:
-    """Start a client of Kafka; ConnectionError when no broker answers."""
+    """Start a client of Kafka; ConnectionError if no broker answers."""
     try:
         await client.start()
     except KafkaConnectionError as error:
@@ -121,7 +131,7 @@ async def connect(client: Any, bootstrap: str) -> None:
 
 @asynccontextmanager
 async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[Any]:
-    """Give a consumer that belongs to no group; it sees committed records only, unless it is told otherwise."""
+    """Yield a consumer without a group; it sees committed records only, unless ``committed`` is false."""
     reader = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
@@ -131,7 +141,7 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         fetch_max_wait_ms=100,
         request_timeout_ms=PATIENCE_MS,
     )
-    answering(reader._client)  # noqa: SLF001 - see there
+    answering(reader._client)  # noqa: SLF001 - see ``answering``
     try:
         await connect(reader, bootstrap)
         yield reader
@@ -140,7 +150,7 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
 
 
 async def partitions_of(client: Any, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions; UsageError when it does not exist, or may not be seen."""
+    """Return the numbers of a topic's partitions; UsageError if it does not exist or is not visible to this user."""
     await refuse_unseen(client, topic)
     known = client.cluster.partitions_for_topic(topic)
     if not known:
@@ -150,15 +160,65 @@ async def partitions_of(client: Any, topic: str) -> list[int]:
 
 
 async def refuse_unseen(client: Any, topic: str) -> None:
-    """Raise NotAllowedError for a topic that this user may not see; whoever asks for its records would wait in vain."""
+    """Raise NotAllowedError for a topic that this user may not see: a reader would wait for its records in vain."""
     client.add_topic(topic)
     await client.force_metadata_update()
-    if client.cluster.partitions_for_topic(topic) is None:  # that answer may be to a question asked before
+    if client.cluster.partitions_for_topic(topic) is None:  # that answer may belong to an earlier request
         await client.force_metadata_update()
     if topic in client.cluster.unauthorized_topics:
         raise not_open(topic)
 
 
 def not_open(topic: str) -> NotAllowedError:
-    """Return what to say of a topic that this user may not read."""
+    """Return the error for a topic that this user may not read."""
     return NotAllowedError(f"topic {topic}: must be open to this user; 'tacet topics acls' prints what each role needs")
+
+
+async def close(client: Any) -> None:
+    """Disconnect, without waiting for a broker that does not answer or for tasks that wait for one.
+
+    aiokafka's sender ignores cancellation while it looks for a coordinator.
+    """
+    stopping = asyncio.ensure_future(client.stop())
+    stopping.add_done_callback(_ended)
+    try:
+        await asyncio.wait({stopping}, timeout=CLOSE_TIMEOUT)
+    finally:
+        stopping.cancel()
+
+
+def _ended(stopping: asyncio.Future[None]) -> None:
+    if not stopping.cancelled() and stopping.exception() is not None:
+        log.info("a client did not end well: %s", type(stopping.exception()).__name__)
+
+
+# --- retries ----------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+FIRST_WAIT, LONGEST_WAIT = 0.3, 1.0
+"""Seconds between two attempts."""
+
+
+class NoAnswerError(TacetError, TimeoutError):
+    """The broker has not answered for longer than the limit."""
+
+
+async def with_retry(ask: Callable[[], Awaitable[T]], *errors: type[Exception], seconds: float = BROKER_PATIENCE) -> T:
+    """Call ``ask`` until it succeeds; ``errors`` cause a retry, any other error is raised at once.
+
+    Raises:
+        NoAnswerError: no attempt succeeded for so many seconds.
+    """
+    asking = stamina.AsyncRetryingCaller(
+        attempts=None, timeout=None, wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            return await asking(errors, ask)
+    except TimeoutError:
+        msg = f"Kafka: must answer within {seconds:g} s; no answer came"
+        raise NoAnswerError(msg) from None
+
+
+say_kinds_alone()

@@ -1,7 +1,7 @@
-"""How a client reaches brokers: by TLS or not, and as whom. Every client's connections get it here, from the settings.
+"""Connection options of every Kafka client, from the settings: TLS or not, and which user.
 
-Files are read anew for each connection, so a password or certificate that is exchanged counts from the next one on,
-without a restart. While a file cannot be read, what was read last is shown again: the broker decides what it is worth.
+Files are read again for each connection, so an exchanged password or certificate takes effect with the next connection,
+without a restart. While a file cannot be read, the previous content is used: the broker decides whether it is valid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from connectors.private_file import read_secret, refuse_open
+from connectors.secrets.private_files import read_secret, refuse_open
 from stream.errors import KeyFileError, TacetError, UsageError
 from stream.settings import Settings
 
@@ -26,29 +26,30 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SYSTEM = Path("system")
-"""In the place of a file of certificates: those that the machine trusts."""
+"""A value in place of a file of certificates: the authorities that the machine trusts."""
 _FILES_AND_NAMES = ("kafka_username", "kafka_password_file", "kafka_ca_file", "kafka_cert_file", "kafka_key_file")
 _REFUSALS = (SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError, ssl.SSLError)
 
 
 class AccessRefusedError(TacetError, ConnectionError):
-    """A broker does not take this user, or is not one that this user takes.
+    """A broker refuses this user, or fails this user's checks.
 
-    Who has begun asks again as of a broker that is away: while a password is exchanged, either side may be first.
+    A client that has started retries, as for a broker that is away: while a password is exchanged, either side may be
+    first.
     """
 
 
 class Access:
-    """What a client shows to brokers, and what it asks of them."""
+    """The credentials that a client presents to brokers, and its requirements on theirs."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        """Take settings, else those of the environment; UsageError where they, or their files, break a rule."""
+        """Use these settings (default: those of the environment); UsageError if they, or their files, break a rule."""
         self._settings = Settings() if settings is None else settings
         refuse_contradictions(self._settings)
         self._read = self._files()
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options of aiokafka that this is, with files as they are now."""
+        """Return the matching options of aiokafka, with the files' present content."""
         try:
             self._read = self._files()
         except UsageError as error:
@@ -70,7 +71,7 @@ class Access:
         return found
 
     def describe(self) -> str:
-        """Return protocol and user in words, for errors; nothing for plain text."""
+        """Return protocol and user in words, for errors; an empty text without TLS and user."""
         given = self._settings
         if given.kafka_security_protocol == "PLAINTEXT":
             return ""
@@ -78,7 +79,7 @@ class Access:
         return f" by {given.kafka_security_protocol}{user}"
 
     def refusal(self, server: str, error: BaseException) -> AccessRefusedError | None:
-        """Return what to say when a connection failed for who asks or who answers; None when for something else."""
+        """Return an error if a connection failed because of credentials or certificates; None for any other failure."""
         if not isinstance(error, _REFUSALS):
             return None
         reason = "the broker does not take the user"
@@ -92,12 +93,12 @@ class Access:
 
 
 def speaks_tls(settings: Settings) -> bool:
-    """Return whether what goes to brokers is encrypted on its way."""
+    """Return whether traffic to brokers is encrypted."""
     return settings.kafka_security_protocol in ("SSL", "SASL_SSL")
 
 
 def refuse_contradictions(settings: Settings) -> None:
-    """Raise UsageError for settings that contradict each other, or that let everybody read the password."""
+    """Raise UsageError for settings that contradict each other, or for a password file that others can read."""
     protocol, tls = settings.kafka_security_protocol, speaks_tls(settings)
     wanted = {"kafka_username", "kafka_password_file"} if protocol.startswith("SASL") else set[str]()
     wanted |= {"kafka_ca_file"} if tls else set()
@@ -117,16 +118,16 @@ def refuse_contradictions(settings: Settings) -> None:
 
 
 def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Return what a client asks of brokers' certificates, names included, and the one that it shows itself."""
+    """Return a context that checks brokers' certificates and host names; presents the client's own certificate."""
     try:
         context = ssl.create_default_context(cafile=None if authorities in (None, SYSTEM) else authorities)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"TACET_KAFKA_CA_FILE={authorities}: must be a readable file of certificates, PEM") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2  # whatever the machine's own settings allow
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # overrides weaker settings of the machine
     if certificate is not None and key is not None:
         _named("kafka_key_file", lambda: refuse_open(key))
         try:
-            context.load_cert_chain(certificate, key, password=lambda: b"")  # a key with one would ask the terminal
+            context.load_cert_chain(certificate, key, password=lambda: b"")  # an encrypted key would prompt
         except (OSError, ssl.SSLError) as error:
             what = "must be a certificate and its own key, PEM, the key without a password"
             raise UsageError(f"TACET_KAFKA_CERT_FILE={certificate}, TACET_KAFKA_KEY_FILE={key}: {what}") from error
@@ -134,7 +135,7 @@ def tls_context(authorities: Path | None, certificate: Path | None, key: Path | 
 
 
 def _named(setting: str, read: Callable[[], T]) -> T:
-    """Read a file; an error names the variable beside the file."""
+    """Read a file; an error names the setting's variable as well as the file."""
     try:
         return read()
     except KeyFileError as error:

@@ -1,7 +1,8 @@
-"""Signed audit heads in a topic of the cluster, beside the copies that are kept elsewhere.
+"""Signed audit heads in a topic of the cluster, besides the copies that are stored elsewhere.
 
-Who signs is a user of its own, and its transactions have a name that only it may use: of two that sign at the same time
-the one that came first is fenced, so heads never fork here. They lie on one partition, in the order of their numbers.
+The signer is a separate user, and only that user may use the transactional id of its writes. If two signers run at the
+same time, the earlier one is fenced, so heads never fork here. All heads are on one partition, in the order of their
+numbers.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from collections.abc import Sequence
 
 from aiokafka.errors import TransactionalIdAuthorizationFailed
 
-from connectors.audit_chains import parse_entries
-from connectors.kafka.bounded import partition_counts, read_range
-from connectors.kafka.closing import close
-from connectors.kafka.writers import transaction, transactional
+from connectors.storage.kafka.client import close
+from connectors.storage.kafka.topic_readers import partition_counts, read_range
+from connectors.storage.kafka.writers import transaction, transactional
 from stream.accounting.signed_heads import SignedHead, parse_head
+from stream.engine.ports import FencedError, InterruptedWriteError, LossError
 from stream.errors import TacetError, UsageError
-from stream.runners.contract import FencedError, InterruptedWriteError, LossError
 from stream.schemas import HEADS
 
 FENCE = "tacet-heads"
@@ -25,7 +25,7 @@ PARTITION = 0
 
 
 class TopicOfHeads:
-    """The heads that a cluster holds (see ``connectors.reports.heads_files.CopyOfHeads``)."""
+    """The heads in a cluster (see ``connectors.operations.reports.signed_heads.CopyOfHeads``)."""
 
     name = f"topic {HEADS}"
 
@@ -33,15 +33,15 @@ class TopicOfHeads:
         self._bootstrap = bootstrap
 
     def read(self) -> list[SignedHead]:
-        """Return all heads; UsageError where there is no such topic, or it does not begin with its first record."""
+        """Return all heads; UsageError if there is no such topic, or it does not begin with its first record."""
         return asyncio.run(self._read())
 
     def exists(self) -> bool:
-        """Whether there is such a topic, as far as this user sees."""
+        """Return whether the topic exists, as far as this user can see."""
         return HEADS in asyncio.run(partition_counts(self._bootstrap))
 
     def add(self, known: int, heads: Sequence[SignedHead]) -> None:
-        """Add heads behind those that were read; TacetError where another has added some since."""
+        """Add heads after those that were read; TacetError if another process has added some since."""
         asyncio.run(self._add(known, heads))
 
     async def _read(self) -> list[SignedHead]:
@@ -53,7 +53,7 @@ class TopicOfHeads:
         except LossError:
             msg = f"{self.name}: must hold every head from the first on, but its beginning was deleted"
             raise UsageError(msg) from None
-        return [parse_head(record) for record in parse_entries(values)]
+        return list(map(parse_head, values))
 
     async def _add(self, known: int, heads: Sequence[SignedHead]) -> None:
         try:

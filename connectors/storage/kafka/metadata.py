@@ -1,4 +1,4 @@
-"""The metadata topic: one message for each site, the newest counts; anybody may read it."""
+"""The metadata topic: one message for each site, of which the newest is valid; every role may read it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import orjson
 
-from connectors.kafka.bounded import partition_counts, read_keyed
-from connectors.kafka.client import connect, partition_of, producer_of
-from connectors.kafka.closing import close
+from connectors.storage.kafka.client import close, connect, partition_of, producer_of
+from connectors.storage.kafka.topic_readers import partition_counts, read_keyed
 from stream.schemas import METADATA, parse_record
 
 
 async def publish(bootstrap: str, sites: Mapping[str, dict[str, Any]]) -> None:
-    """Write the messages that differ from what is there; nothing where the cluster has no such topic."""
+    """Write the messages that differ from the present ones; nothing if the cluster has no such topic."""
     present = await read(bootstrap)
     partitions = (await partition_counts(bootstrap)).get(METADATA, 0)
     changed = {site: body for site, body in sites.items() if present.get(site) != body}
@@ -31,7 +30,7 @@ async def publish(bootstrap: str, sites: Mapping[str, dict[str, Any]]) -> None:
 
 
 async def read(bootstrap: str) -> dict[str, dict[str, Any]]:
-    """Return the newest message of each site; none where the cluster has no such topic."""
+    """Return the newest message of each site; nothing if the cluster has no such topic."""
     found: dict[str, dict[str, Any]] = {}
     for partition in range((await partition_counts(bootstrap)).get(METADATA, 0)):
         for key, value, _ in await read_keyed(bootstrap, METADATA, partition):

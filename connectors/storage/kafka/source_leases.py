@@ -1,8 +1,8 @@
-"""An ingest's hold on its sources: claimed before it sends, confirmed every few seconds, given back at the end.
+"""An ingest's leases on its sources: claimed before it sends, renewed every few seconds, given back at the end.
 
-Two ingests that send for one source would drop each other's rows. So each claims its sources in the control
-topic, and gives signs of life there; the answers carry the broker's time, with which it compares its clock,
-since a message that claims to be from the future is refused by the engine.
+Two ingests that send for one source would drop each other's rows. So each claims its sources in the control topic and
+writes heartbeats there. The acknowledgements carry the broker's time, with which the ingest compares its own clock: the
+engine refuses a message from the future.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from typing import Any, NoReturn
 import stamina
 from aiokafka.errors import KafkaError
 
-from connectors.kafka.bounded import read_tail
-from connectors.kafka.client import NotAllowedError, connect, partition_of, producer_of
-from connectors.kafka.closing import close
-from connectors.kafka.control import decide, read
+from connectors.storage.kafka.client import NotAllowedError, close, connect, partition_of, producer_of
+from connectors.storage.kafka.cluster import decide, read
+from connectors.storage.kafka.topic_readers import read_tail
+from stream.encoding import sender_of
+from stream.engine.cluster_state import BEAT, SILENT, ClusterState, Pair, Records, claim, displaced, sign_of_life
 from stream.errors import TacetError, UsageError
-from stream.messages import sender_of
 from stream.records import MINUTE, SECOND, Micros
-from stream.runners.agreement import BEAT, SILENT, Control, Pair, Records, claim, displaced, sign_of_life
 from stream.schemas import CONTROL, OBSERVATIONS
 
 log = logging.getLogger(__name__)
 
 CLOCKS_APART: Micros = 1 * MINUTE
-"""An ingest whose clock is further from the broker's stops: the engine would refuse what it sends, unseen."""
+"""Maximum difference between the ingest's clock and the broker's.
+
+Beyond it the ingest stops, since the engine would refuse its messages without its knowledge.
+"""
 TAIL = 500
-"""So many of a partition's last messages are looked through for the newest session."""
+"""Number of each partition's last messages that are searched for the newest session."""
 
 
 class DisplacedError(TacetError):
-    """Another ingest has taken a source; what this one sends would be dropped."""
+    """Another ingest has claimed a source; messages of this one would be dropped."""
 
 
 class ClockApartError(TacetError):
@@ -45,7 +47,7 @@ class ClockApartError(TacetError):
 
 
 class _MayBeGoneError(UsageError):
-    """A source is another ingest's, which has given no sign of life since it was first asked after."""
+    """A source belongs to another ingest, which has sent no heartbeat since the first check."""
 
 
 def wall() -> Micros:
@@ -54,7 +56,7 @@ def wall() -> Micros:
 
 
 class Claims:
-    """The sources of one ingest."""
+    """The leases of one ingest."""
 
     def __init__(self, bootstrap: str, pairs: Iterable[Pair], *, clock: Callable[[], Micros] = wall) -> None:
         self._bootstrap = bootstrap
@@ -66,12 +68,13 @@ class Claims:
     async def start(self, partitions: int, *, session: Micros | None = None, take_over: bool = False) -> Micros:
         """Claim the sources; return the session, later than any before it.
 
-        ``session`` is a recording's own, which it must keep: its copies are known by it. What is left of an
-        ingest that was killed is waited for until it counts as silent.
+        ``session`` is a recording's own session, which it must keep: its copies are recognised by it. If an ingest was
+        killed,
+        the call waits until its leases have expired.
 
         Raises:
-            UsageError: another ingest lives that sends for one of them; or a recording is older than what they sent.
-            ClockApartError: this machine's clock is not the broker's.
+            UsageError: another live ingest sends for one of the sources; or a recording is older than what they sent.
+            ClockApartError: this machine's clock differs from the broker's.
         """
         self._producer = producer_of(self._bootstrap)
         await connect(self._producer, self._bootstrap)
@@ -93,7 +96,7 @@ class Claims:
         return await waiting(_MayBeGoneError, claimed)
 
     async def _lives(self, seen: dict[str, Micros]) -> bool:
-        """Return whether another ingest has given a sign of life since it was first asked after."""
+        """Return whether another ingest has sent a heartbeat since the first check."""
         beats = (await read(self._bootstrap)).beats
         moved = any(beats.get(name, 0) > at for name, at in seen.items())
         if not seen:
@@ -104,7 +107,7 @@ class Claims:
         """Claim all sources at once, or none."""
         held = newest
 
-        def rule(control: Control) -> Records:
+        def rule(control: ClusterState) -> Records:
             nonlocal held
             fixed = session is not None
             wanted = max(self._clock(), newest + 1) if session is None else session
@@ -117,9 +120,10 @@ class Claims:
         return held
 
     async def _newest(self, partitions: int) -> Micros:
-        """Return the newest session of these sources in the log's latest messages; -1 where there is none.
+        """Return the newest session of these sources in the log's latest messages; -1 if there is none.
 
-        An ingest need not be allowed to read what it writes: then the claims in the control topic are all it knows.
+        An ingest may lack the right to read the topic that it writes. Then it knows only the claims in the control
+        topic.
         """
         with suppress(NotAllowedError):
             return await self._newest_in_log(partitions)
@@ -135,11 +139,11 @@ class Claims:
         return newest
 
     async def keep(self) -> NoReturn:
-        """Give signs of life for ever.
+        """Renew the leases for ever.
 
         Raises:
-            DisplacedError: another ingest has taken a source.
-            ClockApartError: this machine's clock is not the broker's.
+            DisplacedError: another ingest has claimed a source.
+            ClockApartError: this machine's clock differs from the broker's.
         """
         while True:
             await asyncio.sleep(BEAT / SECOND)
@@ -155,7 +159,7 @@ class Claims:
                 raise DisplacedError(msg)
 
     async def _beat(self) -> Micros:
-        """Give a sign of life; return the broker's time of it."""
+        """Write a heartbeat; return the broker's time of it."""
         before = self._clock()
         stamp = await self._write(sign_of_life(self._id))
         if not before - CLOCKS_APART <= stamp <= self._clock() + CLOCKS_APART:
@@ -174,7 +178,7 @@ class Claims:
         return stamp
 
     async def stop(self) -> None:
-        """Give the sources back and disconnect."""
+        """Give the leases back and disconnect."""
         if self._producer is None:
             return
         try:

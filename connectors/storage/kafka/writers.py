@@ -1,11 +1,17 @@
-"""Who may write a partition's results: one transactional producer per partition, and the broker says which.
+"""Transactional writers: one producer per partition may write its results, and the broker enforces that.
 
-Taking a partition means initialising its transactional id. From then on the broker refuses whatever an earlier
-owner still sends, and has ended what that owner had begun; only then are snapshot and audit read. All that is
-pending and one snapshot are one transaction: readers of committed records see all of it or nothing.
+To take over a partition, a worker initialises the partition's transactional id. From then on the broker refuses
+everything that an earlier owner still sends, and has ended that owner's open transaction. Only then are snapshot and
+audit log read. All pending records and one snapshot are one transaction: readers of committed records see all of it or
+nothing.
 
-What a transaction that was never committed left in the audit topic can be read by whoever reads uncommitted.
-So a new owner reads those entries too: they must come out again equal.
+A reader of uncommitted records can read the audit entries of a transaction that was never committed. So a new owner
+reads those entries too: its own entries must be equal to them.
+
+Private records carry CloudEvents headers (CloudEvents 1.0, Kafka protocol binding, binary mode). The value is the
+record itself, byte for byte as in an outbox; the headers repeat for any consumer what the record says. All of it
+follows
+from the policy and the clock: the name of a release, its window, its kind.
 """
 
 from __future__ import annotations
@@ -30,27 +36,63 @@ from aiokafka.errors import (
     TransactionCoordinatorFenced,
 )
 
-from connectors.kafka.bounded import first_used, last_snapshot, read_one, read_range
-from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of
-from connectors.kafka.closing import close
-from connectors.kafka.cloud_events import headers_of
-from connectors.kafka.patience import patiently
+from connectors.storage.kafka.client import (
+    BROKER_PATIENCE,
+    MAX_RECORD,
+    close,
+    connect,
+    partitions_of,
+    producer_of,
+    with_retry,
+)
+from connectors.storage.kafka.topic_readers import count_missing, first_used, last_snapshot, read_one, read_range
+from stream.engine.cluster_state import Records
+from stream.engine.ports import FencedError, InterruptedWriteError, Output
 from stream.errors import UsageError
-from stream.runners.agreement import Records
-from stream.runners.contract import FencedError, InterruptedWriteError, Output
-from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
+from stream.records import ReleaseId
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, rfc3339
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_TIMEOUT = 60.0
-"""Seconds after which the broker ends a transaction by itself, and so fences who had begun it.
+Headers = list[tuple[str, bytes]]
+TYPES = {False: "tacet.count.v1", True: "tacet.attribute.v1"}
+"""``ce_type`` of a record, by whether the record is an attribute's."""
+_PRIVATE = "tacet.private."
+_ATTRIBUTE_PARTS = 3
 
-Longer than any commit takes; as long may a writer that hangs, and that nobody has fenced, hold readers back."""
+
+def headers_of(topic: str, identity: str, time_ms: int) -> Headers:
+    """Return the headers of a record; none if its topic is not private.
+
+    Args:
+        topic: the topic on which it is published.
+        identity: its release id, which becomes ``ce_id``: copies of a record have the same one.
+        time_ms: end of the window with which it is published.
+    """
+    if not topic.startswith(_PRIVATE):
+        return []
+    named = ReleaseId.parse(identity)
+    texts = {
+        "content-type": "application/json",
+        "ce_specversion": "1.0",
+        "ce_id": identity,
+        "ce_source": f"/tacet/{named.site}",
+        "ce_type": TYPES[named.where.count("/") == _ATTRIBUTE_PARTS - 1],
+        "ce_time": rfc3339(time_ms * 1000),
+        "ce_subject": named.release,
+    }
+    return [(name, text.encode()) for name, text in texts.items()]
+
+
+TRANSACTION_TIMEOUT = 60.0
+"""Seconds after which the broker ends a transaction by itself and fences its producer.
+
+Longer than any commit takes. A writer that hangs and that no other writer fences may delay readers for so long."""
 COMMIT_TIMEOUT = 30.0
-"""Seconds after which a transaction that the broker has not ended is given up, to be looked for anew."""
+"""Seconds after which a transaction is given up that the broker has not ended; the partition is then reopened."""
 NOTHING_AGREED: Records = {}
 _FENCED = (
-    IllegalOperation,  # aiokafka's word for one more send after it was fenced
+    IllegalOperation,  # aiokafka's error for one more send after the producer was fenced
     ProducerFenced,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -60,21 +102,47 @@ _FENCED = (
 )
 
 
+class TakeoverFilter(logging.Filter):
+    """Says in words of ours, and as information, what libraries call an error when partitions go to another worker."""
+
+    TEXTS = (
+        "Heartbeat failed for group %s because it is rebalancing",
+        "Heartbeat failed for group %s: generation id is not",
+        "Heartbeat failed: local member_id was not recognized",
+        "Heartbeat session expired",
+        "OffsetCommit failed for group %s due to group error",
+    )
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is about something else."""
+        errors = [*(record.exc_info or ()), *(record.args if isinstance(record.args, tuple) else ())]
+        kinds = [error if isinstance(error, type) else type(error) for error in errors]
+        fenced = any(issubclass(kind, _FENCED) for kind in kinds)
+        if not fenced and not str(record.msg).startswith(self.TEXTS):
+            return True
+        log.info("partitions go to another worker, or come from one")
+        return False
+
+
+for _name in ("asyncio", "aiokafka.producer.sender", "aiokafka.consumer.group_coordinator"):
+    logging.getLogger(_name).addFilter(TakeoverFilter())
+
+
 @dataclass(frozen=True, slots=True)
 class EngineTopics:
-    """The topics between which a worker works."""
+    """The topics that a worker reads and writes."""
 
     source: str = OBSERVATIONS
     snapshot: str = SNAPSHOT
     audit: str = AUDIT
     results: tuple[str, ...] = ()
-    """Where releases and accounts go; what lies there must have its books."""
+    """Topics of releases and accounts; their records must match the ledger."""
 
 
 async def transactional(bootstrap: str, name: str) -> Any:
-    """Return the one producer of a transactional id; every earlier one is fenced, its transaction ended.
+    """Return the one producer of a transactional id; every earlier one is fenced, and its transaction ended.
 
-    TimeoutError when no broker does that in time.
+    TimeoutError if no broker does that in time.
     """
     producer = producer_of(
         bootstrap, transactional_id=name, transaction_timeout_ms=int(TRANSACTION_TIMEOUT * 1000)
@@ -89,41 +157,41 @@ async def transactional(bootstrap: str, name: str) -> Any:
 
 @asynccontextmanager
 async def transaction(producer: Any) -> AsyncIterator[None]:
-    """Write all that is sent meanwhile, or nothing; who was interrupted must take a producer anew.
+    """Write all records that are sent in this context, or none; after an interruption the caller needs a new producer.
 
     Raises:
-        FencedError: another one has taken the transactional id.
-        InterruptedWriteError: the broker did not say what became of it.
+        FencedError: another producer has taken over the transactional id.
+        InterruptedWriteError: the broker did not report the result.
     """
     try:
         async with asyncio.timeout(COMMIT_TIMEOUT):
             await producer.begin_transaction()
             yield
             await producer.commit_transaction()
-    except (*_FENCED, AssertionError) as error:  # aiokafka asserts when a fenced producer is used once more
+    except (*_FENCED, AssertionError) as error:  # aiokafka asserts if a fenced producer is used once more
         raise FencedError("another owner has taken it") from error
     except (KafkaConnectionError, KafkaTimeoutError, TimeoutError) as error:
         raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
     except KafkaError as error:
-        if error.retriable or type(error) is KafkaError:  # what aiokafka makes of a connection that broke
+        if error.retriable or type(error) is KafkaError:  # aiokafka's error for a broken connection
             raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
         raise
 
 
 class KafkaJournal:
-    """Where a worker takes its partitions (see ``stream.runners.contract.Journal``)."""
+    """Creates the writers of partitions (see ``stream.engine.ports.WriterFactory``)."""
 
     def __init__(self, bootstrap: str, *, fence: str, topics: EngineTopics = EngineTopics()) -> None:
-        """Take the cluster's name under which its writers fence each other, one per partition."""
+        """Set the cluster's name with which its writers fence each other, one per partition."""
         self._bootstrap = bootstrap
         self._fence = fence
         self._topics = topics
         self.observers: list[Callable[[Sequence[Output]], None]] = []
-        """Called with what a transaction held, when it is committed."""
+        """Called with the records of a transaction when it is committed."""
 
     async def start(self) -> None:
-        """Wait for a broker that is just starting; UsageError when a topic is missing."""
-        await patiently(self._find_topics, ConnectionError)
+        """Wait for a broker that is starting; UsageError if a topic is missing."""
+        await with_retry(self._find_topics, ConnectionError)
 
     async def _find_topics(self) -> None:
         probe = producer_of(self._bootstrap)
@@ -138,18 +206,18 @@ class KafkaJournal:
             await close(probe)
 
     async def take(self, partition: int) -> KafkaWriter:
-        """Become the partition's one writer, with patience for a broker that is away."""
+        """Become the partition's only writer; retries while a broker is away."""
         name = f"{self._fence}-{partition}"
 
         async def ask() -> Any:
             return await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
 
-        producer = await patiently(ask, ConnectionError, TimeoutError)
+        producer = await with_retry(ask, ConnectionError, TimeoutError)
         return KafkaWriter(self._bootstrap, producer, partition, self._topics, self.observers)
 
 
 class KafkaWriter:
-    """A partition's one writer (see ``stream.runners.contract.Writer``)."""
+    """A partition's only writer (see ``stream.engine.ports.TransactionalWriter``)."""
 
     def __init__(
         self, bootstrap: str, producer: Any, partition: int, topics: EngineTopics,
@@ -162,33 +230,37 @@ class KafkaWriter:
         self._topics = topics
 
     async def last_snapshot(self) -> bytes | None:
-        """Return the newest committed snapshot; LossError when there was one and it is gone."""
+        """Return the newest committed snapshot; LossError if there was one and it is gone."""
         return await last_snapshot(self._bootstrap, self._partition, topic=self._topics.snapshot)
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
-        """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last.
+        """Return the audit records from ``offset`` on, including uncommitted ones, and the offset after the last.
 
-        LossError when the log does not reach so far, or no longer back to it.
+        LossError if the log does not reach that offset, or no longer reaches back to it.
         """
         return await read_range(self._bootstrap, self._topics.audit, self._partition, offset, committed=False)
 
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
-        """Return key and value of one message of the input; None where there is none at this offset."""
+        """Return key and value of one message of the input; None if there is none at this offset."""
         return await read_one(self._bootstrap, self._topics.source, self._partition, offset)
 
+    async def missing(self, start: int, end: int) -> int:
+        """Return how many offsets of the input in [start, end) hold neither a message nor a mark of a transaction."""
+        return await count_missing(self._bootstrap, self._topics.source, self._partition, start, end)
+
     async def released(self) -> str | None:
-        """Return a topic of results that holds, or has held, a record of this partition; None if none does."""
+        """Return a topic of results that contains, or has contained, a record of this partition; None if none does."""
         return await first_used(self._bootstrap, self._topics.results, self._partition)
 
     async def commit(self, outputs: Sequence[Output], snapshot: bytes, agreed: Records = NOTHING_AGREED) -> int | None:
         """Write records in order and the snapshot, all or none; return the offset after the last audit record.
 
-        ``agreed`` are records of the control topic, of names that nobody else writes.
+        ``agreed`` are records of the control topic, under names that no other process writes.
 
         Raises:
             UsageError: the snapshot is larger than a record may be.
-            FencedError: another owner has taken the partition.
-            InterruptedWriteError: the broker did not say what became of it.
+            FencedError: another owner has taken over the partition.
+            InterruptedWriteError: the broker did not report the result.
         """
         if len(snapshot) > MAX_RECORD:
             msg = (
@@ -216,13 +288,14 @@ class KafkaWriter:
     async def _publish(self, outputs: Sequence[Output]) -> list[int]:
         """Send records in order; return the acknowledged offsets.
 
-        A record is stamped with its window's end. Only quarantine, which belongs to no window, has the time at
-        which it is written: the broker deletes it seven days after its stamp, whenever the refused thing was.
+        A record's timestamp is its window's end. Only quarantine, which belongs to no window, has the time at which it
+        is
+        written: the broker deletes it seven days after its timestamp, however old the refused message was.
         """
         waiting: list[asyncio.Future[Any]] = []
         try:
             for output in outputs:
-                waiting.append(  # noqa: PERF401 - what was sent before an error must be known
+                waiting.append(  # noqa: PERF401 - records sent before an error must be known
                     await self._producer.send(
                         output.topic,
                         output.value,
@@ -232,7 +305,7 @@ class KafkaWriter:
                         headers=headers_of(output.topic, output.id, output.timestamp_ms),
                     )
                 )
-        finally:  # also where a later one cannot be sent: each answer is asked for
+        finally:  # also if a later record cannot be sent: each acknowledgement is awaited
             answers = await asyncio.gather(*waiting, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -240,5 +313,5 @@ class KafkaWriter:
         return [answer.offset for answer in answers if not isinstance(answer, BaseException)]
 
     async def close(self) -> None:
-        """Disconnect; what was not committed is void."""
+        """Disconnect; records that were not committed are void."""
         await close(self._producer)

@@ -1,1 +1,1 @@
-"""Closed forms of leakage: they read models and numbers, never a ledger."""
+"""Closed forms of leakage, computed from models and numbers, never from a ledger."""

@@ -1,11 +1,14 @@
-"""The numbers of a model, read one entry at a time, so that an error can point at the entry.
+"""Parsing of a model's numbers, entry by entry, so that an error names the entry; and arithmetic of odds.
 
 Every reader takes a value from outside (JSON, TOML or a caller), the name of its place (``joint[0][1]``)
-and the range it must lie in, and returns floats or an array. A model is an argument, so its values may
+and the range in which it must lie, and returns floats or an array. A model is an argument, so its values may
 appear in an error, shortened.
 
-Entries have limits of size, so that sums, products and quotients of them stay within the doubles: a number is
+Entries have limits of size, so that sums, products and quotients of them stay within the range of doubles: a number is
 0 or lies between ``SMALLEST`` and ``LARGEST`` in magnitude, a whole number is at most ``MOST``.
+
+Odds are always sensitive : not sensitive, Pr(X = 0) / Pr(X = 1). An outcome multiplies them by a factor. Both may be
+infinite.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from stream.errors import UsageError
 
 Floats = NDArray[np.float64]
 
-#: Probabilities that should sum to one may miss it by this much (decimals written with six places).
+#: Tolerance for the sum of probabilities that should be one (decimals with six places).
 SUM_TOLERANCE = 1e-6
 
-#: Magnitudes of the numbers of a model; a product of two over a third is far from the end of the doubles.
+#: Limits of magnitude of a model's numbers; a product of two over a third stays far from the limits of doubles.
 SMALLEST, LARGEST = 1e-100, 1e50
 
-#: The largest whole number of a model: asked, released, kept, released windows.
+#: The largest whole number of a model: queries, releases, nodes kept, released windows.
 MOST = 10**9
 
 _SHORT = reprlib.Repr()
@@ -36,7 +39,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxlong, _SHORT.maxother = 3, 60, 40, 
 
 
 def shown(value: object) -> str:
-    """Return a value for an error message: in one line, at most a few hundred characters."""
+    """Return a value for an error message: on one line, at most a few hundred characters."""
     try:
         return _SHORT.repr(value)
     except ValueError:
@@ -54,8 +57,8 @@ def number(
 ) -> float:
     """Return ``value`` as a float within [low, high], 0 or of a magnitude in [SMALLEST, LARGEST].
 
-    The string ``"inf"`` stands for infinity and passes only when ``finite`` is false. ``any_size`` lifts the
-    limits of magnitude, for numbers that were computed.
+    The string ``"inf"`` stands for infinity and is accepted only when ``finite`` is false. ``any_size`` removes the
+    limits of magnitude, for computed numbers.
 
     Raises:
         UsageError: not a number, not in range, or infinite where that has no meaning.
@@ -158,3 +161,26 @@ def stochastic(values: object, where: str) -> Floats:
     """Return a square matrix whose every row is a probability distribution."""
     rows = square(values, where, low=0.0)
     return np.array([distribution(row, f"{where}[{i}]") for i, row in enumerate(rows)])
+
+
+# Arithmetic of odds and factors.
+
+
+def exp_or_inf(value: float) -> float:
+    """Return e^value, infinity where a double cannot hold it."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def spent(epsilon: float, queries: int) -> float:
+    """Return queries x epsilon; no query spends nothing, even at infinite epsilon."""
+    return 0.0 if queries == 0 else queries * epsilon
+
+
+def posterior_odds(prior_odds: float, factor: float) -> float:
+    """Return prior odds x factor; odds of 0 or infinity are certain and do not change."""
+    odds = number(prior_odds, "prior_odds", low=0.0, finite=False, any_size=True)
+    ratio = number(factor, "factor", low=0.0, finite=False, any_size=True)
+    return odds if odds in (0.0, math.inf) else odds * ratio

@@ -1,4 +1,4 @@
-"""Mutual information between outcomes and attributes, and what a choice of epsilons gives away on average.
+"""Mutual information between outcomes and attributes, and the average leakage of a choice of epsilons.
 
 Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided Differential Privacy", section V.C,
 (21): I_i = I(X_i; M_i) + sum over j != i of I(X_j; M_i). With p = 1 - e^(-n_i epsilon_i) the outcome M_i
@@ -7,11 +7,11 @@ Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided Differentia
     I(X_j; M_i) = sum_x Pr(X_j = x) KL( p pi_x || p pi ),     KL of two coins,
                 = sum_x Pr(X_j = x) [ p D(pi_x, pi) + D(1 - p pi_x, 1 - p pi) ],   D(a, b) = a ln(a/b) - a + b >= 0,
 
-with pi_0 = 0, pi_1 = 1 for j = i. The second form cancels nothing: it is right to the last few bits also for
+with pi_0 = 0, pi_1 = 1 for j = i. The second form has no cancellation: it is accurate to the last few bits also for
 the smallest p, where an information is a difference of nearly equal numbers. Nothing else depends on epsilon_i:
 the total is a sum of functions of one variable each, increasing, and convex in p (mutual information is convex
 in the channel, which is linear in p). I(X_j; all M) <= sum_i I_i for every j, even under collusion. This is an
-average; the worst case is ``patterns.worst_factors``.
+average; for the worst case see ``guard.worst_factors``.
 
 | symbol         | here               | meaning                                                      |
 |----------------|--------------------|--------------------------------------------------------------|
@@ -32,8 +32,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.odds import spent
+from stream.accounting.leakage.entries import Floats, spent
 
 #: One nat in bits.
 BITS_PER_NAT = 1.0 / math.log(2.0)
@@ -46,7 +45,7 @@ def bits(nats: float) -> float:
 
 @dataclass(frozen=True)
 class Channel:
-    """What the information functions need of a joint distribution (the table of the module's symbols)."""
+    """The properties of a joint distribution that the information functions need (symbols: module docstring)."""
 
     release: Floats
     shift: Floats

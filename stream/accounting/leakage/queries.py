@@ -1,38 +1,59 @@
-"""The leakage questions as one asks them: plain numbers in, a plain answer out.
+"""The interface of leakage queries: plain numbers in, a plain answer out.
 
-Each function has the name of its verb and takes the fields of one JSON model (lists and objects as they were
-read) and the verb's options as keywords; it returns the fields of one JSON answer. ``tacet leakage`` and
+Each function has the name of its verb and takes the fields of one JSON model (lists and objects as parsed)
+and the verb's options as keywords; it returns the fields of one JSON answer. ``tacet leakage`` and
 ``tacet optimise`` print exactly these. Attributes, tuples and states keep the order of the input; infinity is
-a float here and the string "inf" in JSON. A malformed model raises ``UsageError`` naming the offending entry.
+a float here and the string "inf" in JSON. A malformed model raises ``UsageError``, which names the entry.
 
-| question | asks                                                                           | mathematics in         |
+| query    | result                                                                         | mathematics in         |
 |----------|--------------------------------------------------------------------------------|------------------------|
-| osdp     | odds that a record is sensitive after these outcomes                           | dependence, patterns   |
-| prior    | a noisy sum, seen by adversaries who know some of the tuples                   | prior, chain           |
+| osdp     | odds that a record is sensitive after these outcomes                           | dependence, guard      |
+| prior    | leakage of a noisy sum to adversaries who know some of the tuples              | prior                  |
 | gaussian | the same for Gaussian tuples                                                   | prior                  |
-| temporal | a stream of releases, seen by one who knows how people move; epsilons for it   | temporal, mobility     |
-| compose  | what many noisy releases cost together, in (epsilon, delta)                    | composed, composition  |
+| temporal | leakage of a stream to an adversary who knows mobility; epsilons for it        | temporal               |
+| compose  | joint cost of many noisy releases, in (epsilon, delta)                         | composition            |
 | optimise | epsilons of attributes for a target of information                             | information, optimiser |
+
+For ``compose`` a release is an object: ``noise`` ("laplace" with ``epsilon``, "gaussian" with ``sigma``, "pure" with
+``epsilon``) and ``times``, the number of its values that the change alters, each by one; by default 1. Epsilons and
+sigmas are numbers or, for full precision, decimal strings.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
+from stream.accounting import composition
+from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise
 from stream.accounting.leakage import optimiser
-from stream.accounting.leakage.chain_rule import fast_search, full_search
-from stream.accounting.leakage.collusion import pairwise_factors
-from stream.accounting.leakage.composed import compose
-from stream.accounting.leakage.dependence import factors, prior_odds
-from stream.accounting.leakage.entries import Floats, positive, shown, stochastic, vector, whole, wholes
-from stream.accounting.leakage.joint import declared
-from stream.accounting.leakage.mobility import reversed_in_time
-from stream.accounting.leakage.mobility import stationary as stationary_distribution
-from stream.accounting.leakage.odds import posterior_odds
-from stream.accounting.leakage.patterns import worst_factors
-from stream.accounting.leakage.prior import Adversary, exact_leakages, gaussian_leakages, tuples
+from stream.accounting.leakage.dependence import declared, factors, pairwise_factors, prior_odds
+from stream.accounting.leakage.entries import (
+    Floats,
+    items,
+    number,
+    positive,
+    posterior_odds,
+    shown,
+    stochastic,
+    vector,
+    whole,
+    wholes,
+)
+from stream.accounting.leakage.guard import worst_factors
+from stream.accounting.leakage.prior import (
+    Adversary,
+    exact_leakages,
+    fast_search,
+    full_search,
+    gaussian_leakages,
+    tuples,
+)
 from stream.accounting.leakage.temporal import (
     Loss,
     backward_leakage,
@@ -40,10 +61,81 @@ from stream.accounting.leakage.temporal import (
     forward_leakage,
     loss,
     quantified_allocation,
+    reversed_in_time,
     supremum,
     total_leakage,
 )
+from stream.accounting.leakage.temporal import stationary as stationary_distribution
 from stream.errors import UsageError
+from stream.policy.fields import decimal_string
+
+# Composition.
+
+__all__ = ["compose"]
+
+#: Largest length of a list of releases; equal releases are better written once, with ``times``.
+MOST_RELEASES = 10_000
+
+_DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,40})?(e-?[0-9]{1,2})?")
+
+#: Noise -> the field with its amount, and the function that makes the noise from that and ``times``.
+_NOISES: dict[str, tuple[str, Callable[[Decimal, int], Noise]]] = {
+    "laplace": ("epsilon", Laplace),
+    "gaussian": ("sigma", lambda sigma, times: Gaussian(Fraction(sigma) ** 2, times)),
+    "pure": ("epsilon", EpsilonEvent),
+}
+
+
+def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, Any]:
+    """Return the joint cost of releases, pure and at ``delta``.
+
+    Args:
+        delta: 1e-10 to 0.01.
+        releases: a list of objects as described in the module docstring.
+        group: devices that change together, at the same values.
+
+    Returns:
+        ``epsilon`` with ``pure`` (a decimal string: the epsilons added up; "inf" beside Gaussian noise) and
+        ``approximate`` (nats, at ``delta``, at most ``pure``), and that ``delta``.
+    """
+    entries = items(releases, "releases")
+    if len(entries) > MOST_RELEASES:
+        raise UsageError(f"releases must have at most {MOST_RELEASES} entries, got {len(entries)}")
+    noises = [_noise(entry, f"releases[{i}]") for i, entry in enumerate(entries)]
+    together = whole(group, "group", low=1, high=composition.MOST_GROUP)
+    price = composition.compose(noises, _decimal(delta, "delta"), together)
+    pure = decimal_string(Fraction(price.pure)) if price.pure.is_finite() else "inf"
+    return {"epsilon": {"pure": pure, "approximate": price.approximate}, "delta": price.delta}
+
+
+def _noise(entry: object, where: str) -> Noise:
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"{where} must be an object, got {shown(entry)}")
+    kind = entry.get("noise")
+    if not isinstance(kind, str) or kind not in _NOISES:
+        raise UsageError(f"{where}.noise must be {', '.join(_NOISES)}, got {shown(kind)}")
+    name, made = _NOISES[kind]
+    for key in entry:
+        if key not in ("noise", name, "times"):
+            raise UsageError(f"{where} must not hold {shown(key)}; known are noise, {name}, times")
+    if name not in entry:
+        raise UsageError(f"{where}.{name} must be given")
+    size = _decimal(entry[name], f"{where}.{name}")
+    times = whole(entry.get("times", 1), f"{where}.times", low=1, high=composition.MOST_TIMES)
+    try:
+        return made(size, times)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _decimal(value: object, where: str) -> Decimal:
+    """Return a number, or a decimal string with all its digits."""
+    if not isinstance(value, str):
+        return Decimal(repr(number(value, where, low=0.0)))
+    if not _DECIMAL.fullmatch(value):
+        raise UsageError(f'{where} must be a number or a decimal string such as "0.1", got {shown(value)}')
+    return Decimal(value)
+
 
 __all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
 
@@ -59,7 +151,7 @@ def osdp(*, joint: object, epsilon: object, queries: object = None, released: ob
     Args:
         joint: probability per pattern, a digit per attribute, 0 = sensitive.
         epsilon: per attribute, >= 0.
-        queries: how often each was asked; by default once.
+        queries: how often each was queried; by default once.
         released: how many of those were released; by default none.
 
     Returns:
@@ -144,14 +236,14 @@ def temporal(
     """Return the temporal leakage of a stream or, with ``target`` and ``horizon``, epsilons that keep to it.
 
     Args:
-        epsilon: per release in order of time, >= 0, at least one. With a target it may be missing; what is
-            there must be valid, and is otherwise left aside.
+        epsilon: per release in order of time, >= 0, at least one. With a target it may be missing; if given it
+            must be valid, and is otherwise ignored.
         backward: transition matrix to the state before, or None.
         forward: transition matrix to the state after, or None.
         stationary: take the backward matrix of the stationary Markov chain with this forward matrix.
         target: largest total leakage, positive.
         horizon: number of releases.
-        method: ``bound`` (the default): one constant epsilon that holds however long the stream goes on;
+        method: ``bound`` (the default): one constant epsilon that is valid for a stream of any length;
             ``quantified``: leakage exactly ``target`` at every time of a stream that ends at ``horizon``.
 
     Returns:
@@ -227,8 +319,8 @@ def optimise(
     Args:
         joint: probability per pattern, a digit per attribute, 0 = sensitive.
         budget: T in nats.
-        queries: how often each attribute is asked; by default once.
-        weights: worth of each attribute; by default 1.
+        queries: how often each attribute is queried; by default once.
+        weights: value of each attribute; by default 1.
         objective: ``releases`` (expected released records) or ``epsilon`` (their sum, as in the paper).
         cap: largest epsilon; by default none.
 
@@ -251,7 +343,7 @@ def optimise(
     return chosen | {"other": other}
 
 
-#: The objective beside each objective.
+#: The other objective of each objective.
 OTHER: dict[optimiser.Objective, optimiser.Objective] = {"releases": "epsilon", "epsilon": "releases"}
 
 

@@ -1,9 +1,9 @@
-"""Temporal privacy leakage: what a stream of releases says to someone who knows how people move.
+"""Temporal privacy leakage: what a stream of releases reveals to an adversary who knows how people move.
 
 Cao, Yoshikawa, Xiao, Xiong, "Quantifying Differential Privacy under Temporal Correlations" (ICDE 2017) and
 "Quantifying Differential Privacy in Continuous Data Release under Temporal Correlations" (TKDE 2018). A
 user's state is a Markov chain known to the adversary. A release at time t that is epsilon_t-private for an
-event leaks more about it, because earlier and later releases speak of it as well:
+event leaks more about it, because earlier and later releases depend on it as well:
 
     BPL(1) = epsilon_1,  BPL(t) = L_B(BPL(t-1)) + epsilon_t          (backward: releases up to t)
     FPL(T) = epsilon_T,  FPL(t) = L_F(FPL(t+1)) + epsilon_t          (forward: releases from t on)
@@ -11,9 +11,9 @@ event leaks more about it, because earlier and later releases speak of it as wel
 
     L(alpha) = max over row pairs (q, d) and sets J of ln (q_J (e^alpha - 1) + 1) / (d_J (e^alpha - 1) + 1)
 
-The best J takes the columns with the largest q_j / d_j (ICDE, Theorem 4), so it is a prefix of the columns
-in that order. L depends on the matrix only through the pairs (q_J, d_J); of those, only the ones that no
-other beats (larger q, smaller d) can be the maximum, for any alpha, and only they are kept.
+The best J contains the columns with the largest q_j / d_j (ICDE, Theorem 4), so it is a prefix of the columns
+in that order. L depends on the matrix only through the pairs (q_J, d_J). Only pairs that no other pair
+dominates (larger q, smaller d) can be the maximum, for any alpha, and only they are stored.
 
 An adversary without knowledge of one direction has L = 0 there: BPL(t) or FPL(t) is then epsilon_t.
 
@@ -29,6 +29,18 @@ An adversary without knowledge of one direction has L = 0 there: BPL(t) or FPL(t
 | T             | ``horizon``     | number of releases                                                |
 
 Over all T releases together a user loses sum_t epsilon_t, whatever the correlation.
+
+**Transition matrices**: learnt with pseudo-counts, stationary, reversed in time.
+
+Cao, Yoshikawa, Xiao, Xiong, "Quantifying Differential Privacy under Temporal Correlations" (ICDE 2017). A
+matrix from the policy is public; one learnt from people's movements is personal data, and so is everything
+computed from it.
+
+| symbol    | here           | meaning                                                                |
+|-----------|----------------|------------------------------------------------------------------------|
+| P_F[a, b] | ``forward``    | Pr(state b at t given a at t-1), rows sum to 1                         |
+| P_B[a, b] | ``reversed_in_time`` | Pr(state b at t-1 given a at t) = pi_b P_F[b,a] / sum_c pi_c P_F[c,a] |
+| pi        | ``marginal``   | distribution of the state at t-1, shape (n,)                           |
 """
 
 from __future__ import annotations
@@ -38,14 +50,68 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import log
 from stream.accounting.leakage.entries import Floats, positive
+from stream.errors import UsageError
+
+# Transition matrices.
+
+
+def learn_transitions(counts: NDArray[np.int64], pseudo: float = 0.5) -> Floats:
+    """Return (n_ab + alpha) / (n_a + alpha n), n_ab moves from a to b; zeros would make leakage infinite.
+
+    Args:
+        counts: moves seen, shape (n, n), row: from.
+        pseudo: alpha, positive.
+
+    Raises:
+        UsageError: the pseudo-count is not positive.
+    """
+    weights = counts + positive(pseudo, "pseudo")
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def stationary(forward: Floats) -> Floats:
+    """Return pi with pi P_F = pi, shape (n,).
+
+    Raises:
+        UsageError: more than one set of states is never left, so there is more than one such pi.
+    """
+    n, reached = len(forward), _reached(forward)
+    recurrent = (~reached | reached.T).all(axis=1)  # every state that can be reached leads back
+    if not reached[np.ix_(recurrent, recurrent)].all():
+        raise UsageError("forward must have one stationary distribution, has several closed sets of states")
+    equations = np.vstack([forward.T - np.eye(n), np.ones(n)])
+    solution = np.linalg.lstsq(equations, np.append(np.zeros(n), 1.0), rcond=None)[0]
+    return np.where(recurrent, np.maximum(solution, 0.0), 0.0)
+
+
+def _reached(forward: Floats) -> NDArray[np.bool_]:
+    """Return which states can follow which, after any number of steps, 0 among them; shape (n, n), row: from."""
+    reached = (forward > 0) | np.eye(len(forward), dtype=bool)
+    for _ in range(len(forward).bit_length()):  # each round doubles the number of steps
+        reached = reached @ reached
+    return reached
+
+
+def reversed_in_time(forward: Floats, marginal: Floats) -> Floats:
+    """Return P_B for a Markov chain with this forward matrix and distribution at t-1 (Bayes' rule).
+
+    Raises:
+        UsageError: a state that is never reached has no past.
+    """
+    joint = marginal[:, None] * forward
+    reached = joint.sum(axis=0)
+    for state in np.flatnonzero(reached <= 0):
+        raise UsageError(f"forward: state {state} has probability 0, so it has no time before it")
+    return np.asarray((joint / reached).T, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """L of one transition matrix: the pairs (q, d) with q > d that no other pair beats, as two arrays."""
+    """L of one transition matrix: the undominated pairs (q, d) with q > d, as two arrays."""
 
     q: Floats
     d: Floats
@@ -61,15 +127,15 @@ class Loss:
         return min(alpha, math.log1p(float(((self.q - self.d) * kept / (self.d * kept + rest)).max())))
 
 
-#: Above this e^alpha nears the end of the doubles.
+#: Above this e^alpha approaches the largest double.
 _LARGE = 300.0
 
-#: The loss of an adversary who knows nothing of this direction.
+#: The loss of an adversary without knowledge of this direction.
 NONE = Loss(np.zeros(0), np.zeros(0))
 
 
 def loss(matrix: Floats | None) -> Loss:
-    """Return L of a transition matrix of shape (n, n), or of no knowledge at all for None."""
+    """Return L of a transition matrix of shape (n, n); None stands for no knowledge."""
     if matrix is None:
         return NONE
     q, d = np.zeros(0), np.zeros(0)
@@ -167,10 +233,10 @@ def constant_allocation(backward: Loss, forward: Loss, target: float, horizon: i
 
 
 def quantified_allocation(backward: Loss, forward: Loss, target: float, horizon: int) -> list[float]:
-    """Return epsilons whose TPL is ``target`` at every one of T times: the quantification method.
+    """Return epsilons whose TPL is ``target`` at each of T times: the quantification method.
 
     Solves a_F = target - L_B(a_B), a_B = target - L_F(a_F); then epsilon_1 = a_B, the ones between
-    a_B + a_F - target, epsilon_T = a_F. Later releases than T would break it.
+    a_B + a_F - target, epsilon_T = a_F. A stream longer than T would exceed the target.
 
     Raises:
         UsageError: target is not positive.

@@ -1,13 +1,13 @@
-"""Who was found: guesses set against the truth, in classes of how sure the attacker was.
+"""Localisation success: guesses compared with the truth, by class of the attacker's confidence.
 
-Ghayyur (2022), sections 4.5 and 4.6. An attacker guesses one zone for its victim; as it tells nobody from anybody else,
-it is one guess a span, that of the largest belief among closed zones. A guess is right for those who are in that zone
-and counts for nobody else. Whom the attacker finds from the prior alone, as surely or more, is left out: the counts
-have added nothing. Beside it stands what is plotted in the thesis: for each person the belief in the zone where that
-person is, guessed or not.
+Ghayyur (2022), sections 4.5 and 4.6. An attacker guesses one zone for its victim. As it cannot distinguish people, it
+makes one guess per span: the closed zone of the largest belief. A guess is right for the people in that zone
+and counts for no others. People whom the attacker finds from the prior alone, with the same or higher confidence, are
+left out: the counts have added nothing. The thesis plots another figure, which is computed too: for each person the
+belief in the zone where that person is, guessed or not.
 
-Success is a share of guesses, with Wilson's interval; beside the attack stand the same guesses about people who were
-left out of what was released (*control*: what would be known of anybody), and a draw among the zones (*baseline*).
+Success is a share of guesses, with Wilson's interval. It is compared with the same guesses about people who were
+left out of the release (*control*: what is known of anyone), and with a random zone (*baseline*).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.attackers.priors import Flags, Floats, Ints
 from stream.errors import UsageError
+from stream.lab.attackers.beliefs import Flags, Floats, Ints
 
 CLASSES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Upper ends of the classes of confidence; the first begins above 0."""
 _SLACK = 1e-12
-"""What rounding may add to a belief that lies on the end of its class."""
+"""Tolerance for rounding of a belief at the end of its class."""
 
 
 def class_of(confidence: Floats) -> Ints:
@@ -33,20 +33,20 @@ def class_of(confidence: Floats) -> Ints:
 
 
 class Guesses(NamedTuple):
-    """One guess a span."""
+    """One guess per span."""
 
     zone: Ints
-    """Guessed, shape [spans]; -1 where nothing is believed, so that nothing is guessed."""
+    """Guessed zone, shape [spans]; -1 where there is no belief, and so no guess."""
     confidence: Floats
-    """Belief in it."""
+    """Belief in the guessed zone."""
 
 
 def guesses(beliefs: Floats, is_open: Flags) -> Guesses:
-    """Return the closed zone of the largest belief at each span, of equals the first.
+    """Return the closed zone of the largest belief at each span; among equals the first.
 
     Args:
-        beliefs: Pr[in the zone], shape [spans, zones]; of one region at a time, so that rows need not sum to 1.
-        is_open: zones in which nobody is looked for, shape [zones].
+        beliefs: Pr[in the zone], shape [spans, zones]; each of one region, so rows need not sum to 1.
+        is_open: zones in which no person is sought, shape [zones].
     """
     closed = np.where(is_open, -1.0, beliefs)
     zone = closed.argmax(axis=1)
@@ -55,16 +55,16 @@ def guesses(beliefs: Floats, is_open: Flags) -> Guesses:
 
 
 def found_by_guess(beliefs: Floats, prior: Floats, counts: Ints, is_open: Flags) -> Ints:
-    """Return people whom a right guess finds, and the prior does not as surely, by span and class.
+    """Return the people found by a right guess but not as confidently by the prior, by span and class.
 
     Args:
         beliefs: after the counts, shape [spans, zones].
         prior: before them, same shape.
-        counts: who truly is there, same shape.
-        is_open: zones in which nobody is looked for.
+        counts: true counts, same shape.
+        is_open: zones in which no person is sought.
 
     Returns:
-        People, shape [spans, classes]; each at the class of the guess that finds them.
+        People, shape [spans, classes]; each in the class of the guess that finds them.
     """
     made, before = guesses(beliefs, is_open), guesses(prior, is_open)
     gained = (made.zone != before.zone) | (class_of(made.confidence) > class_of(before.confidence))
@@ -75,9 +75,9 @@ def found_by_guess(beliefs: Floats, prior: Floats, counts: Ints, is_open: Flags)
 
 
 def found_by_confidence(beliefs: Floats, prior: Floats | None, counts: Ints, is_open: Flags) -> Ints:
-    """Return people by span and class of the belief in the zone where they are, where that is above the prior's class.
+    """Return people by span and class of the belief in the zone where they are, if above the prior's class.
 
-    The attacker is not asked to guess: this is what the thesis plots. With ``prior`` None nobody is left out.
+    This needs no guess; it is what the thesis plots. With ``prior`` None nobody is left out.
     """
     classes = class_of(beliefs)
     counted = ~is_open & (classes >= 0)
@@ -90,7 +90,7 @@ def found_by_confidence(beliefs: Floats, prior: Floats | None, counts: Ints, is_
 
 
 class Success(NamedTuple):
-    """How often guesses were right."""
+    """The share of right guesses."""
 
     right: int
     tried: int

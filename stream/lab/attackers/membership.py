@@ -1,10 +1,10 @@
-"""Was a device there? A lower bound on epsilon from runs with and without it, which no promise may lie below.
+"""Membership inference: a lower bound on epsilon from runs with and without a device; guarantees must not be below it.
 
     symbol  here       meaning
-    s       score      what an attacker makes of one run: larger where the device is there
-    t       threshold  at and above which the attacker says *there*; fixed on runs that are not measured
+    s       score      the attacker's score of one run: larger where the device is there
+    t       threshold  at and above which the attacker decides *there*; fixed on runs that are not measured
     TPR     rates      Pr[s >= t] with the device;  FPR: without it
-    δ       delta      with which epsilon is promised
+    δ       delta      the delta of the guaranteed epsilon
 
 (ε, δ) promises Pr[E | there] <= e^ε Pr[E | away] + δ for every event E, and the same the other way round. So
 ln((TPR - δ) / FPR) <= ε, and with the rest of the outcomes ln((1 - FPR - δ) / (1 - TPR)) <= ε. Both rates are measured:
@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.attackers.priors import Floats, Ints
 from stream.errors import UsageError
+from stream.lab.attackers.beliefs import Floats, Ints
 
 LEVEL = 0.0005
-"""Probability with which one end of one interval misses the rate: each stands at 99.95 %."""
+"""Probability with which one end of one interval misses the rate: each has a confidence of 99.95 %."""
 
 
 class Bound(NamedTuple):
-    """What runs have shown."""
+    """The bound that runs show."""
 
     epsilon: float
     """Lower bound on epsilon, at least 0."""
@@ -41,7 +41,7 @@ class Bound(NamedTuple):
     """Measured on each side."""
 
     def exceeds(self, promise: float) -> bool:
-        """Whether the promise is broken, as surely as ``LEVEL`` says."""
+        """Whether the guarantee is violated, with the certainty that ``LEVEL`` implies."""
         return self.epsilon > promise
 
 
@@ -58,7 +58,7 @@ def rate_at_most(hits: Ints, runs: int, level: float) -> Floats:
 
 
 def most_shown(runs: int, level: float = LEVEL) -> float:
-    """Return the largest bound that so many runs a side can show: all right, at 1,000 runs about 4.9."""
+    """Return the largest bound that this number of runs per side can show: all right, at 1,000 runs about 4.9."""
     sure = float(rate_at_least(np.array([runs]), runs, level)[0])
     return max(0.0, math.log(sure / (1 - sure)))
 

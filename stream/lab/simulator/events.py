@@ -1,8 +1,8 @@
-"""A building to try things on: seeded people, their devices, the Wi-Fi events they cause, and the truth.
+"""The simulation of a building: seeded people, their devices, the Wi-Fi events they cause, and the truth.
 
 The model is calibrated to three published totals of one university building (64 access points, 36,436
-devices, 3,895,732 associations in 89 days from February 2018; Ghayyur, thesis, section 4.2.1). It keeps the
-building's calendar, class slots and single-occupant offices; see the sibling modules for each.
+devices, 3,895,732 associations in 89 days from February 2018; Ghayyur, thesis, section 4.2.1). It contains the
+building's calendar, class slots and single-occupant offices; see the modules of this package for each.
 
 The same configuration gives the same arrays, bit for bit, with one numpy version on one kind of machine.
 """
@@ -18,20 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
-from stream.records import MINUTE, SECOND, Micros
-from stream.simulator.building import FULL_ZONES, Building, Draws, building, draws
-from stream.simulator.calendar import FULL_DAYS, FULL_START, Calendar, calendar, full_factor
-from stream.simulator.machines import reassociations
-from stream.simulator.offices import office_visits, owner_devices, owners
-from stream.simulator.population import (
+from stream.lab.simulator.building import (
+    FULL_DAYS,
+    FULL_START,
+    FULL_ZONES,
+    Building,
+    Calendar,
+    Draws,
+    building,
+    calendar,
+    draws,
+    full_factor,
+)
+from stream.lab.simulator.offices import office_visits, owner_devices, owners
+from stream.lab.simulator.radio import Events, events, ordered, reassociations
+from stream.lab.simulator.visits import (
     HABITS,
     DeviceClass,
+    Manner,
     Population,
+    Visits,
     addresses,
+    join,
     population,
+    public_visits,
+    settle,
 )
-from stream.simulator.radio import Events, events, ordered
-from stream.simulator.visits import Manner, Visits, join, public_visits, settle
+from stream.records import MINUTE, SECOND, Micros
 
 Ints = NDArray[np.int64]
 
@@ -41,22 +54,22 @@ PEOPLE, HABIT, RADIO, NAMES, ROUTINE, MACHINES = range(6)
 
 @dataclass(frozen=True, slots=True)
 class SimulatorConfig:
-    """What to simulate. 89 days from the default start are the full published scale."""
+    """The simulation's settings. 89 days from the default start are the full published scale."""
 
     days: int = 1
     seed: int = 0
     zones: int = 64
-    """1 to 4095; people scale along."""
+    """1 to 4095; the number of people scales with it."""
     start: date = FULL_START
     timezone: str = "America/Los_Angeles"
     site: str = "dbh"
     scale: float = 1.0
-    """People against those of the calibrated building of this size."""
+    """Number of people relative to the calibrated building of this size."""
     building: int = 0
-    """0 to 255; buildings of unlike numbers share no access point and no course of events."""
+    """0 to 255; buildings of different numbers share no access point and no events."""
     always_on: int = 0
-    """How many of the static devices are heard every few minutes, so that they are present at every tick. The
-    published totals know of none; all other events are the same with and without them."""
+    """Number of static devices that are heard every few minutes, so that they are present at every tick. The
+    published totals include none; all other events are the same with and without them."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.days <= 3660:
@@ -77,12 +90,12 @@ class SimulatorConfig:
 
 DAY_SHOWN = SimulatorConfig(seed=1, scale=0.45, always_on=75)
 """The day of the demo and of plans: fewer people than in the calibrated building, and 75 machines that are always on.
-Some 140 devices are present in the mean, half of them machines, which controllers see in most buildings."""
+On average some 140 devices are present, half of them machines, which controllers see in most buildings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """Events as arrays ordered by time, and the truth behind them."""
+    """Events as arrays ordered by time, and the truth."""
 
     config: SimulatorConfig
     building: Building
@@ -134,10 +147,10 @@ def simulate(config: SimulatorConfig) -> Simulation:
 
 
 def class_sizes(config: SimulatorConfig, days: Calendar, owner_count: int) -> dict[DeviceClass, int]:
-    """Return how many devices each class has in this run.
+    """Return the number of devices of each class in this run.
 
-    A run whose days are busier than the full calendar's mean day is thinned to it (but for static devices and
-    owners), so that one teaching day alone looks like a typical day. Passers-by come on one day each: their
+    A run whose days are busier than the full calendar's mean day is thinned to it (except static devices and
+    owners), so that one teaching day alone looks like a typical day. Each passer-by comes on one day only: their
     number follows the days of the run.
     """
     size = config.scale * config.zones / FULL_ZONES
@@ -163,7 +176,7 @@ def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people
 
 
 def _closing(heard: Events, visits: Visits, days: Calendar) -> Events:
-    """Let one static device be heard within five minutes of the end: the last day is then covered whole."""
+    """Add an event of one static device within five minutes of the end, so that the last day is covered completely."""
     last = int(np.flatnonzero(visits.manner == Manner.STATIC)[0])
     moment = days.end - 4 * MINUTE - int(heard.time[-1] % (30 * SECOND))
     return ordered(

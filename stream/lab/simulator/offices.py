@@ -1,8 +1,8 @@
-"""Single-occupant offices: owners who arrive, take breaks and leave by habits of their own.
+"""Single-occupant offices: owners who arrive, take breaks and leave by their own habits.
 
 Each owner carries a phone, and most a laptop that sleeps whenever the owner is out. Habits (hour of arrival
-and departure, breaks, how often absent) differ between owners and wander from day to day. All numbers are
-choices: they give a room's day something to say, they are not measured.
+and departure, breaks, frequency of absence) differ between owners and vary from day to day. All numbers are
+choices that give a room's day structure; they are not measured.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.lab.simulator.building import CORRIDOR, OFFICE, OPEN, Building, Calendar, Draws
+from stream.lab.simulator.visits import DeviceClass, Manner, Population, Visits
 from stream.records import SECOND
-from stream.simulator.building import CORRIDOR, OFFICE, OPEN, Building, Draws
-from stream.simulator.calendar import Calendar
-from stream.simulator.population import DeviceClass, Population
-from stream.simulator.visits import Manner, Visits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -28,20 +26,20 @@ LAPTOP_SHARE = 0.75
 OUT_AND_BACK = 90.0
 """Seconds on the way to and from a break."""
 SHORTEST_SPELL = 20 * 60.0
-"""Between two breaks, and between a break and the day's ends, at least this much is spent in the office."""
+"""Minimum time in the office between two breaks, and between a break and the ends of the day."""
 BREAK_ELSEWHERE = 0.65
 """Chance that a break is spent inside the building, in an open area or a corridor."""
 GUESTS = 0.10
-"""Mean number of visitors an office has on a day its owner is in."""
+"""Mean number of visitors of an office on a day when its owner is present."""
 GUEST_STAY, GUEST_SIGMA, GUEST_LONGEST = 900.0, 0.6, 3600.0
 BREAKS = ((10.5, 0.4, 20.0, 5.0, 0.55), (12.3, 0.4, 48.0, 10.0, 0.85), (15.3, 0.4, 20.0, 5.0, 0.50))
 """Morning coffee, lunch, afternoon coffee: mean hour and its spread over owners, minutes and their spread
-over days, chance to be taken."""
+over days, probability of the break."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """Who owns which office, and the owner's habits; one row an office. Hours are local, spreads in hours."""
+    """Owners of offices, with their habits; one row per office. Hours are local, spreads in hours."""
 
     office: Ints
     phone: Ints
@@ -52,35 +50,35 @@ class Owners:
     wander: Floats
     """Day-to-day spread of arrival and departure."""
     absent: Floats
-    """Chance to stay away on an ordinary working day."""
+    """Probability of absence on an ordinary working day."""
     breaks: Floats
     """(owners, 3): the owner's usual hour of each break."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
-    """A stretch of a day, in seconds after local midnight."""
+class OfficeSpell:
+    """A part of a day, in seconds after local midnight."""
 
     start: float
     end: float
 
 
 class Trip(NamedTuple):
-    """One device in one zone for a spell of a day."""
+    """One device in one zone for a part of a day."""
 
     device: int
     zone: int
-    spell: Spell
+    spell: OfficeSpell
     manner: Manner
 
 
 def owner_devices(place: Building, rng: Draws) -> Ints:
-    """Return how many devices each office's owner carries: 1, or 2 with a laptop."""
+    """Return the number of devices of each office's owner: 1, or 2 with a laptop."""
     return 1 + (rng.random(len(place.of_kind(OFFICE))) < LAPTOP_SHARE).astype(np.int64)
 
 
 def owners(place: Building, people: Population, carried: Ints, rng: Draws) -> Owners:
-    """Draw the owners' habits; ``carried`` says how many of the owner devices belong to each office."""
+    """Draw the owners' habits; ``carried`` is the number of owner devices of each office."""
     offices = place.of_kind(OFFICE)
     first = people.members(DeviceClass.OWNER)[np.cumsum(carried) - carried]
     count = len(offices)
@@ -113,7 +111,7 @@ def office_visits(who: Owners, place: Building, people: Population, days: Calend
     return _visits(trips, days)
 
 
-def owner_day(who: Owners, owner: int, rng: Draws) -> list[Spell]:
+def owner_day(who: Owners, owner: int, rng: Draws) -> list[OfficeSpell]:
     """Draw a day in the office: the spells between arrival, breaks and departure, at least one, in order."""
     arrival = max(6.0, who.arrival[owner] + who.wander[owner] * rng.standard_normal())
     departure = max(arrival + 2.5, who.departure[owner] + who.wander[owner] * rng.standard_normal())
@@ -123,41 +121,41 @@ def owner_day(who: Owners, owner: int, rng: Draws) -> list[Spell]:
         back = leave + max(12.0, float(minutes + spread * rng.standard_normal())) * 60.0
         taken = rng.random() < chance
         if taken and leave >= since + SHORTEST_SPELL and back <= until - SHORTEST_SPELL:
-            spells.append(Spell(since, leave))
+            spells.append(OfficeSpell(since, leave))
             since = back
-    return [*spells, Spell(since, until)]
+    return [*spells, OfficeSpell(since, until)]
 
 
 def _present(who: Owners, days: Calendar, rng: Draws) -> NDArray[np.bool_]:
-    """Return (days, owners): who comes; on days off the chance shrinks with f."""
+    """Return (days, owners): which owners come; on days off the probability decreases with f."""
     ordinary = (days.factor >= 0.7) & (days.weekday < 5)
     chance = np.where(ordinary, 1.0, days.factor * 0.6)[:, None] * (1.0 - who.absent)[None, :]
     return rng.random(chance.shape) < chance
 
 
-def _inside(who: Owners, owner: int, spells: list[Spell], rng: Draws) -> Iterator[Trip]:
+def _inside(who: Owners, owner: int, spells: list[OfficeSpell], rng: Draws) -> Iterator[Trip]:
     office, phone, laptop = int(who.office[owner]), int(who.phone[owner]), int(who.laptop[owner])
     for spell in spells:
         yield Trip(phone, office, spell, Manner.OWNER)
         if laptop >= 0:
             opened = spell.start + float(rng.uniform(30.0, 240.0))
             closed = spell.end - float(rng.uniform(5.0, 60.0))
-            yield Trip(laptop, office, Spell(opened, closed), Manner.OWNER)
+            yield Trip(laptop, office, OfficeSpell(opened, closed), Manner.OWNER)
 
 
-def _outside(phone: int, spells: list[Spell], haunts: Ints, rng: Draws) -> Iterator[Trip]:
+def _outside(phone: int, spells: list[OfficeSpell], haunts: Ints, rng: Draws) -> Iterator[Trip]:
     for before, after in pairwise(spells):
         if len(haunts) and rng.random() < BREAK_ELSEWHERE:
-            out = Spell(before.end + OUT_AND_BACK, after.start - OUT_AND_BACK)
+            out = OfficeSpell(before.end + OUT_AND_BACK, after.start - OUT_AND_BACK)
             yield Trip(phone, int(rng.choice(haunts)), out, Manner.RESIDENT)
 
 
-def _guests(office: int, spells: list[Spell], guests: Ints, rng: Draws) -> Iterator[Trip]:
+def _guests(office: int, spells: list[OfficeSpell], guests: Ints, rng: Draws) -> Iterator[Trip]:
     for _ in range(int(rng.poisson(GUESTS)) if len(guests) else 0):
         spell = spells[int(rng.integers(len(spells)))]
         start = float(rng.uniform(spell.start, spell.end))
         stay = min(GUEST_LONGEST, GUEST_STAY * float(np.exp(GUEST_SIGMA * rng.standard_normal())))
-        meeting = Spell(start, min(spell.end, start + stay))
+        meeting = OfficeSpell(start, min(spell.end, start + stay))
         yield Trip(int(rng.choice(guests)), office, meeting, Manner.GUEST)
 
 

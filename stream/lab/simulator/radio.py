@@ -1,7 +1,13 @@
-"""What the access points notice: association events of the visits, and the access point of each.
+"""Radio events: the association events of visits, and the access point of each.
 
 A present device re-associates after random gaps even when it does not move, mostly at the access point of its
 zone, sometimes at a neighbour (ping-pong).
+
+Always-on machines (printers, wall displays) are heard by a controller every few minutes. A controller forgets a client
+that is silent for its idle timeout, 300 s by default, and a machine that is polled, or polls, associates again with its
+next frame. Such machines are therefore present at every tick, day and night. The other static devices sleep, or keep
+their association alive, and are heard as rarely as the published totals imply for all of them. The delay of the next
+frame is a choice, not a measurement.
 """
 
 from __future__ import annotations
@@ -11,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.lab.simulator.building import Building, Draws
+from stream.lab.simulator.visits import Manner, Population, Visits, weighted
 from stream.records import SECOND
-from stream.simulator.building import Building, Draws
-from stream.simulator.population import Population, weighted
-from stream.simulator.visits import Manner, Visits
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -32,7 +37,7 @@ class GapLaw(NamedTuple):
 
 
 class Loyalty(NamedTuple):
-    """Chances that a later event is heard at the visit's zone, or at a haunt of the device; else anywhere."""
+    """Probabilities that a later event is heard at the visit's zone, or at a haunt of the device; else anywhere."""
 
     own: float
     haunt: float
@@ -97,7 +102,7 @@ def ordered(time: Ints, device: Ints, access_point: Ints) -> Events:
 
 
 class _Laws:
-    """The gap laws as arrays, one row a manner."""
+    """The gap laws as arrays, one row per manner."""
 
     def __init__(self) -> None:
         laws = [GAPS[manner] for manner in Manner]
@@ -122,3 +127,29 @@ def _heard(visits: Visits, rows: Ints, people: Population, place: Building, rng:
     anywhere = weighted(rng, place.popularity, len(rows))
     own, near = loyalty[:, 0], loyalty[:, 0] + loyalty[:, 1]
     return np.where(luck < own, visits.zone[rows], np.where(luck < near, haunt, anywhere))
+
+
+# Always-on machines.
+
+IDLE_TIMEOUT = 300.0
+"""Seconds of silence after which a controller forgets a client."""
+NEXT_FRAME = 240.0
+"""Upper bound of the uniform delay in seconds until the machine's next frame; in total below ten minutes."""
+
+
+def reassociations(stays: Visits, rng: Draws) -> Events:
+    """Return the events of machines during their stays, each at the machine's own zone, ordered by time.
+
+    The gap before each is 300 to 540 s, independent of the machine's other events.
+    """
+    rows, clock = np.arange(len(stays.start)), stays.start
+    waves, times = [rows[:0]], [clock[:0]]
+    while len(rows):
+        gap = IDLE_TIMEOUT + NEXT_FRAME * rng.random(len(rows))
+        clock = clock + np.round(gap * SECOND).astype(np.int64)
+        kept = clock < stays.end[rows]
+        rows, clock = rows[kept], clock[kept]
+        waves.append(rows)
+        times.append(clock)
+    made = np.concatenate(waves)
+    return ordered(np.concatenate(times), stays.device[made], stays.zone[made])

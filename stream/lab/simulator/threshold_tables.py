@@ -1,15 +1,15 @@
-"""Simulated tables of the shapes on which Ghayyur's thesis (5.5.1, 6.5) tries threshold decisions.
+"""Simulated tables with the shapes of Ghayyur's thesis (5.5.1, 6.5), for threshold decisions.
 
 | query | cells | threshold |
 |---|---|---|
 | Q1, Q2 | 28 buildings x 15 hours of a weekday, of a day at the weekend | capacity |
 | Q3, Q4 | 34 regions x days of March 2020: 1 to 14, 15 to 30 | the most trips of any day in January and February |
 
-Each also at 0.8 and 0.6 of its threshold. Chapter 6 asks of each day of that March about trips and fares. The thesis'
-own data are not given, only their sizes, so what is drawn here has these sizes and the known course of those weeks:
-buildings that fill to a half and more at noon on weekdays and hardly at weekends, a few gatherings beyond capacity, and
-trips that fell from the second week of March on to a twentieth. (The thesis counts 24 buildings and 420 cells, though
-they make 360; here are as many buildings as make 420.)
+Each also at 0.8 and 0.6 of its threshold. Chapter 6 queries trips and fares for each day of that March. The thesis'
+own data are not published, only their sizes. The tables drawn here have these sizes and the known course of those
+weeks: buildings that fill to a half and more at noon on weekdays and hardly at weekends, a few gatherings beyond
+capacity, and trips that fell from the second week of March on to a twentieth. (The thesis counts 24 buildings and 420
+cells, although 24 buildings have 360; here there are as many buildings as 420 cells need.)
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ REGIONS, BEFORE = 34, 60
 DAYS: dict[Query, range] = {"Q3": range(1, 15), "Q4": range(15, 31)}
 TRIPS_A_DAY = 210_000
 _BY_HOUR = (0.15, 0.4, 0.65, 0.85, 1.0, 1.0, 0.95, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.15)
-"""Of a building's fullest hour, from 7 o'clock on."""
+"""Relative to a building's fullest hour, from 7 o'clock on."""
 _BY_WEEKDAY = (0.92, 0.98, 1.02, 1.05, 1.08, 1.04, 0.82)
-"""Trips, from Monday on."""
+"""Relative number of trips, from Monday on."""
 _COURSE = (*(1.0,) * 8, 0.95, 0.92, 0.88, 0.8, 0.7, 0.5, 0.36, 0.24, 0.16, 0.12, 0.1, 0.08, *(0.05,) * 11)
-"""Trips of each day of March beside those of the weeks before."""
+"""Trips of each day of March relative to the weeks before."""
 _AIRPORTS = (5, 31)
 
 
 class Aggregates(NamedTuple):
-    """Counts of cells that exclude each other, each beside its threshold."""
+    """Counts of cells that exclude each other, each with its threshold."""
 
     cells: tuple[str, ...]
     counts: Ints

@@ -1,11 +1,13 @@
-"""A detective's four tasks on a recording (Ghayyur, thesis, 3.2.1), and what the released values alone would score.
+"""A detective's four tasks on a recording (Ghayyur, thesis, 3.2.1), and the score of answers from released values
+alone.
 
-On every measured day: how many windows a room is fuller than it may be; which region is the most occupied at night.
-Two things are planted into what is counted, as in the study: sensors that break on the last measured day, and people
-who come at the same time each day, where they do not come otherwise. The score of a run is the mean over questions.
+On every measured day: in how many windows a room exceeds its capacity; which region is the most occupied at night.
+Two events are planted into the counts, as in the study: sensors that break on the last measured day, and people
+who come at the same time each day to places where they do not come otherwise. The score of a run is the mean over
+questions.
 
-Rooms are the busiest ones of the measured days: the first five for fullness, the next three with sensors that break,
-the three after them with visitors, and five regions of the night that are next to one another in rank. A building of
+Rooms are the busiest ones of the measured days: the first five for capacity, the next three with sensors that break,
+the three after them with visitors, and five regions of the night that are adjacent in rank. A building with
 fewer zones has fewer questions.
 """
 
@@ -18,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.errors import DataError
-from stream.evaluation.tasks import (
+from stream.lab.evaluation import (
     FULL,
     WORTHLESS,
     by_occupancy,
@@ -28,16 +30,15 @@ from stream.evaluation.tasks import (
     stuck_from,
     windows_above,
 )
+from stream.lab.tuning.utility import Measured, Released, World, measured
 from stream.mechanisms.noise import Ints
 from stream.records import HOUR, MINUTE
-from stream.tuning.utility import Measured, Released, measured
-from stream.tuning.world import World
 
 FULL_ROOMS, BROKEN, VISITED, REGIONS = 5, 3, 3, 5
 LIMIT, NEARLY = 60, 70
-"""People a room may hold; a room that never nearly does is asked for three fifths of its largest count."""
+"""Capacity of a room; for a room that never comes near it, three fifths of its largest count are used instead."""
 COMING, STAYING, COME_WITHIN = 40, 80 * MINUTE, 30 * MINUTE
-"""People of an event, how long they stay, and over how long before and after it they are compared."""
+"""People of an event, how long they stay, and the time before and after it over which counts are compared."""
 NIGHT_BEGINS, NIGHT_ENDS = 18 * 60, 6 * 60
 
 
@@ -50,25 +51,25 @@ class _Planted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Detective:
-    """The questions of a world, and how to score what is released of it."""
+    """The questions of a world, and the scoring of released values."""
 
     world: World
-    """With what was planted."""
+    """With the planted events."""
     full: tuple[int, ...]
     """Rooms that may be too full."""
     regions: tuple[int, ...]
     broken: tuple[_Planted, ...]
     events: tuple[_Planted, ...]
     days: tuple[Ints, ...]
-    """Places of each measured day's windows among those that are released, of days of equal length."""
+    """Indices of each measured day's windows among the released ones, for days of equal length."""
 
     def utility(self, released: Released) -> Measured:
-        """Return the mean score of what released values answer, as part of all points, and how scores vary."""
+        """Return the mean score of the released values' answers, as a share of all points, and how scores vary."""
         scores = [score(off, WORTHLESS[task]).points / FULL for task, off in self.offs(released)]
         return measured(np.array([scores], dtype=np.float64))
 
     def offs(self, released: Released) -> Iterator[tuple[str, int]]:
-        """Yield each question's task, and how far off the answer is."""
+        """Yield each question's task, and the error of its answer."""
         truth = self.world.counts[self.world.released]
         for day in self.days:
             for room in self.full:
@@ -87,7 +88,7 @@ class Detective:
             yield "event", abs(told - window)
 
     def _region_off(self, truth: Ints, values: Ints, minutes: Ints) -> int:
-        """Return how many regions are more occupied in a day's hours of the night than the one that is told."""
+        """Return the number of regions that are more occupied in a day's night hours than the answered one."""
         night = (minutes > NIGHT_BEGINS) | (minutes <= NIGHT_ENDS)
         order, told = (
             by_occupancy({f"{zone:04}": counts[night, zone] for zone in self.regions}) for counts in (truth, values)
@@ -102,10 +103,10 @@ class Detective:
 
 
 def detective(world: World) -> tuple[Detective, Callable[[Ints], Ints]]:
-    """Return the questions of a world with what they plant, and what plants it into other counts of the same windows.
+    """Return a world's questions with their planted events, and a function that plants these into other counts.
 
     Raises:
-        DataError: the building has no zone for a question, or no measured day is 24 hours long.
+        DataError: the building has no zone for a question, or no measured day has 24 hours.
     """
     days = tuple(_whole_days(world))
     busiest = _busiest(world, days)
@@ -143,7 +144,7 @@ def _whole_days(world: World) -> Iterator[Ints]:
 
 
 def _busiest(world: World, days: tuple[Ints, ...]) -> tuple[int, ...]:
-    """Return the zones in which somebody is counted on the measured days, the busiest first."""
+    """Return the zones with any count on the measured days, the busiest first."""
     totals = world.counts[world.released][np.concatenate(days)].sum(axis=0)
     order = tuple(int(zone) for zone in np.argsort(-totals, kind="stable") if totals[zone] > 0)
     if not order:
@@ -161,6 +162,6 @@ def _regions(world: World, days: tuple[Ints, ...]) -> tuple[int, ...]:
 
 
 def _limit(truth: Ints) -> int:
-    """Return how many a room may hold on a day."""
+    """Return the capacity of a room on a day."""
     largest = int(truth.max())
     return LIMIT if largest > NEARLY else largest * 3 // 5

@@ -1,7 +1,7 @@
-"""The calendar of the regime-switching filter: what past days at this hour say about the next tick.
+"""The calendar of the regime-switching filter: what earlier days predict for the next tick at this hour.
 
-It learns at night, from a day's counts as they are known when the day is over (``learning``), so it is post-processing
-like the rest. Per zone it holds
+It learns once per day, from a day's counts as they are known when the day is over (``learning``), so it is
+post-processing like the rest. For each zone it contains
 
     symbol               here        meaning
     H_g[r, b], H_all     history     decayed posterior by hour and bin of counts; g weekday or weekend
@@ -13,42 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, exp, ln, ordered_sum, quantiles
-from stream.mechanisms.filter_model import bin_edges
+from stream.mechanisms.filter.model import bin_edges
 
 Weights = NDArray[np.float32]
 
 ALL_DAYS = 2
 _NEIGHBOURS = ((-1, 0.25), (0, 0.5), (1, 0.25))
 _LEAST_MASS = 0.02
-"""Below this the history of an hour says nothing yet."""
+"""Below this mass the history of an hour is not used."""
 _LEAST_DAYS = 0.2
 _LEAST_SHARE = 1e-7
-"""History below this is kept as 0: it could not be distinguished from the .05/(C+1) that every count is given."""
+"""History below this is stored as 0: it is negligible beside the .05/(C+1) that every count gets."""
 _LEAST_WEIGHT = 1.15482242e-17
-"""Weights below it are raised to it, so that products of 32 bits keep their digits."""
-
-
-class Slot(NamedTuple):
-    """A tick's place in the local week."""
-
-    half_hour: int
-    """0 … 47."""
-    hour: int
-    """0 … 23."""
-    weekend: bool
-    day: int = 0
-    """Number of the day that it is in: what is learnt is learnt of whole days."""
+"""Smaller weights are raised to this, so that products of 32 bits keep their digits."""
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """What the zones of one capacity have learnt."""
+    """The learnt calendar of the zones of one capacity."""
 
     history: NDArray[np.float32]
     """Shape [3 (weekday, weekend, all), 24, bins, zones]."""
@@ -57,12 +45,12 @@ class Calendar:
 
 
 def empty(capacity: int, zones: int) -> Calendar:
-    """Return the calendar that has seen nothing."""
+    """Return a calendar without data."""
     bins = len(bin_edges(capacity)) - 1
     return Calendar(np.zeros((3, 24, bins, zones), np.float32), np.zeros((4, 2, 48, zones), np.float32))
 
 
-def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> Weights:
+def expect(calendar: Calendar, capacity: int, slot: WeekSlot, epsilon: float) -> Weights:
     """Return the weight h(z) that the calendar gives each count at ``slot``, shape [C+1, zones].
 
     The weight is 1 throughout for a zone without enough history.
@@ -79,14 +67,14 @@ def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> Wei
     return weight
 
 
-def _level(calendar: Calendar, slot: Slot) -> Floats:
-    """Return m, the usual estimate at this half hour, 0 where there is none; [zones]."""
+def _level(calendar: Calendar, slot: WeekSlot) -> Floats:
+    """Return m, the usual estimate for this half hour, 0 where there is none; [zones]."""
     num, den = calendar.sums[:2, int(slot.weekend), slot.half_hour].astype(np.float64)
     return np.asarray(np.where(den > 0, num / np.where(den > 0, den, 1.0), 0.0))
 
 
-def _usual(calendar: Calendar, slot: Slot) -> Floats:
-    """Return hb: the history around the hour, of such days and (a little) of all days; [bins, zones]."""
+def _usual(calendar: Calendar, slot: WeekSlot) -> Floats:
+    """Return hb: the history around the hour, of such days and (with a small weight) of all days; [bins, zones]."""
     total = np.zeros(calendar.history.shape[2:])
     for offset, weight in _NEIGHBOURS:
         hour = (slot.hour + offset) % 24
@@ -109,8 +97,9 @@ _FARTHEST = 80.0
 def _near(level: Floats, pull: Floats, capacity: int) -> Weights:
     """Return e**(-pull |z - level|) of each count, [C+1, zones].
 
-    Every sixteenth count z' has e**(-pull (z' - level)), and what a count has is that of the one before it times
-    e**(-pull (z - z')), or the inverse of the one after it times e**(-pull (z'' - z)): the less of both.
+    Every sixteenth count z' has e**(-pull (z' - level)). Other counts have the value of the one before them times
+    e**(-pull (z - z')), or the inverse of the value of the one after them times e**(-pull (z'' - z)): the smaller of
+    both.
     """
     marks = np.arange(0, capacity + 1 + _STRIDE, _STRIDE)[:, None]
     after = exp(np.clip(-pull * (marks - level), -_FARTHEST, _FARTHEST)).astype(np.float32)
@@ -120,8 +109,8 @@ def _near(level: Floats, pull: Floats, capacity: int) -> Weights:
     return np.asarray(np.minimum(above, below, out=above).reshape(-1, len(level))[: capacity + 1])
 
 
-def _usual_error(calendar: Calendar, slot: Slot, level: Floats) -> Floats:
-    """Return β, how far estimates of this half hour usually are from its level, at least ½."""
+def _usual_error(calendar: Calendar, slot: WeekSlot, level: Floats) -> Floats:
+    """Return β, the usual distance of estimates of this half hour from its level, at least ½."""
     numerator, denominator = np.zeros_like(level), np.zeros_like(level)
     for offset, weight in _NEIGHBOURS:
         half_hour = (slot.half_hour + offset) % 48
@@ -131,13 +120,13 @@ def _usual_error(calendar: Calendar, slot: Slot, level: Floats) -> Floats:
     return np.asarray(np.maximum(0.5, (numerator + 0.5 * (1 + np.sqrt(level))) / (denominator + 0.5)))
 
 
-def learnt(calendar: Calendar, slots: Sequence[Slot], history: Iterable[Floats]) -> Calendar:
-    """Return the calendar after some ticks, in order; what it keeps of its history has eleven binary digits.
+def learnt(calendar: Calendar, slots: Sequence[WeekSlot], history: Iterable[Floats]) -> Calendar:
+    """Return the calendar after some ticks, in order; its history is rounded to eleven binary digits.
 
     Args:
-        calendar: what was known before.
-        slots: the ticks' places in the week.
-        history: how likely each count is at each tick, shape [counts, zones]: from 0 on, up to the capacity at most.
+        calendar: the calendar before.
+        slots: the ticks' positions in the week.
+        history: probability of each count at each tick, shape [counts, zones]: from 0 up to at most the capacity.
     """
     after = Calendar(calendar.history.copy(), calendar.sums.copy())
     for slot, weights in zip(slots, history, strict=True):
@@ -145,8 +134,8 @@ def learnt(calendar: Calendar, slots: Sequence[Slot], history: Iterable[Floats])
     return Calendar(after.history.astype(np.float16).astype(np.float32), after.sums)
 
 
-def take_in(calendar: Calendar, slot: Slot, weights: Floats) -> None:
-    """Take one tick into the calendar, which changes; arguments as for :func:`learnt`."""
+def take_in(calendar: Calendar, slot: WeekSlot, weights: Floats) -> None:
+    """Add one tick to the calendar in place; arguments as for :func:`learnt`."""
     (median,) = quantiles(weights, 0.5)
     known = ordered_sum(_usual(calendar, slot)) > _LEAST_MASS
     error = np.abs(median - _level(calendar, slot))
@@ -165,7 +154,7 @@ def take_in(calendar: Calendar, slot: Slot, weights: Floats) -> None:
 
 
 def _binned(weights: Floats) -> Floats:
-    """Return the weights by bin, [bins, zones]; narrow bins are filled up with zeros to sum all at once."""
+    """Return the weights by bin, [bins, zones]; narrow bins are padded with zeros so that all are summed at once."""
     edges = bin_edges(len(weights) - 1)
     widths = np.diff(edges)
     spread = np.zeros((widths.max(), len(widths), weights.shape[1]))

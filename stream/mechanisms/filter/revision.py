@@ -1,20 +1,20 @@
-"""The way back of the regime-switching filter: earlier ticks in the light of what came after them.
+"""The backward pass of the regime-switching filter: estimates of earlier ticks that use later ticks too.
 
-The filter says of each tick what the noisy values up to it make likely. Those behind it say more, at no cost,
+At each tick the filter uses the noisy values up to it. Later values contain more information about it, at no cost,
 since they are released anyway. With
 
     symbol      here          meaning
-    a_t(z, k)   ahead[t]      what the filter has of tick t, of both copies together
-    e_t(z)      likelihood    how likely count z makes the noisy value of tick t, at most 1
-    b_t(z, k)   behind        how likely count and regime at t make everything after t, at most 1
+    a_t(z, k)   ahead[t]      the filter's posterior at tick t, summed over both copies
+    e_t(z)      likelihood    likelihood of count z given the noisy value of tick t, at most 1
+        b_t(z, k)   behind        likelihood of count and regime at t given everything after t, at most 1
 
-the history of tick t is a_t b_t, and b_{t-1} = T (e_t b_t), begun with 1 at the last tick: T asks of each count and
-regime what the next tick's may be, so it moves counts back, then mixes regimes. The calendar has no part in
-the way back: it learns from the same stream, and would count again at each tick. So b is the same in both copies, and
-mixing them changes nothing.
+    the history of tick t is a_t b_t, and b_{t-1} = T (e_t b_t), with 1 at the last tick. T moves weights from the
+    counts and regimes of the next tick back to those of the previous one: it moves counts back, then mixes regimes. The
+    calendar has no part in the backward pass: it learns from the same stream, and would count again at each tick. So b
+    is the same in both copies, and mixing them changes nothing.
 
-Arithmetic is the filter's: the same bytes on every machine, in 32 bits. Zones go through it a few at a time, so that
-what is held of all ticks at once stays within a bound.
+    Arithmetic is the filter's: the same bytes on every machine, in 32 bits. Zones are processed a few at a time, so
+    that memory for all ticks at once stays bounded.
 """
 
 from __future__ import annotations
@@ -24,30 +24,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.active import joined
 from stream.mechanisms.exact import Floats, ordered_sum, quantiles
-from stream.mechanisms.filter import Estimate, FilterItem, FilterState, Learnt, RegimeFilter
-from stream.mechanisms.filter_calendar import Calendar
-from stream.mechanisms.filter_model import LEAST_CELL, Cells, back_kernels, kernels, likelihood
-from stream.mechanisms.filter_moves import handed_back, rates
-from stream.mechanisms.filter_steps import spread
+from stream.mechanisms.filter.calendar import Calendar
+from stream.mechanisms.filter.model import LEAST_CELL, Cells, back_kernels, handed_back, kernels, likelihood, rates
+from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Learnt, RegimeFilter, spread
+from stream.mechanisms.filter.support import joined
 from stream.mechanisms.noise import Ints
 
 ROOM = 64 << 20
-"""Bytes that the filtered ticks of a few zones may take at once."""
+"""Largest memory for the filtered ticks of the zones that are processed together, in bytes."""
 
 
 def smooth(
     filtered: RegimeFilter, state: FilterState, items: Sequence[FilterItem], final: int, *, room: int = ROOM
 ) -> tuple[FilterState, list[Estimate]]:
-    """Return what the first ticks of a stream are estimated to have been, given all of it.
+    """Return revised estimates of the first ticks of a stream, given all of it.
 
     Args:
         filtered: the filter.
         state: its state before the first tick.
         items: of each tick, in order, at least one.
-        final: how many ticks from the first on are asked for, 1 … all.
-        room: bytes that may be held at once of ticks (of a single zone it may take more).
+        final: number of ticks to revise from the first on, 1 … all.
+        room: largest memory for ticks, in bytes (a single zone may take more).
 
     Returns:
         The filter's state after these ticks, and their estimates (``median_and_band``), of each zone in registry order.
@@ -71,7 +69,7 @@ def smooth(
 
 
 def _ticks_size(capacity: int, ticks: int) -> int:
-    """Return the bytes that some ticks of one zone take."""
+    """Return the size of some ticks of one zone in bytes."""
     return ticks * kernels(capacity).norm.size * np.dtype(np.float32).itemsize
 
 
@@ -95,8 +93,8 @@ _BAND = 0.005, 0.995
 def median_and_band(weights: Floats) -> Estimate:
     """Return the median, and the larger distance from it to the 0.5 % and 99.5 % quantiles.
 
-    A little more than of the filter's own: what is known afterwards is surer of itself, and it rests on what was learnt
-    from the same values.
+    These are wider than the filter's own quantiles: a revised posterior is narrower, and depends on parameters that
+    were learnt from the same values.
 
     Args:
         weights: of each count, shape [counts, zones].
@@ -106,7 +104,7 @@ def median_and_band(weights: Floats) -> Estimate:
 
 
 class _Ahead(NamedTuple):
-    """What a run of the filter leaves for the way back."""
+    """Results of the forward pass for the backward pass."""
 
     ticks: list[Cells]
     """P of both copies together, shape [16, C+1, zones] each."""
@@ -122,10 +120,11 @@ def smoothed_marginals(
         filtered: of one capacity.
         state: the filter's, before the first tick.
         items: of each tick, in order.
-        final: how many ticks are asked for.
+        final: number of ticks to return.
 
     Returns:
         The filter's state after these ticks, and for each its weights, shape [C+1, zones], adding up to any number.
+    The filter's state after these ticks, and for each its weights, shape [C+1, zones], not normalised.
     """
     ((capacity, _),) = filtered.families
     ahead = _forward(filtered, state, items, final)
@@ -151,7 +150,7 @@ def _forward(filtered: RegimeFilter, state: FilterState, items: Sequence[FilterI
 
 
 def before(g: Cells, rate: Cells) -> Cells:
-    """Return T g, divided by its largest value: what a tick's weights say of counts and regimes one tick earlier.
+    """Return T g, divided by its largest value: a tick's weights moved to counts and regimes one tick earlier.
 
     Args:
         g: by regime, count and zone, shape [16, C+1, zones].
@@ -163,7 +162,7 @@ def before(g: Cells, rate: Cells) -> Cells:
 
 
 def moved_back(g: Cells) -> Cells:
-    """Return what a tick's weights say of the counts one tick earlier, regimes as they are; arguments as above."""
+    """Return a tick's weights moved to the counts one tick earlier, regimes unchanged; arguments as for ``before``."""
     capacity = g.shape[1] - 1
     kernel = back_kernels(capacity)
     raised = np.maximum(g, LEAST_CELL)[:, :, None]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from connectors.serve import learn
-from connectors.serve.cluster import UNTOLD
-from connectors.serve.questions import OfLesson, OfRound
+from connectors.serve.ledger_views import UNTOLD
+from connectors.serve.models import OfLesson, OfRound
 
 if TYPE_CHECKING:
     from tests.acceptance.page.recorded import Scene

@@ -18,11 +18,13 @@ import uvicorn
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from starlette.types import ASGIApp
 
+from tests import patience
+
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-PATIENCE = 20_000
+PATIENCE = patience.PATIENCE * 1000
 """Milliseconds that a page may take on a machine that has other things to do; no test measures it."""
 
 

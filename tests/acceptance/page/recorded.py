@@ -28,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 
 import connectors.serve
 from connectors.serve.learn import answer_told
-from connectors.serve.questions import Answered
+from connectors.serve.models import Answered
 from tests.acceptance.page.books import attribute_releases, told
 
 STATIC = Path(connectors.serve.__file__).parent / "static"
@@ -50,6 +50,7 @@ COLUMNS = (
     "denied",
     "revised",
     "coverage",
+    "bounded_to",
 )
 KINDS = ("classroom", "office", "open", "corridor", "classroom")
 CAPACITIES = {"classroom": 60, "office": 1, "open": 24, "corridor": 12}
@@ -80,6 +81,8 @@ class Scene:
     """Whether the engine has shut the site."""
     few: bool = False
     """Whether the site has too few access points for figures that depend on people."""
+    bounded_to: str | None = None
+    """For how long of a day a device counts in every release; None: for as long as it is there."""
     signed: bool = True
     plan: dict[str, Any] | None = None
     """The plan of floor 2."""
@@ -152,7 +155,7 @@ def row(scene: Scene, node: str, end: datetime, seconds: int) -> dict[str, Any]:
     start = end - timedelta(seconds=seconds)
     return dict(zip(COLUMNS, (
         stamp(start), stamp(end), node, value, round(value - half, 2), round(value + half, 2), half,
-        "noise", seconds // 300, 0, 0, 1.0,
+        "noise", seconds // 300, 0, 0, 1.0, scene.bounded_to,
     ), strict=True))  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
-from connectors.simulation.detective import TASKS, Task, case
+from connectors.lab.simulation.lessons import TASKS, Task, case
 from tests.acceptance.page.ground import Watched, served, watched
 from tests.acceptance.page.recorded import Scene, application
 from tests.acceptance.page.test_page_looks import serious

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from connectors.simulation.detective import case
+from connectors.lab.simulation.lessons import case
 from tests.acceptance.page.ground import Watched
 from tests.acceptance.page.recorded import Scene
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.serve.server import Tls
+from connectors.http.server import Tls
 from tests.acceptance.serve.ground import Served, complete, make_store, served, wanted
 
 

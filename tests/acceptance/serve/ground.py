@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import re
 import socket
@@ -16,18 +17,18 @@ from typing import Any
 
 import httpx
 
-from connectors import keyfile
-from connectors.commands.options import read_policy
-from connectors.embedded.readings import read_outbox
-from connectors.intake.clock import wall_clock
-from connectors.serve.running import Wanted, serve
-from connectors.serve.tokens import TokenFile
+from connectors.cli.options import read_policy
+from connectors.keys import key_files
+from connectors.runtime.clock import wall_clock
+from connectors.serve.access import TokenFile
+from connectors.serve.startup import ServeConfig, serve
+from connectors.storage.embedded.reader import read_outbox
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 from tests.acceptance.command_line import tacet
+from tests.patience import PATIENCE, within_patience
 
 AUDIENCES = ("facilities", "public")
-PATIENCE = 30.0
 """Seconds after which something that should have come has not come."""
 
 POLICY = """
@@ -126,7 +127,7 @@ def make_store(folder: Path, *, last: Micros = LAST, without: str | None = None,
     (folder / "policy.toml").write_text(policy)
     (folder / "day.csv").write_text(observations(without=without, last=last))
     if not (folder / "key").exists():
-        keyfile.create(folder / "key", laboratory=True)
+        key_files.create(folder / "key", laboratory=True)
     tacet(
         "run", "--policy", folder / "policy.toml", "--key-file", folder / "key", "--store", folder / "store",
         "--observations", folder / "day.csv", "--from", rfc3339(FIRST), "--to", rfc3339(last),
@@ -134,10 +135,10 @@ def make_store(folder: Path, *, last: Micros = LAST, without: str | None = None,
     return folder
 
 
-def wanted(folder: Path, **more: Any) -> Wanted:
+def wanted(folder: Path, **more: Any) -> ServeConfig:
     """Return what is served of a folder: all audiences on a free port of loopback, unless otherwise said."""
     usual: dict[str, Any] = {"listen": ("127.0.0.1", 0), "store": folder / "store", "audiences": AUDIENCES}
-    return Wanted(read_policy(folder / "policy.toml"), **usual | more)
+    return ServeConfig(read_policy(folder / "policy.toml"), **usual | more)
 
 
 def records(folder: Path, audience: str) -> list[bytes]:
@@ -194,7 +195,7 @@ class Served:
 
 
 @contextmanager
-def served(asked: Wanted, clock: Any = wall_clock) -> Iterator[Served]:
+def served(asked: ServeConfig, clock: Any = wall_clock) -> Iterator[Served]:
     """Serve until the end of the block."""
     made, ready = Served(), threading.Event()
     stopping: list[Any] = []
@@ -238,11 +239,11 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def ends(asked: Wanted) -> None:
+def ends(asked: ServeConfig) -> None:
     """Serve until the service ends of itself, and raise what ended it."""
 
     async def main() -> None:
-        await asyncio.wait_for(serve(asked, wall_clock, asyncio.Event(), lambda line: None), PATIENCE)
+        await within_patience(serve(asked, wall_clock, asyncio.Event(), lambda line: None), "the service to end")
 
     asyncio.run(main())
 
@@ -256,7 +257,7 @@ def eventually(holds: Any) -> None:
                 return
         except httpx.TransportError:
             pass
-        assert time.monotonic() < until
+        assert time.monotonic() < until, f"waited {PATIENCE:.0f} s for {inspect.getsource(holds).strip()}"
         time.sleep(0.02)
 
 

@@ -14,11 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.intake.clock import wall_clock
-from connectors.serve.access import Access, Principal
-from connectors.serve.running import check
-from connectors.serve.server import Tls
-from connectors.serve.tokens import digest_of
+from connectors.http.server import Tls
+from connectors.runtime.clock import wall_clock
+from connectors.serve.access import Access, Principal, digest_of
+from connectors.serve.startup import check
 from stream.errors import UsageError
 from stream.records import HOUR, SECOND, Micros
 from stream.schemas import rfc3339

@@ -11,9 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.serve.door import Door, most_connections
-from connectors.serve.server import Tls, listening
+from connectors.http.limits import ConnectionLimiter, most_connections
+from connectors.http.server import Tls, listening
 from tests.acceptance.serve.ground import events, new_token, records, served, wanted
+from tests.patience import PATIENCE
 
 ROOM = 12
 """Connections that the service has room for here; each crowd is larger."""
@@ -21,7 +22,7 @@ ROOM = 12
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.door.MOST_CONNECTIONS", ROOM)
+    monkeypatch.setattr("connectors.http.limits.MOST_CONNECTIONS", ROOM)
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def test_who_stands_there_without_a_question_keeps_nobody_out(folder: Path, word
         assert callable(words)
         with crowd(running.port, words(running.port)):
             for _ in range(3):
-                assert httpx.get(f"{running.address}/healthz", timeout=30).status_code == 200
+                assert httpx.get(f"{running.address}/healthz", timeout=PATIENCE).status_code == 200
 
 
 def test_handshakes_that_do_not_come_keep_nobody_out(folder: Path, tmp_path: Path, certificate: Tls) -> None:
@@ -58,7 +59,7 @@ def test_handshakes_that_do_not_come_keep_nobody_out(folder: Path, tmp_path: Pat
         served(wanted(folder, tokens=tmp_path / "tokens", tls=certificate)) as running,
         crowd(running.port) as standing,
     ):
-        assert httpx.get(f"{running.address}/healthz", verify=trusting, timeout=30).status_code == 200
+        assert httpx.get(f"{running.address}/healthz", verify=trusting, timeout=PATIENCE).status_code == 200
         assert standing[0].recv(1) == b"", "who came first has been let go of"
 
 
@@ -70,7 +71,7 @@ def test_a_stream_that_is_open_stays_open_however_many_come(folder: Path) -> Non
             lines = answer.iter_lines()
             assert next(lines) == "id: start"
             with crowd(running.port):
-                assert httpx.get(f"{running.address}/healthz", timeout=30).status_code == 200
+                assert httpx.get(f"{running.address}/healthz", timeout=PATIENCE).status_code == 200
             assert sum(line.startswith("id: ") for line, _ in zip(lines, range(4 * len(whole)), strict=False)) == len(
                 whole
             )
@@ -91,8 +92,8 @@ def test_where_everybody_is_being_answered_who_comes_is_turned_away_and_takes_no
 
 
 def test_connections_leave_files_to_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.door.MOST_CONNECTIONS", 1024)
+    monkeypatch.setattr("connectors.http.limits.MOST_CONNECTIONS", 1024)
     for files, most in ((1024, 768), (20_000, 1024), (256, 64)):
         monkeypatch.setattr("resource.getrlimit", lambda kind, files=files: (files, files))
         assert most_connections() == most
-    assert isinstance(listening("127.0.0.1", 0), Door)
+    assert isinstance(listening("127.0.0.1", 0), ConnectionLimiter)

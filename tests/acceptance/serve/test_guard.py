@@ -14,11 +14,11 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from connectors.serve.guard import Guard, Known, Names, Rates
-from connectors.serve.server import listening
-from connectors.serve.slow import LARGEST_BODY
+from connectors.http.limits import LARGEST_BODY, Known, Names, Rates, RequestLimits
+from connectors.http.server import listening
 from stream.errors import UsageError
 from tests.acceptance.serve.ground import Served, new_token, served, wanted
+from tests.patience import PATIENCE
 
 MANY = 100_000
 
@@ -183,7 +183,9 @@ def test_a_client_may_send_a_burst_and_then_as_many_as_trickle_in() -> None:
 
 
 def test_more_than_a_rate_is_refused_with_when_to_come_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.app.Guard", lambda app, names, *_: Guard(app, names, Rates(40, 0.0)))
+    monkeypatch.setattr(
+        "connectors.serve.app.RequestLimits", lambda app, names, *_: RequestLimits(app, names, Rates(40, 0.0))
+    )
     with served(wanted(folder)) as running, running.client() as client:
         answers = [client.get("/healthz") for _ in range(60)]
     refused = [answer for answer in answers if answer.status_code == 429]
@@ -198,7 +200,8 @@ def test_a_reader_who_is_known_has_a_rate_of_their_own_wherever_they_are(
     """Readers behind one address share nothing but what nobody is let in by; and sessions of a token share its rate."""
     tokens = {name: new_token(tmp_path / "tokens", name, "audience:public") for name in ("ann", "bob")}
     monkeypatch.setattr(
-        "connectors.serve.app.Guard", lambda app, names, rates, known: Guard(app, names, Rates(20, 0.0), known)
+        "connectors.serve.app.RequestLimits",
+        lambda app, names, rates, known: RequestLimits(app, names, Rates(20, 0.0), known),
     )
 
     def asked(client: httpx.Client, number: int) -> set[int]:
@@ -219,10 +222,10 @@ def test_a_reader_who_is_known_has_a_rate_of_their_own_wherever_they_are(
 
 def test_a_connection_that_says_nothing_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ended by the service: the read returns nothing, where it would otherwise wait for ever."""
-    monkeypatch.setattr("connectors.serve.server.SAY_WITHIN", 0.2)
+    monkeypatch.setattr("connectors.http.server.SAY_WITHIN", 0.2)
     with served(wanted(folder)) as running:
         for said in (b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: 127"):
-            with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
+            with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE) as connection:
                 connection.sendall(said)
                 assert connection.recv(1000) == b""
 
@@ -287,7 +290,7 @@ def answers_cleanly(folder: Path, number: int, seed: int) -> None:
     """Send requests; each answer is a refusal in words, or figures; none is a fault, and the service goes on."""
     rng = random.Random(seed)
     with pytest.MonkeyPatch.context() as free:
-        free.setattr("connectors.serve.app.Guard", unhurried)
+        free.setattr("connectors.serve.app.RequestLimits", unhurried)
         seen = statuses(folder, number, rng)
     assert {200, 400, 404, 422} <= seen
 
@@ -309,10 +312,10 @@ def statuses(folder: Path, number: int, rng: random.Random) -> set[int]:
     return seen
 
 
-def unhurried(app: ASGIApp, names: Names, rates: Rates | None, known: Known) -> Guard:
+def unhurried(app: ASGIApp, names: Names, rates: Rates | None, known: Known) -> RequestLimits:
     """A guard without rates: the machine that sends is one client."""
     del rates, known
-    return Guard(app, names, Rates(burst=1e12))
+    return RequestLimits(app, names, Rates(burst=1e12))
 
 
 def test_requests_of_any_kind_get_clean_answers(folder: Path) -> None:
@@ -320,6 +323,5 @@ def test_requests_of_any_kind_get_clean_answers(folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
 def test_a_hundred_thousand_requests_of_any_kind_get_clean_answers(folder: Path) -> None:
     answers_cleanly(folder, MANY, seed=11)

@@ -18,17 +18,18 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors.embedded.readings import last_given, outboxes
-from connectors.kafka.client import partition_of
-from connectors.kafka.topics import create_topics
-from connectors.serve.feed import played
+from connectors.serve.indexer import played
 from connectors.serve.playback import Playback
+from connectors.storage.embedded.reader import last_given, outboxes
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.topics import create_topics
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
 from tests.acceptance.serve.ground import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
 from tests.integration.kafka_ground import Broker, delete_topics
+from tests.patience import PATIENCE
 
 # --- a store that may not be opened -----------------------------------------------------------------------------
 
@@ -227,7 +228,7 @@ def test_the_command_serves_until_it_is_told_to_stop(folder: Path, number: signa
     address, _, link = line.removeprefix("Open ").strip().partition("#link=")
     eventually(lambda: httpx.get(f"{address}healthz").status_code == 200)
     started.send_signal(number)
-    out, problem = started.communicate(timeout=60)
+    out, problem = started.communicate(timeout=PATIENCE)
     assert started.returncode == 0, problem
     assert link not in out + problem, "it is said once, on standard output, and never logged"
 
@@ -294,10 +295,7 @@ def served_until_its_topic_changes(
 ) -> None:
     """Serve an audience that one test alone has, so that what becomes of its topic concerns no other."""
     audience = parse_record(given[0])["audience"]
-    (folder / "policy.toml").write_text(POLICY.replace("public", audience))
-    (folder / "index").mkdir(mode=0o700)
-    index = folder / "index" / "history"
-    asked = wanted(folder, store=None, kafka=kafka.bootstrap, index=index, audiences=(audience,))
+    asked = of_one_audience(kafka, folder, audience)
     asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
     with served(asked) as running, running.browser() as client:
         assert len(events(client, audience, "start", len(given))) == len(given)
@@ -333,3 +331,31 @@ def test_a_topic_that_is_made_anew_while_it_is_served_stops_the_service(
 async def made_anew(kafka: Broker, topic: str, values: list[bytes]) -> None:
     await delete_topics(kafka.bootstrap, [topic])
     await sent(kafka, topic, values)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_is_refused(
+    kafka: Broker, folder: Path, tmp_path: Path
+) -> None:
+    """The service went on from an offset at which another release lay, and never had those before it."""
+    topic, given = private_topic("sewn", "occupancy"), of_audience(folder, "sewn", 12)
+    served_while_its_topic_stays(kafka, tmp_path, given[:4])
+    asyncio.run(made_anew(kafka, topic, given[4:]))
+    with pytest.raises(UsageError, match=f"--index: must have been made from this cluster's {topic}"):
+        ends(of_one_audience(kafka, tmp_path, "sewn"))
+
+
+def served_while_its_topic_stays(kafka: Broker, folder: Path, given: list[bytes]) -> None:
+    """Serve an audience that one test alone has until its index holds what was given."""
+    audience = parse_record(given[0])["audience"]
+    asked = of_one_audience(kafka, folder, audience)
+    asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
+    with served(asked) as running, running.browser() as client:
+        assert len(events(client, audience, "start", len(given))) == len(given)
+
+
+def of_one_audience(kafka: Broker, folder: Path, audience: str) -> Any:
+    (folder / "policy.toml").write_text(POLICY.replace("public", audience))
+    (folder / "index").mkdir(mode=0o700, exist_ok=True)
+    index = folder / "index" / "history"
+    return wanted(folder, store=None, kafka=kafka.bootstrap, index=index, audiences=(audience,))

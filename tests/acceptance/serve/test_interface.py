@@ -71,6 +71,13 @@ def test_answers_are_what_the_description_says(browser: httpx.Client, described:
     jsonschema.validate(answer.json(), schema | {"components": described["components"]})
 
 
+def test_no_answer_has_a_tag_by_which_equal_figures_would_be_known(browser: httpx.Client) -> None:
+    """Only files of the page have one, which are the same for everybody."""
+    for question in QUESTIONS:
+        assert not {"etag", "last-modified", "digest", "content-digest"} & set(browser.get(question).headers), question
+    assert "etag" in browser.get("/").headers
+
+
 def test_refusals_are_what_the_description_says(browser: httpx.Client, described: dict[str, Any]) -> None:
     schema = {"$ref": "#/components/schemas/Refusal", "components": described["components"]}
     for path in ("/api/v1/latest", "/api/v1/nothing", "/api/v1/latest?audience=nobody&site=east",

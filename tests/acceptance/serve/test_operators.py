@@ -13,15 +13,15 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors.commands.options import read_policy
-from connectors.intake.clock import wall_clock
-from connectors.kafka.client import partition_of
-from connectors.kafka.control import decide, found_cluster
-from connectors.kafka.topics import create_topics
-from connectors.serve.cluster import APART, UNTOLD
+from connectors.cli.options import read_policy
+from connectors.runtime.clock import wall_clock
+from connectors.serve.ledger_views import APART, UNTOLD
+from connectors.storage.kafka.client import partition_of
+from connectors.storage.kafka.cluster import decide, found_cluster
+from connectors.storage.kafka.topics import create_topics
+from stream.engine.cluster_state import admit, claim
+from stream.engine.outputs import quarantined
 from stream.records import HOUR, Micros, Rejected
-from stream.runners.agreement import admit, claim
-from stream.runners.emitted import quarantined
 from stream.schemas import CONTROL, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_record, private_topic
 from tests.acceptance.serve.ground import FIRST, POLICY, eventually, make_store, records, served, wanted
 from tests.integration.kafka_ground import Broker, clear_topics
@@ -115,7 +115,7 @@ def test_a_cluster_tells_operators_and_coalitions_what_the_store_of_the_same_run
     cluster: str, poor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was put aside is told as of points of a grid, so the clock of the second service is moved on."""
-    monkeypatch.setattr("connectors.serve.cluster.TOGETHER", 1)
+    monkeypatch.setattr("connectors.serve.ledger_views.TOGETHER", 1)
     ahead = [0]
 
     def later() -> Micros:

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from connectors.serve.guard import client_of
-from connectors.serve.server import Tls
+from connectors.http.limits import client_of
+from connectors.http.server import Tls
 from stream.errors import UsageError
 from tests.acceptance.serve.ground import new_token, served, wanted
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tacet
-from connectors.subscribing import service as reading
+from connectors.subscribe import service as reading
 from stream.schemas import parse_record
 from tests.acceptance.serve.ground import new_token, records, served, wanted
 

@@ -12,10 +12,12 @@ import pytest
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from connectors.serve.guard import FaultError, Guard, Names
-from connectors.serve.server import listening
-from connectors.serve.slow import PATIENCE, PIECE
+from connectors.http import limits
+from connectors.http.limits import PIECE, FaultError, Names, RequestLimits
+from connectors.http.server import listening
+from tests import patience
 from tests.acceptance.serve.ground import served, wanted
+from tests.patience import within_patience
 
 NAMES = Names.of((), 80, "http")
 LARGE = b"x" * (5 * PIECE + 1)
@@ -54,7 +56,7 @@ async def never(*_: Any) -> Any:
     await asyncio.Event().wait()
 
 
-async def answer_of(guard: Guard) -> list[Message]:
+async def answer_of(guard: RequestLimits) -> list[Message]:
     """Return what is sent to who asks quickly."""
     sent: list[Message] = []
 
@@ -66,7 +68,7 @@ async def answer_of(guard: Guard) -> list[Message]:
 
 
 async def test_bodies_that_do_not_come_take_no_place_from_others() -> None:
-    guard = Guard(large, NAMES, at_once=1)
+    guard = RequestLimits(large, NAMES, at_once=1)
     waiting = [asyncio.create_task(guard(scope(method="POST"), never, never)) for _ in range(5)]
     await asyncio.sleep(0)
     assert (await answer_of(guard))[0]["status"] == 200
@@ -79,22 +81,22 @@ async def test_who_goes_away_before_the_body_is_whole_is_no_fault(capsys: pytest
     async def gone() -> Message:
         return {"type": "http.disconnect"}
 
-    await Guard(large, NAMES)(scope(method="POST"), gone, never)
+    await RequestLimits(large, NAMES)(scope(method="POST"), gone, never)
     assert "failed" not in "".join(capsys.readouterr())
 
 
 def test_a_body_that_does_not_come_in_time_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.slow.BODY_WITHIN", 0.1)
+    monkeypatch.setattr("connectors.http.limits.BODY_WITHIN", 0.1)
     with served(wanted(folder)) as running:
         head = f"POST /api/v1/session HTTP/1.1\r\nHost: 127.0.0.1:{running.port}\r\nContent-Length: 100\r\n\r\n{{"
-        with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=patience.PATIENCE) as connection:
             connection.sendall(head.encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_large_answer_is_handed_over_as_it_is_taken() -> None:
     """What a reader has not taken waits in the service's memory but for a piece, however large the answer is."""
-    start, *pieces = await answer_of(Guard(large, NAMES))
+    start, *pieces = await answer_of(RequestLimits(large, NAMES))
     assert b"".join(piece["body"] for piece in pieces) == LARGE
     assert max(len(piece["body"]) for piece in pieces) == PIECE
     assert [piece["more_body"] for piece in pieces] == [True] * 5 + [False]
@@ -105,8 +107,8 @@ async def test_a_large_answer_is_handed_over_as_it_is_taken() -> None:
 async def test_a_reader_that_takes_nothing_is_cut_off_and_its_place_is_free(
     app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.serve.slow.PATIENCE", 0.05)
-    guard, sent = Guard(app, NAMES, at_once=1), 0
+    monkeypatch.setattr("connectors.http.limits.PATIENCE", 0.05)
+    guard, sent = RequestLimits(app, NAMES, at_once=1), 0
 
     async def full(message: Message) -> None:
         nonlocal sent
@@ -117,7 +119,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_place_is_free(
     for _ in "12":
         sent = 0
         with pytest.raises(FaultError):
-            await asyncio.wait_for(guard(scope(), asking(), full), 30)
+            await within_patience(guard(scope(), asking(), full), "the reader to be cut off")
         assert sent == 3
 
 
@@ -127,4 +129,4 @@ def test_the_system_ends_connections_on_which_nothing_is_taken() -> None:
     with listening("127.0.0.1", 0) as bound:
         bound.listen()
         with socket.create_connection(bound.getsockname()), bound.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == PATIENCE * 1000
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == limits.PATIENCE * 1000

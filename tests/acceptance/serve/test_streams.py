@@ -11,18 +11,18 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.requests import Request
 from starlette.types import Message
 
-from connectors.serve.access import Access, Principal
-from connectors.serve.answers import RefusalError
-from connectors.serve.history import History
-from connectors.serve.streams import Streams
-from connectors.serve.tokens import TokenFile
+from connectors.http.limits import client_of
+from connectors.http.responses import RefusalError
+from connectors.serve.access import Access, Principal, TokenFile
+from connectors.serve.event_streams import Streams
+from connectors.serve.history import ReleaseHistory
 from stream.records import HOUR
 from stream.schemas import parse_record
 from tests.acceptance.serve.ground import (
     FIRST,
-    PATIENCE,
     Served,
     complete,
     events,
@@ -34,6 +34,7 @@ from tests.acceptance.serve.ground import (
     served,
     wanted,
 )
+from tests.patience import PATIENCE, within_patience
 
 
 def ids(values: list[bytes]) -> list[str]:
@@ -162,7 +163,7 @@ def test_streams_end_when_the_service_stops_and_say_so(folder: Path) -> None:
 
 
 def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.streams.MOST_OF_ONE", 2)
+    monkeypatch.setattr("connectors.serve.event_streams.MOST_OF_ONE", 2)
     with served(wanted(folder)) as running, running.browser() as client, ExitStack() as reading:
         held = [reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
         events = [parsed(answer.iter_lines()) for answer in held]
@@ -173,15 +174,60 @@ def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeyp
         eventually(lambda: opens(client))
 
 
+def test_one_address_cannot_use_up_the_streams_of_all_who_show_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.serve.event_streams.MOST_OF_ONE", 2)
+    with served(wanted(folder, opened="public")) as running, ExitStack() as reading:
+        ways = [httpx.HTTPTransport(local_address=f"127.0.0.{host}") for host in (2, 3)]
+        one, other = (reading.enter_context(running.client(transport=way)) for way in ways)
+        held = [reading.enter_context(one.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
+        streams = [parsed(answer.iter_lines()) for answer in held]
+        assert [next(each)[0] for each in streams] == ["ready", "ready"]
+        assert one.get("/api/v1/stream?audience=public").status_code == 429
+        assert opens(other)
+
+
+async def test_who_shows_nothing_leaves_streams_to_those_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.serve.event_streams.MOST_OPEN", 3)
+    access = Access(frozenset(["audience:public"]), clock=lambda: 0, opened="audience:public")
+    streams = Streams(access, ReleaseHistory(None, {}))
+    for number in range(3):
+        streams.open(anyone(access, f"10.0.0.{number}"), "public", "start")
+    with pytest.raises(RefusalError, match="at most 3 without a token") as refused:
+        streams.open(anyone(access, "10.0.0.9"), "public", "start")
+    assert refused.value.status == 503
+    streams.open(Principal("ann", frozenset(["audience:public"])), "public", "start")
+
+
+def anyone(access: Access, address: str) -> Principal:
+    found = access.anyone(address)
+    assert found is not None
+    assert access.holds(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("address", "reader"),
+    [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+     ("2001:db8:1:2::", "2001:db8:1:2::/64"), ("", ""), ("unknown", "unknown")],
+)  # fmt: skip
+def test_a_machine_with_a_whole_network_of_addresses_is_one_reader(address: str, reader: str) -> None:
+    scope = {"type": "http", "headers": [], "client": (address, 1)}
+    assert client_of(Request(scope), behind_proxy=False) == reader
+    proxied = {"type": "http", "headers": [(b"x-forwarded-for", f"1.2.3.4, {address}".encode())], "client": ("::1", 1)}
+    assert client_of(Request(proxied), behind_proxy=True) == reader
+
+
 def opens(client: httpx.Client) -> bool:
     with client.stream("GET", "/api/v1/stream?audience=public") as answer:
         return answer.status_code == 200
 
 
 async def test_streams_that_are_asked_for_at_one_time_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.streams.MOST_OF_ONE", 2)
+    monkeypatch.setattr("connectors.serve.event_streams.MOST_OF_ONE", 2)
     who = Principal("ann", frozenset(["audience:public"]))
-    streams = Streams(Access(who.roles, clock=lambda: 0), History(None, {}))
+    streams = Streams(Access(who.roles, clock=lambda: 0), ReleaseHistory(None, {}))
     for _ in "12":
         streams.open(who, "public", "start")
     with pytest.raises(RefusalError, match="at most 2 of one reader"):
@@ -192,7 +238,7 @@ async def test_streams_that_are_asked_for_at_one_time_are_bounded_as_well(monkey
 async def test_a_stream_that_never_began_leaves_its_place() -> None:
     """Its reader has gone before the head was sent."""
     who = Principal("ann", frozenset(["audience:public"]))
-    streams = Streams(Access(who.roles, clock=lambda: 0), History(None, {}))
+    streams = Streams(Access(who.roles, clock=lambda: 0), ReleaseHistory(None, {}))
 
     async def gone() -> Message:
         return {"type": "http.disconnect"}
@@ -200,7 +246,6 @@ async def test_a_stream_that_never_began_leaves_its_place() -> None:
     async def never(message: Message) -> None:
         await asyncio.Event().wait()
 
-    await asyncio.wait_for(
-        streams.open(who, "public", "start")({"type": "http", "method": "GET"}, gone, never), PATIENCE
-    )
+    stream = streams.open(who, "public", "start")
+    await within_patience(stream({"type": "http", "method": "GET"}, gone, never), "the stream of a reader who went")
     assert len(streams) == 0

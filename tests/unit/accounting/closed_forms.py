@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.chain_rule import edge_values
 from stream.accounting.leakage.information import attribute_information
-from stream.accounting.leakage.prior import Tuples
+from stream.accounting.leakage.prior import Tuples, edge_values
 
 
 def suppression_factor(epsilon: float, queries: int = 1) -> float:

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.attribute_model import DayModel, asked_attributes, class_sensitivity, day_model
-from stream.accounting.leakage.guard import may_ask, permitted
-from stream.accounting.leakage.patterns import pattern_factors
-from stream.accounting.leakage.value_patterns import asked, log_outcome_factors, unasked
-from stream.policy.document import AttributeRelease
+from stream.accounting.attributes import DayModel, asked_attributes, class_sensitivity, day_model
+from stream.accounting.leakage.guard import (
+    asked_values,
+    log_outcome_factors,
+    may_ask,
+    pattern_factors,
+    permitted,
+    unasked,
+)
+from stream.policy.attributes import AttributeRelease
 
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
 ATTRIBUTES: dict[str, dict[str, Any]] = {
@@ -159,7 +164,7 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
         joint = rng.dirichlet(np.ones(int(sizes.prod()))).reshape(sizes)
         masks = [rng.permutation(np.arange(n) < rng.integers(1, n)) for n in sizes]
         e = rng.uniform(0.1, 2.0, 3)
-        rows = [asked(mask, float(x)) for mask, x in zip(masks, e, strict=True)]
+        rows = [asked_values(mask, float(x)) for mask, x in zip(masks, e, strict=True)]
         rows[1] = unasked(masks[1]) if rng.random() < 0.3 else rows[1]
         table = log_outcome_factors(joint, rows, masks)
         for outcome in np.ndindex(*[len(row) for row in rows]):
@@ -173,7 +178,7 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
 
 
 def test_outcomes_of_an_attribute_have_probabilities_that_add_up_to_one() -> None:
-    rows = np.exp(asked(np.array([True, False, False, True]), 0.7))
+    rows = np.exp(asked_values(np.array([True, False, False, True]), 0.7))
     assert rows.sum(axis=0) == pytest.approx([1, 1, 1, 1], abs=1e-15)
     assert rows[0] == pytest.approx([1, math.exp(-0.7), math.exp(-0.7), 1])
 

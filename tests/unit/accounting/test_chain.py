@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream.accounting.leakage.chain_rule import fast_search, full_search
-from stream.accounting.leakage.prior import Adversary, exact_leakage, exact_leakages, tuples
+from stream.accounting.leakage.prior import Adversary, exact_leakage, exact_leakages, fast_search, full_search, tuples
 from stream.errors import UsageError
 from tests.unit.accounting.closed_forms import edge_value, increment_ratio
 

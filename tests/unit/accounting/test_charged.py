@@ -7,24 +7,18 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from stream.accounting.charged import (
-    ChargedWindows,
-    Line,
-    decode_charged,
-    encode_charged,
-    line_name,
-)
+from stream.accounting.charges import ChargeHistory, ChargeStream, decode_charged, encode_charged, line_name
 from stream.records import DAY, MINUTE
 
 TICK = 5 * MINUTE
 MIDNIGHT = 20_000 * DAY
 TODAY = (MIDNIGHT, MIDNIGHT + DAY)
-LAPLACE = Line("laplace", 1, ("x", "y"))
+LAPLACE = ChargeStream("laplace", 1, ("x", "y"))
 
 
-def charged(*rows: tuple[str, Line, range, dict[str, str]]) -> ChargedWindows:
+def charged(*rows: tuple[str, ChargeStream, range, dict[str, str]]) -> ChargeHistory:
     """Return what lines were charged for these ticks of the day."""
-    state = ChargedWindows()
+    state = ChargeHistory()
     for name, line, ticks, paid in rows:
         for tick in ticks:
             state.note(MIDNIGHT + tick * TICK, name, line, {who: Fraction(epsilon) for who, epsilon in paid.items()})
@@ -32,7 +26,7 @@ def charged(*rows: tuple[str, Line, range, dict[str, str]]) -> ChargedWindows:
 
 
 def exponent(
-    state: ChargedWindows,
+    state: ChargeHistory,
     zone: str = "x",
     n: int = 12,
     *,
@@ -60,7 +54,7 @@ def test_releases_attempts_and_names_of_one_window_add_up() -> None:
 
 
 def test_readers_of_one_line_pay_what_their_coalition_costs() -> None:
-    pegasus = Line("pegasus", 1, ("x",))
+    pegasus = ChargeStream("pegasus", 1, ("x",))
     state = charged(("r/v/1", pegasus, range(1), {"a": "1", "b": "0.5"}))
     assert exponent(state) == Fraction("0.8") + Fraction("0.2") * Fraction("1.5")
     assert exponent(state, audiences=frozenset("b")) == Fraction("0.5")
@@ -69,7 +63,7 @@ def test_readers_of_one_line_pay_what_their_coalition_costs() -> None:
 
 @pytest.mark.parametrize(("n", "windows", "cost"), [(12, 288, 3), (13, 288, 4), (12, 4, 1), (1, 288, 1)])
 def test_uniform_costs_one_epsilon_for_every_w_of_the_ticks(n: int, windows: int, cost: int) -> None:
-    state = charged(("r/v/1", Line("uniform", 4, ("x",)), range(windows), {"a": "1"}))
+    state = charged(("r/v/1", ChargeStream("uniform", 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
 
@@ -81,12 +75,12 @@ def test_what_spends_all_at_once_may_do_so_at_each_of_the_ticks(
     mechanism: str, n: int, windows: int, cost: int
 ) -> None:
     """The ticks by which a value differs may be those at which it publishes, w windows apart."""
-    state = charged(("r/v/1", Line(mechanism, 4, ("x",)), range(windows), {"a": "1"}))
+    state = charged(("r/v/1", ChargeStream(mechanism, 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
 
 def test_a_w_event_release_begun_anew_pays_again() -> None:
-    sample = Line("sample", 24, ("x",))
+    sample = ChargeStream("sample", 24, ("x",))
     assert exponent(charged(("r/v/1", sample, range(9), {"a": "1"}), ("r/w/1", sample, range(9, 20), {"a": "1"}))) == 2
 
 
@@ -106,7 +100,8 @@ def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back() -> None:
 
 def test_it_is_the_same_after_its_byte_form() -> None:
     state = charged(
-        ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}), ("s/v/1", Line("ba", 4, ("x",)), range(2), {"a": "1"})
+        ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}),
+        ("s/v/1", ChargeStream("ba", 4, ("x",)), range(2), {"a": "1"}),
     )
     again = decode_charged(orjson.loads(orjson.dumps(encode_charged(state))))
     assert again == state

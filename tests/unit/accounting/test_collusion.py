@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.collusion import pairwise_factors
-from stream.accounting.leakage.dependence import factors
-from stream.accounting.leakage.joint import declared
+from stream.accounting.leakage.dependence import declared, factors, pairwise_factors
 
 TRIPLE = declared(
     {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream.accounting.composition import Gaussian, Laplace, Noise, Price, Pure, compose
+from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, Price, compose
 from stream.errors import UsageError
 from tests.unit.accounting.exact_delta import exact_delta, laplace_outcomes, outcomes, size
 
@@ -98,8 +98,8 @@ def mix(draw: random.Random) -> tuple[list[Noise], int]:
             else:
                 releases.append(Gaussian(Fraction(draw.randint(25, 3000), 100), draw.randint(1, 12)))
         if draw.random() < 0.2:
-            releases.append(Pure(Decimal(draw.randint(1, 50)) / 100, draw.randint(1, 3)))
-        if size([outcomes(each, group) for each in releases if not isinstance(each, Pure)]) < 300_000:
+            releases.append(EpsilonEvent(Decimal(draw.randint(1, 50)) / 100, draw.randint(1, 3)))
+        if size([outcomes(each, group) for each in releases if not isinstance(each, EpsilonEvent)]) < 300_000:
             return releases, group
 
 
@@ -111,8 +111,8 @@ def test_five_hundred_random_mixes_cost_their_exact_composition_and_at_most_half
         releases, group = mix(draw)
         delta = 10 ** -draw.uniform(2, 9)
         price = compose(releases, delta, group)
-        worst = group * sum(float(each.epsilon) * each.times for each in releases if isinstance(each, Pure))
-        runs = [outcomes(each, group) for each in releases if not isinstance(each, Pure)]
+        worst = group * sum(float(each.epsilon) * each.times for each in releases if isinstance(each, EpsilonEvent))
+        runs = [outcomes(each, group) for each in releases if not isinstance(each, EpsilonEvent)]
         above = price.approximate - worst
         assert exact_delta(runs, above) <= delta * (1 + 1e-9), (releases, group, delta)
         assert above < 1e-3 or exact_delta(runs, price.approximate / ABOVE - worst) >= delta, (releases, group, delta)
@@ -128,7 +128,7 @@ def test_a_group_shifts_laplace_noise_and_costs_the_law_of_that_shift(group: int
 
 def test_what_is_pure_counts_at_its_worst_case_beside_what_is_composed() -> None:
     noisy: list[Noise] = [laplace("0.1", 292)]
-    pure = Pure(Decimal("0.02"), 100)
+    pure = EpsilonEvent(Decimal("0.02"), 100)
     alone, both = compose(noisy, DELTA), compose([*noisy, pure], DELTA)
     assert both.approximate == pytest.approx(alone.approximate + 2)
     assert both.pure == alone.pure + 2
@@ -164,7 +164,7 @@ def test_more_releases_more_devices_and_less_delta_never_cost_less() -> None:
         (lambda: laplace("0", 1), "epsilon must lie in"),
         (lambda: laplace("NaN", 1), "epsilon must lie in"),
         (lambda: laplace("1", 0), "times must be 1 to 1000000, got 0"),
-        (lambda: Pure(Decimal("Infinity")), "epsilon must lie in"),
+        (lambda: EpsilonEvent(Decimal("Infinity")), "epsilon must lie in"),
         (lambda: gaussian("0.01", 1), "sigma must be at least 0.1, got 0.01"),
         (lambda: gaussian("200001", 1), "at most 200000, got 200001"),
         (

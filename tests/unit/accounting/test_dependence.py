@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.dependence import deltas, factors, implications, prior_odds
-from stream.accounting.leakage.joint import declared
-from stream.accounting.leakage.odds import posterior_odds
+from stream.accounting.leakage.dependence import declared, deltas, factors, implications, prior_odds
+from stream.accounting.leakage.entries import posterior_odds
 from stream.errors import UsageError
 from tests.unit.accounting.closed_forms import (
     dependent_release_factor,

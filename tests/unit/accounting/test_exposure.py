@@ -10,10 +10,9 @@ import orjson
 import pytest
 
 from stream.accounting.account import AccountState
-from stream.accounting.attribute_model import day_model
-from stream.accounting.exposure import AttributeAccount
-from stream.accounting.habit import Habit, HabitOf
-from stream.policy.document import AttributeRelease
+from stream.accounting.adversaries import Habit, HabitOf
+from stream.accounting.attributes import AttributeAccount, day_model
+from stream.policy.attributes import AttributeRelease
 from stream.records import DAY, AttributeCharge, Spent
 from stream.release.account_stage import account_stage
 from tests.core_ground import ATTRIBUTES, SITE, building

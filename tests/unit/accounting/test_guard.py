@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.dependence import factors
-from stream.accounting.leakage.guard import may_ask, permitted, releasable
-from stream.accounting.leakage.joint import declared
-from stream.accounting.leakage.patterns import worst_factors
+from stream.accounting.leakage.dependence import declared, factors
+from stream.accounting.leakage.guard import may_ask, permitted, releasable, worst_factors
 from stream.errors import UsageError
 
 XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})

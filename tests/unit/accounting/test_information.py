@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stream.accounting.leakage.dependence import declared
 from stream.accounting.leakage.information import (
     Channel,
     attribute_curve,
@@ -18,7 +19,6 @@ from stream.accounting.leakage.information import (
     information_slopes,
     mutual_information,
 )
-from stream.accounting.leakage.joint import declared
 from tests.unit.accounting.closed_forms import limit_information
 
 PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})

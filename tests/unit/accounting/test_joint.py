@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact
 
-from stream.accounting.leakage.joint import change_p_value, count_patterns, declared, learn, revise
+from stream.accounting.leakage.dependence import change_p_value, count_patterns, declared, learn, revise
 from stream.errors import UsageError
 
 

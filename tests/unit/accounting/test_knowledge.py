@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.knowledge import Knowledge
+from stream.accounting.adversaries import Knowledge
 from stream.errors import UsageError
-from stream.policy.document import Privacy
+from stream.policy.privacy import Privacy
 
 STAY = [[0.95, 0.05], [0.05, 0.95]]
 PRESENCE = [[0.995, 0.005], [0.05, 0.95]]
@@ -97,3 +97,10 @@ def test_a_chain_without_one_past_is_refused_before_anything_runs(forward: list[
 def test_a_meeting_out_of_range_is_refused(meeting: tuple[int, float, float]) -> None:
     with pytest.raises(ValidationError):
         knowledge(meetings=[meeting])
+
+
+def test_what_has_no_bound_leaks_without_bound() -> None:
+    """A day of gaussian noise has no pure epsilon, whatever people are known to do."""
+    knows = knowledge([[0.9, 0.1], [0.1, 0.9]], [(3, 0.5, 0.2)])
+    assert (knows.temporal(math.inf), knows.meeting(math.inf)) == (math.inf, math.inf)
+    assert (knows.temporal(0.0), knows.meeting(0.0)) == (0.0, 0.0)

@@ -9,8 +9,8 @@ import pytest
 from click.core import Command, Group
 from click.testing import CliRunner, Result
 
-from connectors.commands.leakage import leakage, optimise
-from stream.accounting.leakage import questions
+from connectors.cli.leakage import leakage, optimise
+from stream.accounting.leakage import queries
 from stream.errors import UsageError
 from tacet import leakage as public
 from tests.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
@@ -339,7 +339,7 @@ def test_each_function_has_the_name_fields_and_options_of_its_verb_and_gives_the
 ) -> None:
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = (optimise,) if verb == "optimise" else (leakage, verb)
-    assert as_json(getattr(questions, verb)(**model, **options)) == answer(*command, *words, model=model)
+    assert as_json(getattr(queries, verb)(**model, **options)) == answer(*command, *words, model=model)
 
 
 def test_the_functions_are_the_verbs_and_nothing_else() -> None:
@@ -350,4 +350,4 @@ def test_the_functions_are_the_verbs_and_nothing_else() -> None:
 @pytest.mark.parametrize("options", [{"target": 1.0}, {"horizon": 3}, {"epsilon": [1], "method": "bound"}])
 def test_options_that_go_together_go_together_in_python_too(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="target and horizon"):
-        questions.temporal(**MOVES, **options)
+        queries.temporal(**MOVES, **options)

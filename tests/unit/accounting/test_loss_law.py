@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.accounting.loss_law import (
+from stream.accounting.privacy_loss import (
     TAIL,
-    LossLaw,
+    PrivacyLossDistribution,
     _trimmed,
     added,
     delta_at,
@@ -22,8 +22,8 @@ from stream.accounting.loss_law import (
 )
 
 
-def law(masses: list[float], infinite: float = 0.0) -> LossLaw:
-    return LossLaw(1.0, 0.5, np.array(masses), infinite)
+def law(masses: list[float], infinite: float = 0.0) -> PrivacyLossDistribution:
+    return PrivacyLossDistribution(1.0, 0.5, np.array(masses), infinite)
 
 
 def test_what_is_cut_above_counts_as_infinite_loss_and_what_is_cut_below_as_the_least_that_is_kept() -> None:

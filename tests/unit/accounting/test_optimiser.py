@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.epsilon_sum import CELLS, Curve, _convolve, maximise_epsilon
-from stream.accounting.leakage.information import (
-    Channel,
-    attribute_curve,
-    attribute_information,
-    channel,
-)
-from stream.accounting.leakage.joint import declared
-from stream.accounting.leakage.optimiser import Objective, optimise
+from stream.accounting.leakage.dependence import declared
+from stream.accounting.leakage.information import Channel, attribute_curve, attribute_information, channel
+from stream.accounting.leakage.optimiser import CELLS, Curve, Objective, _convolve, maximise_epsilon, optimise
 from stream.errors import UsageError
 from tests.unit.accounting.closed_forms import limit_information
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stream.accounting.views import readers_of
+from stream.accounting.reader_spend import readers_of
 from stream.errors import UsageError
 from stream.local_time import span_of_day
 from stream.operators import scan
@@ -18,8 +18,8 @@ from stream.pipeline import Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import MINUTE, DayAttribute, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Published
 from stream.release.account_stage import past_account
-from stream.release.late import LateReleases
-from stream.release.stage import Releases
+from stream.release.backfill import BackfillStage
+from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.schemas import parse_record, parse_time
 from tests.core_ground import (
@@ -245,7 +245,7 @@ CLOSED = DayClosed(
 
 def asked_twice(*, withheld: bool = True) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the entries of a day that each of two policies asked, as ledgers of old may hold them, and its values."""
-    made = [Releases(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (ONE, TWO)]
+    made = [ReleaseStage(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (ONE, TWO)]
     entries = [entry for outputs in made for entry in audit_of(outputs)]
     value = {} if withheld else {f"{SITE}/office-2/facilities/{ASKED}/x/arrival": "11:00"}
     return entries, value
@@ -274,7 +274,7 @@ def test_nothing_bounds_what_was_withheld_beside_a_value_that_another_policy_sho
 
 def test_no_model_of_one_policy_speaks_of_what_another_asked_too() -> None:
     modelled = building(releases=RELEASES)
-    made = [Releases(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (modelled, TWO)]
+    made = [ReleaseStage(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (modelled, TWO)]
     both = [entry for outputs in made for entry in audit_of(outputs)]
     [record] = past([modelled, TWO], both, {})
     assert all("exact" not in figures for figures in record["attributes"].values())
@@ -329,10 +329,10 @@ def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_nam
         asked = other_ids(asked)
     day = span_of_day("2026-03-03", ZoneInfo("America/Los_Angeles"))
     windows = [OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)) for end in range(day[0], day[1], 15 * MINUTE)]
-    live = Releases(counted, SITE, laboratory())
+    live = ReleaseStage(counted, SITE, laboratory())
     state, made = scan(live, windows)
     records = (DayAttribute(SITE, late_name, "2026-03-03", "arrival", "11:00", day[1]),)
-    late = LateReleases(asked, SITE, laboratory())
+    late = BackfillStage(asked, SITE, laboratory())
     late.open_books(state, audit_of(made), {counted.version: counted})
     made += late.past(state, DayClosed(SITE, "2026-03-03", day[1], records), ReleaseState())
     report = past([counted, asked], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]

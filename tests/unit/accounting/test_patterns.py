@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream.accounting.leakage.dependence import factors
-from stream.accounting.leakage.joint import declared
-from stream.accounting.leakage.patterns import pattern_factors, worst_factors
+from stream.accounting.leakage.dependence import declared, factors
+from stream.accounting.leakage.guard import pattern_factors, worst_factors
 
 TRIPLE = declared(
     {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}

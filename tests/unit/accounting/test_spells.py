@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from stream.accounting.spells import Spell, add_window, since, windows_within
+from stream.accounting.charges import ChargeRun, add_window, since, windows_within
 
 
 def test_windows_at_one_distance_and_price_are_one_spell() -> None:
-    spells: list[Spell] = []
+    spells: list[ChargeRun[int]] = []
     for end in range(5, 505, 5):
         add_window(spells, end, 7)
-    assert spells == [Spell(5, 5, 100, 7)]
-    assert since(spells, 490) == [Spell(495, 5, 2, 7)]
+    assert spells == [ChargeRun(5, 5, 100, 7)]
+    assert since(spells, 490) == [ChargeRun(495, 5, 2, 7)]
     assert since(spells, 500) == []
 
 
@@ -20,7 +20,7 @@ def test_windows_at_one_distance_and_price_are_one_spell() -> None:
 def test_spells_hold_what_a_list_of_windows_would(seed: int) -> None:
     """Gaps, other prices, other ticks, late windows and second attempts at random."""
     rng = random.Random(seed)
-    spells: list[Spell] = []
+    spells: list[ChargeRun[int]] = []
     plain: list[tuple[int, int]] = []
     end, step = 100, 5
     for _ in range(200):

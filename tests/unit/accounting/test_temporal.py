@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.mobility import learn_transitions, reversed_in_time, stationary
 from stream.accounting.leakage.temporal import (
     NONE,
     backward_leakage,
     constant_allocation,
     forward_leakage,
+    learn_transitions,
     loss,
     quantified_allocation,
+    reversed_in_time,
+    stationary,
     supremum,
     total_leakage,
     total_supremum,

@@ -12,14 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.account import Account, AccountState
-from stream.accounting.composition import Gaussian, Laplace, Noise, Pure, compose
-from stream.accounting.reader_units import ADDING
-from stream.accounting.running_price import running_price
+from stream.accounting.account import ADDING, Account, AccountState
+from stream.accounting.composition import Gaussian, Laplace, Noise, compose
 from stream.operators import scan
-from stream.pipeline import Pipeline
 from stream.policy.document import Policy, load_policy
-from stream.policy.privacy_day import PrivacyDays
+from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, CountCharge, DayTerms, Micros, Spent
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.schemas import parse_time
@@ -28,8 +25,6 @@ from tests.core_ground import (
     account_of,
     audit_of,
     building,
-    laboratory,
-    messages,
     outputs_of,
     people,
     policy_text,
@@ -166,7 +161,7 @@ SIGMA2 = {"public": Fraction(478), "facilities": Fraction(137)}
 
 
 def paid(audience: str, end: Micros, attempt: int = 1) -> CountCharge:
-    terms = DayTerms(DAYS.at(end).number, "gaussian", (SIGMA2[audience],), 96)
+    terms = DayTerms(DAYS.at(end), "gaussian", (SIGMA2[audience],), 96)
     return CountCharge("plain", audience, "laplace", Fraction(2), attempt=attempt, terms=terms)
 
 
@@ -232,7 +227,7 @@ def test_windows_and_days_of_one_site_compose() -> None:
 
 
 def test_a_paid_laplace_day_has_its_epsilon_added_up_too() -> None:
-    terms = DayTerms(DAYS.at(FOUR + TICK).number, "laplace", (Fraction(2, 96),), 96)
+    terms = DayTerms(DAYS.at(FOUR + TICK), "laplace", (Fraction(2, 96),), 96)
     one = CountCharge("plain", "public", "laplace", Fraction(2), terms=terms)
     units = counted(building(releases=PLAIN), [(FOUR + TICK, (one,))], privacy_days=DAYS)[-1]["audiences"]["public"]
     assert (units["device_day"], units["presence_tuple"], units["person_day"]) == ("2", "4", "6")
@@ -270,19 +265,6 @@ def test_the_state_comes_back_whole_between_any_two_windows() -> None:
         one, made = stage.step(one, item)
         other, same = stage.step(through(stage, other), item)
         assert made == same
-
-
-def test_a_state_without_tallies_counts_what_was_paid_as_it_was_added_up() -> None:
-    made = Pipeline(building(), SITE, laboratory())
-    state = made.initial()
-    for item in messages(people()[:800], building()):
-        state, _ = made.step(state, item)
-    body = orjson.loads(made.table.account.encode(state.account))
-    old = made.table.account.decode(orjson.dumps({k: v for k, v in body.items() if k not in ("tallies", "lines")}))
-    total = old.sums["public"].total
-    assert total > 0
-    assert running_price(old.tallies["public"].total, DELTA) == pytest.approx(float(total), abs=1e-6)
-    assert all(isinstance(noise, Pure) for noise in old.tallies["public"].total)
 
 
 def test_the_books_give_the_same_account_and_an_exact_one_on_demand() -> None:

@@ -8,20 +8,20 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting.leakage.mobility import stationary
-from stream.attackers.following import (
+from stream.accounting.leakage.temporal import stationary
+from stream.errors import UsageError
+from stream.lab.attackers.beliefs import (
+    Floats,
     Mobility,
+    NoiseLaw,
     bounds,
     collectively,
     followed,
     knowing_others,
     most_believed,
+    noisy_posterior,
     unobserved,
 )
-from stream.attackers.laws import NoiseLaw
-from stream.attackers.posteriors import noisy_posterior
-from stream.attackers.priors import Floats
-from stream.errors import UsageError
 
 FORWARD = np.array([[0.8, 0.15, 0.05], [0.1, 0.85, 0.05], [0.3, 0.1, 0.6]])
 KNOWN = Mobility(np.array([0.7, 0.2, 0.1]), FORWARD)

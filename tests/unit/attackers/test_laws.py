@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
 
-from stream.attackers.laws import NoiseLaw, learn, scott
-from stream.attackers.priors import Floats
 from stream.errors import UsageError
+from stream.lab.attackers.beliefs import Floats, NoiseLaw, learn, scott
 from stream.mechanisms.noise import pmf
 from stream.records import NoiseKind
 

@@ -7,16 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from stream.attackers.localised import (
-    class_of,
-    found_by_confidence,
-    found_by_guess,
-    guesses,
-    success,
-    wilson,
-)
-from stream.attackers.priors import OPEN_KINDS, by_span, closed_prior, opened, opened_for, prior
 from stream.errors import UsageError
+from stream.lab.attackers.beliefs import OPEN_KINDS, by_span, closed_prior, opened, opened_for, prior
+from stream.lab.attackers.localised import class_of, found_by_confidence, found_by_guess, guesses, success, wilson
 
 CLOSED = np.zeros(3, dtype=bool)
 

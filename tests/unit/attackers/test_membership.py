@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from stream.attackers.laws import NoiseLaw
-from stream.attackers.membership import (
-    LEVEL,
-    best_threshold,
-    measure,
-    most_shown,
-    rate_at_least,
-    rate_at_most,
-)
-from stream.attackers.priors import Floats
 from stream.errors import UsageError
+from stream.lab.attackers.beliefs import Floats, NoiseLaw
+from stream.lab.attackers.membership import LEVEL, best_threshold, measure, most_shown, rate_at_least, rate_at_most
 
 
 def drawn(epsilon: float, centre: int, runs: int, seed: int) -> Floats:

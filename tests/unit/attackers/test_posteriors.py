@@ -9,8 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stream.attackers.laws import NoiseLaw
-from stream.attackers.posteriors import (
+from stream.errors import UsageError
+from stream.lab.attackers.beliefs import (
+    Floats,
+    NoiseLaw,
     expected_posterior,
     from_true_counts,
     largest_ratio,
@@ -20,8 +22,6 @@ from stream.attackers.posteriors import (
     with_others,
     worst_case,
 )
-from stream.attackers.priors import Floats
-from stream.errors import UsageError
 from stream.records import NoiseKind
 
 PLACES = (0.45, 0.3, 0.15, 0.1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connectors.attacks.followers import follow, paths_of
-from connectors.attacks.published import Channel, Publisher, count_releases, nodes_of
-from connectors.attacks.recording import (
+from connectors.lab.attacks.published import Channel, Publisher, count_releases, nodes_of
+from connectors.lab.attacks.recording import (
     Recorded,
     control_counts,
     days_of,
@@ -17,13 +16,13 @@ from connectors.attacks.recording import (
     renamed_counts,
     spans_of,
 )
-from connectors.attacks.study import Scene, beliefs, drawn_at_random, from_counts, from_prior
-from connectors.files.dialect import OWN
-from stream.attackers.laws import NoiseLaw
-from stream.attackers.posteriors import from_true_counts, noisy_posterior
+from connectors.lab.attacks.study import Scene, beliefs, drawn_at_random, from_counts, from_prior
+from connectors.lab.attacks.tracking import follow, paths_of
+from connectors.sources.recordings.dialect import OWN
+from stream.lab.attackers.beliefs import NoiseLaw, from_true_counts, noisy_posterior
 from stream.policy.document import Policy, load_policy
+from stream.pseudonyms.rotation import Sightings
 from stream.records import MINUTE, SECOND
-from stream.sensing.renamed import Sightings
 from tests.attack_ground import written
 from tests.core_ground import SITE, policy_text
 

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.counters.gathering import Gathering, first_windows
-from connectors.files.cells import CellRules
-from connectors.files.counted import CountsFile
+from connectors.sources.counters.files import CountsFile
+from connectors.sources.counters.windows import Gathering, first_windows
+from connectors.sources.recordings.rows import CellRules
 from stream.errors import UsageError
 from stream.policy.document import load_policy
-from stream.records import MINUTE, SECOND, CountedWindow, Micros
+from stream.records import DAY, MINUTE, SECOND, CountedWindow, Micros
 from stream.schemas import rfc3339
-from tests.unit.test_counted import BEGIN, POLICY, SITE, TICK, ZONES, text, window, written
+from tests.unit.test_counted import BEGIN, SITE, TICK, ZONES, text, window, written
+from tests.unit.test_counted import OMITTED as POLICY
+from tests.unit.test_counted import POLICY as REPORTED
 
 LATENESS = POLICY.site[SITE].lateness
 END = BEGIN + LATENESS
@@ -48,6 +50,16 @@ def test_a_window_closes_when_its_lateness_is_over_and_not_before() -> None:
     assert closed(made, END + 1) == []
 
 
+def test_every_window_of_a_day_waits_for_its_lateness_also_that_of_midnight() -> None:
+    made = gathering()
+    for number in range(DAY // TICK + 1):
+        end = BEGIN + number * TICK
+        assert closed(made, end + LATENESS) == [], rfc3339(end)
+        made.take(row(number), end + LATENESS)
+        assert closed(made, end + LATENESS + 1) == [window(number, 3)]
+    assert not made.dropped
+
+
 def test_windows_close_by_the_clock_whether_anybody_told_of_them_or_not() -> None:
     made = gathering()
     made.take(row(2, "hall", 5), BEGIN + 2 * TICK)
@@ -57,7 +69,7 @@ def test_windows_close_by_the_clock_whether_anybody_told_of_them_or_not() -> Non
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(ZONES), st.integers(0, 9), st.integers(0, 4)), max_size=12)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_row_decides_which_windows_there_are(rows: list[tuple[int, str, int, int]]) -> None:
     made, never = gathering(), gathering()
     for number, zone, count, late in rows:
@@ -78,7 +90,7 @@ def test_of_several_sites_the_earlier_window_comes_first() -> None:
     ]  # fmt: skip
     assert windows[0].counts == (("gate", 3),)
     assert windows[1].counts == ()
-    assert made.dropped == {"bad_row": 1}
+    assert made.dropped == {"bad_row": 1, "incomplete": 1}
 
 
 def test_behind_the_last_window_there_is_none() -> None:
@@ -172,6 +184,15 @@ def test_a_bad_count_spoils_its_own_cell(count: Any) -> None:
         for each in order:
             made.take(row(0, count=each), BEGIN)
         assert closed(made, END + 1) == [window(0, None, 4)]
+
+
+def test_rows_of_a_window_that_lacks_a_zone_are_counted_as_dropped_where_zeros_are_reported() -> None:
+    made = Gathering(CellRules(REPORTED), BEGIN, {SITE: BEGIN})
+    for zone in ZONES:
+        made.take(row(0, zone), BEGIN)
+    made.take(row(1, "hall"), BEGIN + TICK)
+    assert closed(made, END + 2 * TICK + 1) == [window(0, 3, 3, 3), window(1, None, 3), window(2)]
+    assert made.dropped == {"incomplete": 1}
 
 
 def test_fields_that_are_not_known_are_skipped() -> None:

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from stream.decisions.composition import Cells, Theta, composed, epsilon_of
+from stream.decisions.ledger import Cells, Theta, composed, epsilon_of
 from stream.errors import UsageError
 
 HALL, LOFT = (frozenset(product((zone,), (9, 10, 11))) for zone in ("hall", "loft"))

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from stream.decisions.compound import Join, Leaf, Split, Tree, betas_of, decide_tree, price_of_tree, truth_of
-from stream.decisions.deciding import Table
-from stream.decisions.plan import Form, Mechanism, Terms
+from stream.decisions.plan import DecisionTerms, Form, Mechanism
+from stream.decisions.progressive import Table
 from stream.errors import UsageError
 
 BETA = Fraction(5, 100)
@@ -26,7 +26,7 @@ NESTED = Join("and", (leaf("1", 2), Join("or", (leaf("2", 3), leaf("3", 7)))))
 
 
 def price(tree: Tree, split: Split, form: Form = "thesis") -> float:
-    terms = Terms("tslm", BETA, form=form)
+    terms = DecisionTerms("tslm", BETA, form=form)
     return float(price_of_tree(tree, terms, betas_of(tree, terms, split)))
 
 
@@ -39,7 +39,7 @@ def test_a_tree_costs_less_where_any_of_its_parts_has_the_whole_of_beta() -> Non
 def test_all_of_several_share_beta_by_how_far_each_can_reach() -> None:
     """6.21; 6.13 gives each the same, and costs more."""
     tree = Join("and", (leaf("1", 2), leaf("2", 3)))
-    betas = betas_of(tree, Terms("tslm", BETA, form="thesis"))
+    betas = betas_of(tree, DecisionTerms("tslm", BETA, form="thesis"))
     assert betas == {"1": BETA * 3 / 5, "2": BETA * 2 / 5}
     assert price(tree, "optimal") < price(tree, "naive")
     assert price(tree, "optimal", "safe") < price(tree, "naive", "safe") < price(tree, "naive")
@@ -48,7 +48,7 @@ def test_all_of_several_share_beta_by_how_far_each_can_reach() -> None:
 @pytest.mark.parametrize("form", ["safe", "thesis"])
 def test_of_different_people_the_dearest_counts_and_all_are_made_equally_dear(form: Form) -> None:
     apart = Join("and", (leaf("1", 2), leaf("2", 3)), disjoint=True)
-    terms = Terms("tslm", BETA, form=form)
+    terms = DecisionTerms("tslm", BETA, form=form)
     betas = betas_of(apart, terms)
     assert BETA * Fraction(999_999, 1_000_000) < sum(betas.values()) <= BETA
     prices = [price_of_tree(part, terms, betas) for part in apart.parts]
@@ -64,7 +64,7 @@ def test_of_different_people_the_dearest_counts_and_all_are_made_equally_dear(fo
 def test_steps_share_what_a_part_is_given() -> None:
     apart = Join("and", (leaf("1", 2), leaf("2", 3)), disjoint=True)
     for mechanism in ("ppwlm", "dppwlm"):
-        terms = Terms(mechanism, BETA)
+        terms = DecisionTerms(mechanism, BETA)
         prices = [price_of_tree(part, terms, betas_of(apart, terms)) for part in apart.parts]
         assert max(prices) - min(prices) <= Fraction(2, 10**9)
 
@@ -83,7 +83,7 @@ def tables(tree: Tree, counts: dict[str, int]) -> dict[str, Table]:
 
 
 def missed(tree: Tree, counts: dict[str, int], mechanism: Mechanism = "tslm") -> int:
-    terms, made = Terms(mechanism, BETA, Fraction(1, 100)), tables(tree, counts)
+    terms, made = DecisionTerms(mechanism, BETA, Fraction(1, 100)), tables(tree, counts)
     assert truth_of(tree, made).all()
     done = decide_tree(tree, made, terms, betas_of(tree, terms), KEY, 1)
     price = price_of_tree(tree, terms, betas_of(tree, terms))

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream.decisions import levels
-from stream.decisions.deciding import Table, decide, price_of
-from stream.decisions.next_step import stays_undecided
-from stream.decisions.plan import Mechanism, Terms, plan_of
-from stream.decisions.rates import rates
+from stream.decisions import plan as levels
+from stream.decisions.plan import DecisionTerms, Mechanism, plan_of
+from stream.decisions.progressive import Table, decide, price_of, rates, stays_undecided
 from stream.errors import UsageError
-from stream.mechanisms.chain import chain
-from stream.mechanisms.labels import Context
+from stream.mechanisms.noise import chain
+from stream.mechanisms.noise_labels import Context
 from tests.unit.decisions.misses import law, link, worst_miss
 
 KEY = b"decisions" * 4
@@ -49,8 +47,8 @@ def test_epsilon_is_the_least_at_which_a_count_just_above_is_missed_no_more_ofte
 
 
 def test_on_integers_less_is_enough_than_the_thesis_spends() -> None:
-    assert float(plan_of(Terms("tslm", BETA), Fraction(1)).price) == pytest.approx(math.log(4), abs=2e-9)
-    printed = plan_of(Terms("tslm", BETA, form="thesis"), Fraction(1))
+    assert float(plan_of(DecisionTerms("tslm", BETA), Fraction(1)).price) == pytest.approx(math.log(4), abs=2e-9)
+    printed = plan_of(DecisionTerms("tslm", BETA, form="thesis"), Fraction(1))
     assert float(printed.price) == pytest.approx(math.log(10), abs=2e-9)
     assert worst_miss(printed) == pytest.approx(0.0091, abs=5e-5)
 
@@ -63,20 +61,20 @@ def test_on_integers_less_is_enough_than_the_thesis_spends() -> None:
 def test_a_count_just_above_is_missed_no_more_often_than_beta_whatever_step_is_chosen(
     mechanism: Mechanism, steps: int, alpha: int, beta: Fraction
 ) -> None:
-    plan = plan_of(Terms(mechanism, beta, Fraction(1, 10), steps, 3), Fraction(alpha))
+    plan = plan_of(DecisionTerms(mechanism, beta, Fraction(1, 10), steps, 3), Fraction(alpha))
     assert worst_miss(plan) <= beta
 
 
 def test_shares_that_are_handed_on_as_the_thesis_has_it_can_miss_more_often_than_beta() -> None:
     """Why the safe form gives every step that may come a share of its own."""
-    terms = Terms("dppwlm", BETA, Fraction(3, 100), 3, 3, form="thesis")
+    terms = DecisionTerms("dppwlm", BETA, Fraction(3, 100), 3, 3, form="thesis")
     assert worst_miss(plan_of(terms, Fraction(5)), reach=1500) > 1.05 * BETA
 
 
 @pytest.mark.parametrize("above", [2, 5, 40])
 @pytest.mark.parametrize("mechanism", PROGRESSIVE)
 def test_what_lies_further_above_is_missed_less_often(mechanism: Mechanism, above: int) -> None:
-    plan = plan_of(Terms(mechanism, BETA, Fraction(1, 10)), Fraction(1))
+    plan = plan_of(DecisionTerms(mechanism, BETA, Fraction(1, 10)), Fraction(1))
     assert worst_miss(plan, above) < worst_miss(plan)
 
 
@@ -86,7 +84,7 @@ MOST = stats.binom.isf(1e-7, PLANTED, 0.05)
 
 
 def missed(mechanism: Mechanism, beta: Fraction = BETA) -> int:
-    terms = Terms(mechanism, beta, Fraction(1, 100))
+    terms = DecisionTerms(mechanism, beta, Fraction(1, 100))
     return int((~decide(table_of([1001] * PLANTED), terms, KEY, 1).above).sum())
 
 
@@ -103,7 +101,7 @@ def test_that_would_show_a_fifth_more_misses_and_plain_noise_has_many_more() -> 
 
 def test_a_count_that_lies_below_by_twice_alpha_is_taken_for_above_no_more_often_than_beta() -> None:
     """False alarm 1e-7."""
-    terms = Terms("tslm", BETA)
+    terms = DecisionTerms("tslm", BETA)
     taken = decide(table_of([1000 - 10] * PLANTED, alpha=Fraction(5)), terms, KEY, 1).above.sum()
     assert taken <= MOST
 
@@ -131,7 +129,7 @@ def test_on_a_fine_grid_it_is_the_clean_form_of_the_thesis_5_9(above: int, stays
 
 def test_noise_of_all_steps_is_one_chain() -> None:
     """Coarse noise equals the finer one as often as their link is 0; false alarm 1e-6 over all links."""
-    epsilons = plan_of(Terms("dppwlm", BETA, Fraction(1, 100)), Fraction(1)).all_epsilons
+    epsilons = plan_of(DecisionTerms("dppwlm", BETA, Fraction(1, 100)), Fraction(1)).all_epsilons
     context = Context("", "decide/dppwlm", 0, 1, ("a",), "/decide")
     n = 20_000
     noise = chain(KEY, context, b"counts", epsilons, n)
@@ -145,12 +143,12 @@ def test_noise_of_all_steps_is_one_chain() -> None:
 
 
 def test_each_run_has_noise_of_its_own_and_the_same_question_the_same() -> None:
-    terms = Terms("tslm", BETA)
+    terms = DecisionTerms("tslm", BETA)
     table = table_of([1000] * 400)
     again = [decide(table, terms, KEY, attempt).above.tolist() for attempt in (1, 1, 2)]
     assert again[0] == again[1] != again[2]
     assert decide(table, terms, KEY, 1, "left").above.tolist() != again[0]
-    assert decide(table, Terms("tslm", BETA, sensitivity=2), KEY, 1).above.tolist() != again[0]
+    assert decide(table, DecisionTerms("tslm", BETA, sensitivity=2), KEY, 1).above.tolist() != again[0]
 
 
 # --- prices ------------------------------------------------------------------------------------------------------
@@ -160,15 +158,15 @@ def test_the_price_is_that_of_the_last_step_of_the_dearest_predicate_times_what_
     alphas = [Fraction(1), Fraction(5)]
     for mechanism, share in (("laplace", 1), ("tslm", 1), ("ppwlm", 4), ("dppwlm", 4)):
         single = levels.epsilon_for(1, BETA / share)
-        assert price_of(alphas, Terms(mechanism, BETA)) == single  # type: ignore[arg-type]
-        assert price_of(alphas, Terms(mechanism, BETA, sensitivity=3)) == 3 * single  # type: ignore[arg-type]
+        assert price_of(alphas, DecisionTerms(mechanism, BETA)) == single  # type: ignore[arg-type]
+        assert price_of(alphas, DecisionTerms(mechanism, BETA, sensitivity=3)) == 3 * single  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "tslm", *PROGRESSIVE])
 def test_what_was_spent_on_whom_is_never_more_than_the_price(mechanism: Mechanism) -> None:
     table = table_of([1000 + 200 * i for i in range(-5, 6)])
     table = Table(table.predicates, table.counts, table.thresholds, (Fraction(1), Fraction(5)) * 5 + (Fraction(1),))
-    terms = Terms(mechanism, BETA, sensitivity=2)
+    terms = DecisionTerms(mechanism, BETA, sensitivity=2)
     spent = decide(table, terms, KEY, 1).epsilons
     assert max(spent) <= price_of(table.alphas, terms)
     assert all(each >= 2 * Fraction(1, 10**5) for each in spent)
@@ -179,7 +177,7 @@ FAR = [1000 + 3000 * (-1) ** i for i in range(60)]
 
 def test_far_from_the_thresholds_choosing_steps_gives_less_away_than_one_step() -> None:
     """Over ten runs each, of fixed keys."""
-    runs = {m: [decide(table_of(FAR), Terms(m, BETA), KEY, i) for i in range(10)] for m in ("tslm", "dppwlm")}
+    runs = {m: [decide(table_of(FAR), DecisionTerms(m, BETA), KEY, i) for i in range(10)] for m in ("tslm", "dppwlm")}
     one, chosen = (rates(table_of(FAR).truth, runs[m]) for m in ("tslm", "dppwlm"))
     assert chosen.min_entropy > one.min_entropy
     assert chosen.ex_post < one.ex_post
@@ -190,9 +188,9 @@ def test_far_from_the_thresholds_choosing_steps_gives_less_away_than_one_step() 
 def test_one_count_just_below_its_threshold_makes_it_dearer_than_one_step() -> None:
     """By the ε that is achieved; what is least unknown of all predicates together it still leaves larger."""
     table = table_of([999, *FAR[1:]])
-    runs = {m: [decide(table, Terms(m, BETA), KEY, i) for i in range(10)] for m in ("tslm", "dppwlm")}
+    runs = {m: [decide(table, DecisionTerms(m, BETA), KEY, i) for i in range(10)] for m in ("tslm", "dppwlm")}
     one, chosen = (rates(table.truth, runs[m]) for m in ("tslm", "dppwlm"))
-    assert chosen.ex_post > one.ex_post == pytest.approx(float(price_of([Fraction(1)], Terms("tslm", BETA))))
+    assert chosen.ex_post > one.ex_post == pytest.approx(float(price_of([Fraction(1)], DecisionTerms("tslm", BETA))))
     assert chosen.min_entropy > one.min_entropy
 
 
@@ -208,4 +206,4 @@ def test_one_count_just_below_its_threshold_makes_it_dearer_than_one_step() -> N
 )
 def test_terms_out_of_range_are_refused_by_name(terms: dict[str, Fraction | int], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        decide(table_of([1]), Terms(**({"mechanism": "ppwlm", "beta": BETA} | terms)), KEY, 1)  # type: ignore[arg-type]
+        decide(table_of([1]), DecisionTerms(**({"mechanism": "ppwlm", "beta": BETA} | terms)), KEY, 1)  # type: ignore[arg-type]

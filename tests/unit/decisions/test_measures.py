@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.files.measures import Aggregate, Measure
+from connectors.tables.decisions import Aggregate, Measure
 from stream.decisions.compound import Join, Leaf, betas_of, price_of_tree
-from stream.decisions.deciding import price_of
-from stream.decisions.levels import GRID
-from stream.decisions.plan import Terms, plan_of
+from stream.decisions.plan import GRID, DecisionTerms, plan_of
+from stream.decisions.progressive import price_of
 from stream.errors import DataError, UsageError
 from tests.acceptance.command_line import Done, run
 
@@ -34,7 +33,7 @@ def compared(folder: Path, measure: Measure, rows: list[tuple[str, str]], thresh
 VALUES = st.tuples(st.sampled_from(["hall", "loft"]), st.decimals(-1000, 1000, places=3).map(str))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(VALUES, max_size=6), VALUES, st.sampled_from(["sum", "mean"]), st.integers(-20, 20), st.integers(1, 40),
     st.integers(-30, 30),
@@ -78,7 +77,7 @@ def test_a_mean_is_above_where_its_deviations_add_up_to_more_than_nothing(tmp_pa
 @pytest.mark.parametrize("alpha", [0, 30, 5000])
 def test_outcomes_of_neighbours_differ_by_the_price_at_most_and_somewhere_by_no_less(steps: int, alpha: int) -> None:
     """By the exact law of the one noisy comparison."""
-    terms = Leaf("", (Fraction(alpha),), steps).terms(Terms("tslm", BETA), BETA)
+    terms = Leaf("", (Fraction(alpha),), steps).terms(DecisionTerms("tslm", BETA), BETA)
     plan = plan_of(terms, Fraction(alpha))
     e, price = float(plan.last.epsilon), float(plan.price)
     assert price == pytest.approx(steps * e)
@@ -100,15 +99,15 @@ def test_outcomes_of_neighbours_differ_by_the_price_at_most_and_somewhere_by_no_
 
 
 def test_prices_grow_with_what_one_row_changes() -> None:
-    unit = price_of((Fraction(99),), Terms("tslm", BETA))
+    unit = price_of((Fraction(99),), DecisionTerms("tslm", BETA))
     leaf = Leaf("", (Fraction(99),), 40)
-    assert price_of_tree(leaf, Terms("tslm", BETA, sensitivity=3), {"": BETA}) == 120 * unit
+    assert price_of_tree(leaf, DecisionTerms("tslm", BETA, sensitivity=3), {"": BETA}) == 120 * unit
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_beta_is_split_where_the_whole_costs_least_also_of_sums_and_counts(disjoint: bool) -> None:
     parts = (Leaf("1", (Fraction(40),)), Leaf("2", (Fraction(900),), 100))
-    tree, terms = Join("and", parts, disjoint), Terms("tslm", BETA)
+    tree, terms = Join("and", parts, disjoint), DecisionTerms("tslm", BETA)
     best = price_of_tree(tree, terms, betas_of(tree, terms))
     tried = [
         price_of_tree(tree, terms, {"1": share, "2": BETA - share})
@@ -167,7 +166,7 @@ def test_means_and_sums_are_decided(tmp_path: Path) -> None:
         tmp_path, {"hall": "15", "loft": "15"}, "--aggregate", "mean", "--bounds", "0", "40", "--resolution", "1"
     )
     assert {each["predicate"]: each["above"] for each in mean.answer["decisions"]} == both
-    unit = float(price_of((Fraction(400),), Terms("tslm", BETA)))
+    unit = float(price_of((Fraction(400),), DecisionTerms("tslm", BETA)))
     assert mean.answer["epsilon"] == pytest.approx(25 * unit)
     total = ask(
         tmp_path, {"hall": "8000", "loft": "8000"}, "--aggregate", "sum", "--bounds", "-1", "40", "--resolution", ".5"
@@ -177,7 +176,7 @@ def test_means_and_sums_are_decided(tmp_path: Path) -> None:
         tmp_path, {"hall": "8000", "loft": "8000"}, "--aggregate", "sum", "--bounds", "-1", "40", "--resolution", "0.5"
     )
     assert {each["predicate"]: each["above"] for each in total.answer["decisions"]} == both
-    assert total.answer["epsilon"] == pytest.approx(80 * float(price_of((Fraction(800),), Terms("tslm", BETA))))
+    assert total.answer["epsilon"] == pytest.approx(80 * float(price_of((Fraction(800),), DecisionTerms("tslm", BETA))))
 
 
 def test_a_value_of_an_unknown_predicate_or_a_bad_one_decides_nothing(tmp_path: Path) -> None:

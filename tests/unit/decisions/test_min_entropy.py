@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from stream.decisions.halves import least_by_halves
-from stream.decisions.min_entropy import min_entropy
-from stream.decisions.posteriors import beliefs
-from stream.decisions.questions import min_entropy as asked
-from stream.decisions.vertices import least_entropy
+from stream.decisions.min_entropy import beliefs, least_by_halves, least_entropy, minimum_entropy
+from stream.decisions.min_entropy import min_entropy as asked
 from stream.errors import UsageError
 from tests.acceptance.command_line import run
 
@@ -46,14 +43,14 @@ def drawn(seed: int, k: int) -> tuple[list[float], list[float] | None]:
 @pytest.mark.parametrize("seed", range(60))
 def test_it_is_the_least_entropy_of_all_vertices(seed: int) -> None:
     epsilons, priors = drawn(seed, 2 + seed % 7)
-    found = min_entropy(epsilons, priors)
+    found = minimum_entropy(epsilons, priors)
     assert found.exact
     assert found.lower == pytest.approx(by_enumeration(epsilons, priors), abs=1e-11)
 
 
 def test_it_is_the_least_entropy_of_all_vertices_of_fourteen_predicates() -> None:
     epsilons, priors = drawn(5, 14)
-    assert min_entropy(epsilons, priors).lower == pytest.approx(by_enumeration(epsilons, priors), abs=1e-11)
+    assert minimum_entropy(epsilons, priors).lower == pytest.approx(by_enumeration(epsilons, priors), abs=1e-11)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -71,11 +68,11 @@ def test_both_ways_of_searching_find_the_same(seed: int) -> None:
 )
 def test_widest_intervals_first_is_no_way_to_it(epsilons: tuple[float, ...], nats: float) -> None:
     """That way gives 1.072516 and 0.433671: too much entropy, so too little loss."""
-    assert min_entropy(epsilons).lower == pytest.approx(nats, abs=5e-7)
+    assert minimum_entropy(epsilons).lower == pytest.approx(nats, abs=5e-7)
 
 
 def test_equal_predicates_are_counted_and_the_thesis_divides_by_the_logarithm_of_their_number() -> None:
-    found = min_entropy([math.log(10)] * 420)
+    found = minimum_entropy([math.log(10)] * 420)
     assert found.exact
     assert found.lower == pytest.approx(1.5956, abs=5e-5)
     assert found.normalised == pytest.approx(0.264, abs=5e-4)
@@ -90,7 +87,7 @@ def test_equal_predicates_are_counted_and_the_thesis_divides_by_the_logarithm_of
     ],
 )
 def test_25_different_predicates_are_exact_however_near_they_are(epsilons: list[float]) -> None:
-    assert min_entropy(epsilons).exact
+    assert minimum_entropy(epsilons).exact
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -100,7 +97,7 @@ def test_where_it_is_not_exact_the_truth_lies_within_the_bracket_and_the_lower_e
     epsilons = [random_.choice(levels) for _ in range(60)]
     truth = least_entropy(beliefs(epsilons), 10**5)
     assert truth.lower == truth.upper
-    brief = min_entropy(epsilons, most_nodes=0)
+    brief = minimum_entropy(epsilons, most_nodes=0)
     assert not brief.exact
     assert brief.lower <= truth.lower + 1e-12
     assert brief.upper >= truth.upper - 1e-12
@@ -111,23 +108,25 @@ def test_ten_thousand_predicates_on_twelve_levels_are_bracketed_to_a_thousandth(
     """In .2 s of processor; the search ends after its 1500 nodes."""
     random_ = random.Random(3)
     levels = [10 ** random_.uniform(-5, 0.6) for _ in range(12)]
-    found = min_entropy([random_.choice(levels) for _ in range(10_000)])
+    found = minimum_entropy([random_.choice(levels) for _ in range(10_000)])
     assert found.upper - found.lower < 1e-3 * found.lower
 
 
 def test_no_cost_leaves_everything_unknown_and_more_cost_leaves_less() -> None:
-    assert min_entropy([0.0] * 8).lower == pytest.approx(math.log(8))
-    assert min_entropy([0.0] * 8).normalised == pytest.approx(1)
-    found = [min_entropy([e] * 8).lower for e in (0.0, 0.1, 1.0, 5.0, 50.0, 800.0)]
+    assert minimum_entropy([0.0] * 8).lower == pytest.approx(math.log(8))
+    assert minimum_entropy([0.0] * 8).normalised == pytest.approx(1)
+    found = [minimum_entropy([e] * 8).lower for e in (0.0, 0.1, 1.0, 5.0, 50.0, 800.0)]
     assert found == sorted(found, reverse=True)
     assert found[-1] == pytest.approx(0, abs=1e-12)
 
 
 def test_priors_count_up_to_a_factor_and_a_predicate_that_cannot_be_counts_nothing() -> None:
     epsilons, priors = [0.1, 0.5, 1.0], [0.2, 0.3, 0.5]
-    assert min_entropy(epsilons, [7 * q for q in priors]).lower == pytest.approx(min_entropy(epsilons, priors).lower)
-    assert min_entropy([*epsilons, 2.0], [*priors, 0.0]).lower == min_entropy(epsilons, priors).lower
-    assert min_entropy([0.7]).lower == min_entropy([0.7]).normalised == 0
+    assert minimum_entropy(epsilons, [7 * q for q in priors]).lower == pytest.approx(
+        minimum_entropy(epsilons, priors).lower
+    )
+    assert minimum_entropy([*epsilons, 2.0], [*priors, 0.0]).lower == minimum_entropy(epsilons, priors).lower
+    assert minimum_entropy([0.7]).lower == minimum_entropy([0.7]).normalised == 0
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.evaluation.heatmap import usual_in, utilities, utility
-from stream.mechanisms.colours import Usual
+from stream.lab.evaluation import usual_in, utilities, utility
+from stream.mechanisms.heatmap import Usual
 
 HERE = Usual(np.array([100.0]), np.array([8.0]))
 """Colours begin at 84, 88 … 116."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.evaluation.tasks import by_occupancy, event_start, places_off, score, stuck_from, windows_above
+from stream.lab.evaluation import by_occupancy, event_start, places_off, score, stuck_from, windows_above
 
 
 def ints(values: Any) -> Any:

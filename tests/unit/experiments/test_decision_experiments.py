@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from connectors.experiments.compound_decisions import BETA, DEAREST, day_of, day_results
-from connectors.experiments.decisions import (
+from connectors.lab.experiments.decisions import (  # fmt: skip
+    BETA,
+    DEAREST,
     EPSILON_MAX,
     LEVELS,
     Extent,
     Setting,
     by_predicate,
+    day_of,
+    day_results,
     distances,
     every,
     result_of,
@@ -23,10 +26,10 @@ from connectors.experiments.decisions import (
     runs_of,
     settings,
     table_of,
-)  # fmt: skip
+)
 from stream.decisions.compound import Join, truth_of
-from stream.decisions.deciding import decide
-from stream.simulator.threshold_tables import QUERIES, Query, aggregates, rides
+from stream.decisions.progressive import decide
+from stream.lab.simulator.threshold_tables import QUERIES, Query, aggregates, rides
 
 SMALL = Extent(2, 7, "safe", alphas=(1, 100), betas=(), steps=(), queries=("Q3",), days=(4,))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import hashlib
 import hmac
@@ -14,14 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from connectors.handover.entrance import HandoverEntrance
-from connectors.hooks.hooks_file import Hook
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest_socket.listener import HandoverEntrance
+from connectors.sources.webhooks.config import Hook
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.receiving_ground import Hands, Log
 
 SECRET, OLD_SECRET = b"a-secret-of-16-octets", b"the-secret-before-that"
@@ -144,9 +142,3 @@ async def ingesting(
     entrance = HandoverEntrance(socket, (MIST, MERAKI, SPACES))
     async with Receiver([entrance], ingest=house(), sink=sink, clock=clock or Hands(), **more) as receiver:
         yield receiver
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from connectors.handover.frames import Batch, Dated, encode_batch
-from connectors.hooks import meraki, mist, spaces
-from connectors.hooks.reading import (
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest_socket.frames import Batch, Dated, encode_batch
+from connectors.sources.webhooks import decoders
+from connectors.sources.webhooks.decoders import (
     NO_ACCESS_POINT,
     NO_CLIENT,
     NO_TIME,
@@ -19,7 +20,6 @@ from connectors.hooks.reading import (
     seconds,
     timestamp,
 )
-from connectors.intake.sighting import Kind, Sighting
 from stream.records import DAY, SECOND
 from tests.unit.hooks.hooks_ground import (
     CANARIES,
@@ -45,29 +45,29 @@ def seen(read: Read) -> Sighting:
 
 
 def test_a_join_of_mist_places_the_device_at_its_access_point_when_it_came() -> None:
-    (read,) = mist.read(join(NOON + 250_000))
+    (read,) = decoders.read_mist(join(NOON + 250_000))
     assert isinstance(read, Dated)
     assert read.at == NOON + 250_000
     assert read.sighting[:4] == (Kind.ASSOCIATE, FIRST, HERE, b"lobby")
 
 
 def test_a_session_of_mist_that_went_on_is_at_the_next_access_point() -> None:
-    (read,) = mist.read(session(NOON, NOON - 60 * SECOND, termination_reason=3, next_ap="020000000002"))
+    (read,) = decoders.read_mist(session(NOON, NOON - 60 * SECOND, termination_reason=3, next_ap="020000000002"))
     assert seen(read)[:4] == (Kind.ROAM, FIRST, THERE, b"")
 
 
 @pytest.mark.parametrize("reason", [1, 2])
 def test_a_session_of_mist_that_is_over_leaves_the_stay_that_its_join_began(reason: int) -> None:
-    (came,) = mist.read(join(NOON - 60 * SECOND))
-    (went,) = mist.read(session(NOON, NOON - 60 * SECOND, termination_reason=reason))
-    (another,) = mist.read(session(NOON, NOON - 61 * SECOND, termination_reason=reason))
+    (came,) = decoders.read_mist(join(NOON - 60 * SECOND))
+    (went,) = decoders.read_mist(session(NOON, NOON - 60 * SECOND, termination_reason=reason))
+    (another,) = decoders.read_mist(session(NOON, NOON - 61 * SECOND, termination_reason=reason))
     assert seen(went).kind == Kind.LEAVE
     assert seen(went).session == seen(came).session != b""
     assert seen(another).session != seen(came).session
 
 
 def test_meraki_tells_where_the_device_was_heard_last() -> None:
-    (read,) = meraki.read(scanned(NOON))
+    (read,) = decoders.read_meraki(scanned(NOON))
     assert isinstance(read, Dated)
     assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, HERE, b""))
 
@@ -78,42 +78,45 @@ def test_meraki_tells_the_access_point_that_hears_best_at_the_latest_place() -> 
         {"time": iso(NOON - 9 * SECOND), "rssiRecords": [{"apMac": RADIO, "rssi": -10}]},
         {"time": iso(NOON), "rssiRecords": heard},
     ]
-    (read,) = meraki.read(scanned(NOON - 20 * SECOND, locations=places))
+    (read,) = decoders.read_meraki(scanned(NOON - 20 * SECOND, locations=places))
     assert isinstance(read, Dated)
     assert (read.at, read.sighting.access_point) == (NOON, THERE)
 
 
 @pytest.mark.parametrize("ssid", [None, ""])
 def test_who_is_only_heard_is_not_taken(ssid: str | None) -> None:
-    assert list(meraki.read(scanned(NOON, ssid=ssid))) == [NOT_ASSOCIATED]
-    assert spaces.read(located(NOON, ssid=ssid)) == NOT_ASSOCIATED
+    assert list(decoders.read_meraki(scanned(NOON, ssid=ssid))) == [NOT_ASSOCIATED]
+    assert decoders.read_spaces(located(NOON, ssid=ssid)) == NOT_ASSOCIATED
 
 
 def test_spaces_names_the_place_by_its_location_and_the_access_point_where_it_is_told() -> None:
-    read = spaces.read(located(NOON))
+    read = decoders.read_spaces(located(NOON))
     assert isinstance(read, Dated)
     assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, b"", LOCATION.encode()))
-    assert seen(spaces.read(located(NOON, maxDetectedRssi={"apMacAddress": RADIO}))).access_point == HERE
+    assert seen(decoders.read_spaces(located(NOON, maxDetectedRssi={"apMacAddress": RADIO}))).access_point == HERE
 
 
 @pytest.mark.parametrize(
     ("read", "reason"),
     [
-        (next(mist.read({"topic": "device-updowns", "events": [{}]})), NOT_AN_OBSERVATION),
-        (next(mist.read(join(NOON, mac="ff" * 6))), NO_CLIENT),
-        (next(mist.read(join(NOON, ap=None, bssid="", ap_name=None))), NO_ACCESS_POINT),
-        (next(mist.read(join(NOON, connect=None, connect_float=-1, timestamp="soon"))), NO_TIME),
-        (next(mist.read(session(NOON, NOON, connect=None))), NOT_AN_OBSERVATION),
-        (next(meraki.read(scanned(NOON) | {"type": "BLE"})), NOT_AN_OBSERVATION),
-        (next(meraki.read(scanned(NOON) | {"version": "2.0"})), NOT_AN_OBSERVATION),
-        (next(meraki.read(scanned(NOON, latestRecord={"nearestApMac": RADIO}))), NO_TIME),
-        (next(meraki.read(scanned(NOON, latestRecord=None))), NO_ACCESS_POINT),
-        (spaces.read({"eventType": "DEVICE_PRESENCE", "devicePresence": {}}), NOT_AN_OBSERVATION),
-        (spaces.read({"eventType": "IOT_TELEMETRY"}), NOT_AN_OBSERVATION),
-        (spaces.read({"eventType": "KEEP_ALIVE"}), NOT_AN_OBSERVATION),
-        (spaces.read(located(NOON, location=None)), NO_ACCESS_POINT),
-        (spaces.read(located(NOON, device={"macAddress": "00:00:00:00:00:00"})), NO_CLIENT),
-        (spaces.read(changed(located(NOON, lastSeen=None), lambda event: event.pop("recordTimestamp"))), NO_TIME),
+        (next(decoders.read_mist({"topic": "device-updowns", "events": [{}]})), NOT_AN_OBSERVATION),
+        (next(decoders.read_mist(join(NOON, mac="ff" * 6))), NO_CLIENT),
+        (next(decoders.read_mist(join(NOON, ap=None, bssid="", ap_name=None))), NO_ACCESS_POINT),
+        (next(decoders.read_mist(join(NOON, connect=None, connect_float=-1, timestamp="soon"))), NO_TIME),
+        (next(decoders.read_mist(session(NOON, NOON, connect=None))), NOT_AN_OBSERVATION),
+        (next(decoders.read_meraki(scanned(NOON) | {"type": "BLE"})), NOT_AN_OBSERVATION),
+        (next(decoders.read_meraki(scanned(NOON) | {"version": "2.0"})), NOT_AN_OBSERVATION),
+        (next(decoders.read_meraki(scanned(NOON, latestRecord={"nearestApMac": RADIO}))), NO_TIME),
+        (next(decoders.read_meraki(scanned(NOON, latestRecord=None))), NO_ACCESS_POINT),
+        (decoders.read_spaces({"eventType": "DEVICE_PRESENCE", "devicePresence": {}}), NOT_AN_OBSERVATION),
+        (decoders.read_spaces({"eventType": "IOT_TELEMETRY"}), NOT_AN_OBSERVATION),
+        (decoders.read_spaces({"eventType": "KEEP_ALIVE"}), NOT_AN_OBSERVATION),
+        (decoders.read_spaces(located(NOON, location=None)), NO_ACCESS_POINT),
+        (decoders.read_spaces(located(NOON, device={"macAddress": "00:00:00:00:00:00"})), NO_CLIENT),
+        (
+            decoders.read_spaces(changed(located(NOON, lastSeen=None), lambda event: event.pop("recordTimestamp"))),
+            NO_TIME,
+        ),
     ],
 )
 def test_what_places_nobody_is_told_by_its_reason(read: Read, reason: str) -> None:
@@ -121,7 +124,12 @@ def test_what_places_nobody_is_told_by_its_reason(read: Read, reason: str) -> No
 
 
 @pytest.mark.parametrize(
-    "read", [next(mist.read(join(NOON))), next(meraki.read(scanned(NOON))), spaces.read(located(NOON))]
+    "read",
+    [
+        next(decoders.read_mist(join(NOON))),
+        next(decoders.read_meraki(scanned(NOON))),
+        decoders.read_spaces(located(NOON)),
+    ],
 )
 def test_names_of_people_and_networks_stay_in_the_decoder(read: Read) -> None:
     assert isinstance(read, Dated)

@@ -14,11 +14,18 @@ from contextlib import suppress
 
 import orjson
 
-from connectors.handover.frames import Batch, Dated, FrameError, decode, encode_batch
-from connectors.hooks import spaces
-from connectors.hooks.hooks_file import Hook
-from connectors.hooks.judging import DATED_REASONS, OLDEST, REFUSED_REASONS, RefusedError, judge, verdict
-from connectors.intake.sighting import OBSERVATIONS
+from connectors.sources.ingest.sighting import OBSERVATIONS
+from connectors.sources.ingest_socket.frames import Batch, Dated, FrameError, decode, encode_batch
+from connectors.sources.webhooks import decoders
+from connectors.sources.webhooks.config import Hook
+from connectors.sources.webhooks.verification import (
+    DATED_REASONS,
+    OLDEST,
+    REFUSED_REASONS,
+    RefusedError,
+    judge,
+    verdict,
+)
 from stream.records import DAY, SECOND
 from tests.unit.hooks.hooks_ground import (
     OLD_SECRET,
@@ -145,7 +152,7 @@ def event(body: bytes) -> str:
         return "no_json"
     if not isinstance(document, dict):
         return "no_json"
-    said = verdict(b"", [spaces.read(document)], NOON)
+    said = verdict(b"", [decoders.read_spaces(document)], NOON)
     return well(said.rows, said.dropped)
 
 

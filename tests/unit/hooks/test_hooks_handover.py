@@ -12,8 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.handover.entrance import MALFORMED, SPAN
-from connectors.handover.frames import (
+from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, WRONG_TIME
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
+from connectors.sources.ingest_socket import listener
+from connectors.sources.ingest_socket.frames import (
     MOST_ROWS,
     Batch,
     Dated,
@@ -24,14 +27,13 @@ from connectors.handover.frames import (
     encode_batch,
     encode_hearing,
 )
-from connectors.hooks.link import Link
-from connectors.intake.admission import UNKNOWN_SOURCE, AllowList
-from connectors.intake.ingest import CLOCKS_APART, GRID, WRONG_TIME
-from connectors.intake.sighting import Kind, Sighting
+from connectors.sources.ingest_socket.listener import MALFORMED, SPAN
+from connectors.sources.webhooks.ingest_client import IngestClient
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
+from tests.patience import until
 from tests.receiving_ground import Hands, Log
-from tests.unit.hooks.hooks_ground import MIST, RADIO, house, ingesting, now, until
+from tests.unit.hooks.hooks_ground import MIST, RADIO, house, ingesting, now
 
 DEVICE, HERE = bytes.fromhex("3c0000000001"), bytes.fromhex("020000000001")
 
@@ -250,7 +252,7 @@ def test_while_nothing_can_be_heard_nothing_is_vouched_for() -> None:
 
 
 async def test_a_link_finds_an_ingest_that_comes_later_and_one_that_comes_again(tmp_path: Path) -> None:
-    sink, link = Log(), Link(tmp_path / "hooks")
+    sink, link = Log(), IngestClient(tmp_path / "hooks")
     running = asyncio.create_task(link.run())
     try:
         assert await link.hand_over(MIST, [row()]) is False
@@ -262,6 +264,43 @@ async def test_a_link_finds_an_ingest_that_comes_later_and_one_that_comes_again(
         assert len(sink.rows) == 2
     finally:
         running.cancel()
+
+
+async def test_a_sender_that_reads_no_answers_is_not_read_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = 0
+
+    def large(number: int, *, kept: bool) -> bytes:
+        nonlocal given
+        given += 1
+        return orjson.dumps({"id": number, "kept": kept}) + b" " * (32 << 10) + b"\n"
+
+    monkeypatch.setattr(listener, "encode_answer", large)
+    asked = 400
+    async with ingesting(tmp_path / "hooks", Log()), sending(tmp_path / "hooks") as sender:
+        sender.writer.write(b"".join(encode_batch(Batch(number, MIST, ())) for number in range(asked)))
+        await until(lambda: given > 0)
+        for _ in range(2 * asked):
+            await asyncio.sleep(0)
+        assert given < asked // 4
+        answers = [decode_answer(await sender.reader.readline()) for _ in range(asked)]
+        assert answers == [(number, True) for number in range(asked)]
+
+
+async def test_a_sender_that_reads_no_answers_for_too_long_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = b" " * (1 << 20) + b"\n"
+    monkeypatch.setattr(listener, "encode_answer", lambda number, kept: answer)
+    monkeypatch.setattr(listener, "ANSWERS_READ_WITHIN", 0.05, raising=False)
+    async with ingesting(tmp_path / "hooks", Log()) as receiver, sending(tmp_path / "hooks") as sender:
+        sender.writer.write(encode_hearing(hearing=True) + encode_batch(Batch(1, MIST, ())))
+        await until(lambda: receiver.entrances[0].hearing)
+        await until(lambda: not receiver.entrances[0].hearing)
+    async with ingesting(tmp_path / "hooks", Log()) as receiver, sending(tmp_path / "hooks") as sender:
+        sender.writer.write(encode_hearing(hearing=True))
+        await until(lambda: receiver.entrances[0].hearing)
 
 
 def test_a_system_of_the_cloud_sends_nothing_by_itself() -> None:

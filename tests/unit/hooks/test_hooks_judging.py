@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.hooks.hooks_file import read_hooks
-from connectors.hooks.judging import (
+from connectors.sources.webhooks.config import read_hooks
+from connectors.sources.webhooks.verification import (
     AHEAD,
     BAD_SECRET,
     BAD_SIGNATURE,
@@ -72,7 +72,7 @@ def test_copies_have_one_tag_and_another_body_another() -> None:
 
 
 def test_a_verdict_is_shown_without_what_it_holds() -> None:
-    assert repr(judge(hook(), BODY, signature(BODY), NOON)) == "Verdict(dropped=Counter())"
+    assert repr(judge(hook(), BODY, signature(BODY), NOON)) == "VerifiedRequest(dropped=Counter())"
 
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:

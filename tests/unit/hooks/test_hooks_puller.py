@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -10,16 +11,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from connectors.hooks import pulling
-from connectors.hooks.desk import REPLAYED
-from connectors.hooks.hooks_file import HooksFile
-from connectors.hooks.judging import MALFORMED
-from connectors.hooks.running import Hooks, Wanted
-from stream.errors import UsageError
+from connectors.monitoring.monitor import Health
+from connectors.sources.webhooks import event_stream
+from connectors.sources.webhooks.config import HooksFile, HooksNow
+from connectors.sources.webhooks.processor import REPLAYED
+from connectors.sources.webhooks.service import Hooks, HooksConfig
+from connectors.sources.webhooks.verification import MALFORMED
 from stream.records import SECOND
+from tests.patience import until
 from tests.receiving_ground import Log
-from tests.unit.hooks.hooks_ground import ingesting, located, now, octets, until
+from tests.unit.hooks.hooks_ground import ingesting, located, now, octets
 
 KEY = "a-key-of-sixteen-octets"
 
@@ -75,12 +78,17 @@ async def firehose(certificate: Path) -> AsyncIterator[tuple[Firehose, str]]:
         made.give.put_nowait(None)
 
 
-@asynccontextmanager
-async def reading(folder: Path, url: str, ca_file: Path | None) -> AsyncIterator[Hooks]:
+def begun(folder: Path, url: str, ca_file: Path | None, stop: asyncio.Event) -> tuple[Hooks, asyncio.Task[None]]:
     stream = {"name": "spaces", "system": "spaces", "source": "cloud:spaces", "url": url, "api_key": KEY}
     file = HooksFile.model_validate({"stream": [stream | ({} if ca_file is None else {"ca_file": str(ca_file)})]})
-    service, stop = Hooks(Wanted(file, folder / "socket", folder / "state", None)), asyncio.Event()
-    running = asyncio.create_task(service.run(stop, lambda _: None))
+    service = Hooks(HooksConfig(file, folder / "socket", folder / "state", None))
+    return service, asyncio.create_task(service.run(stop, lambda _: None))
+
+
+@asynccontextmanager
+async def reading(folder: Path, url: str, ca_file: Path | None) -> AsyncIterator[Hooks]:
+    stop = asyncio.Event()
+    service, running = begun(folder, url, ca_file, stop)
     try:
         yield service
     finally:
@@ -90,7 +98,7 @@ async def reading(folder: Path, url: str, ca_file: Path | None) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling, "FIRST_WAIT", 0.05)
+    monkeypatch.setattr(event_stream, "FIRST_WAIT", 0.05)
 
 
 async def test_events_are_read_and_a_broken_stream_goes_on_where_it_was(certificate: Path, tmp_path: Path) -> None:
@@ -154,19 +162,90 @@ async def test_a_server_whose_certificate_nobody_knows_is_not_read(certificate: 
         assert server.heads == []
 
 
-async def test_a_key_that_is_refused_ends_the_service(certificate: Path, tmp_path: Path) -> None:
-    async with firehose(certificate) as (server, url):
+@asynccontextmanager
+async def reading_two(folder: Path, *urls: str, ca_file: Path) -> AsyncIterator[tuple[Hooks, Path]]:
+    """Read several streams by a file of secrets, which may change."""
+    tables = [
+        f'[[stream]]\nname = "{name}"\nsystem = "spaces"\nsource = "cloud:spaces"\nurl = "{url}"\n'
+        f'api_key = "{KEY}-{name}"\nca_file = "{ca_file}"\n'
+        for name, url in zip(("one", "other"), urls, strict=True)
+    ]
+    path = folder / "hooks.toml"
+    path.write_text("".join(tables))
+    path.chmod(0o600)
+    service, stop = Hooks(HooksConfig(HooksNow(path), folder / "socket", folder / "state", None)), asyncio.Event()
+    running = asyncio.create_task(service.run(stop, lambda _: None))
+    try:
+        yield service, path
+    finally:
+        stop.set()
+        await running
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+async def test_a_key_that_is_refused_stops_its_stream_alone_and_is_tried_again(
+    status: str, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "LOOK_EVERY", 0.05)
+    sink = Log()
+    async with (
+        ingesting(tmp_path / "socket", sink),
+        firehose(certificate) as (refusing, first),
+        firehose(certificate) as (server, second),
+    ):
+        refusing.status = status
+        with capture_logs() as lines:
+            async with reading_two(tmp_path, first, second, ca_file=certificate) as (service, path):
+                await until(lambda: service.stream_states == {"one": "refused", "other": "reading"})
+                server.put(located(now()))
+                await until(lambda: service.counts.taken == 1)
+                assert not service.hears
+                refusing.status = "200 OK"
+                new = path.with_name("new")
+                new.write_text(path.read_text().replace(f"{KEY}-one", "another-key-of-octets"))
+                new.chmod(0o600)
+                new.replace(path)
+                await until(lambda: service.stream_states == {"one": "reading", "other": "reading"})
+                assert "another-key-of-octets" in refusing.heads[-1]
+        assert [line for line in lines if line["event"] == "stream_refused"]
+        assert KEY not in str(lines)
+    assert len(sink.rows) == 1
+
+
+async def test_a_stream_whose_key_is_refused_is_tried_again_with_the_same_key(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "REFUSED_WAIT", 0.05)
+    async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
         server.status = "401 Unauthorized"
-        reader = reading(tmp_path, url, certificate)
-        await reader.__aenter__()
-        await until(lambda: bool(server.heads))
-        await asyncio.sleep(1)
-        with pytest.raises(UsageError, match="api_key must be one that it takes, got 401") as refused:
-            await reader.__aexit__(None, None, None)
-        assert KEY not in str(refused.value)
+        server.give.put_nowait(None)
+        await until(lambda: len(server.heads) > 2)
+        server.status = "200 OK"
+        await until(lambda: service.hears)
+
+
+async def test_a_compressed_stream_is_not_unpacked(certificate: Path, tmp_path: Path) -> None:
+    async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
+        await until(lambda: service.hears)
+        assert "accept-encoding: identity" in server.heads[0].lower()
+        server.status = "200 OK\r\nContent-Encoding: gzip"
+        server.give.put_nowait(None)
+        server.give.put_nowait(gzip.compress(octets(located(now())) + b"\n"))
+        await until(lambda: len(server.heads) > 2)
+        assert (service.hears, service.counts.requests) == (False, 0)
+
+
+def test_a_stream_that_is_not_read_keeps_no_webhook_out() -> None:
+    """An orchestrator sends nothing to what is not ready."""
+    health = Health(lambda: 0.0)
+    health.require("ingest", lambda: True)
+    health.require("streams", lambda: False, readiness=False)
+    health.look()
+    assert (health.has_started(), health.is_ready()) == (True, True)
+    assert health.checks() == {"ingest": True, "streams": False}
 
 
 async def test_a_line_without_end_breaks_the_stream_off(certificate: Path, tmp_path: Path) -> None:
     async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate):
-        server.give.put_nowait(b"x" * (pulling.LONGEST_LINE + 1))
+        server.give.put_nowait(b"x" * (event_stream.LONGEST_LINE + 1))
         await until(lambda: len(server.heads) == 2)

@@ -12,16 +12,15 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.handover.entrance import SPAN
-from connectors.hooks.app import LARGEST_BODY, UNKNOWN_HOOK
-from connectors.hooks.desk import REPLAYED, UNAVAILABLE
-from connectors.hooks.hooks_file import HooksNow, read_hooks
-from connectors.hooks.judging import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
-from connectors.hooks.mist import SIGNATURE
-from connectors.hooks.replays import KEPT, Replays
-from connectors.hooks.running import Door, Hooks, Wanted, check
+from connectors.sources.ingest_socket.listener import SPAN
+from connectors.sources.webhooks.config import HooksNow, read_hooks
+from connectors.sources.webhooks.decoders import SIGNATURE
+from connectors.sources.webhooks.processor import KEPT, REPLAYED, UNAVAILABLE, Replays
+from connectors.sources.webhooks.service import LARGEST_BODY, UNKNOWN_HOOK, Hooks, HooksConfig, HooksListener, check
+from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, MINUTE, SECOND
+from tests.patience import until
 from tests.receiving_ground import Log
 from tests.unit.hooks.hooks_ground import (
     FILE,
@@ -35,7 +34,6 @@ from tests.unit.hooks.hooks_ground import (
     scanned,
     session,
     signature,
-    until,
 )
 
 
@@ -63,7 +61,7 @@ async def serving(folder: Path) -> AsyncIterator[Cloud]:
     path = folder / "hooks.toml"
     path.write_text(FILE)
     path.chmod(0o600)
-    wanted = Wanted(read_hooks(path), folder / "socket", folder / "state", Door(("127.0.0.1", 0)))
+    wanted = HooksConfig(read_hooks(path), folder / "socket", folder / "state", HooksListener(("127.0.0.1", 0)))
     service, stop, said = Hooks(wanted), asyncio.Event(), list[str]()
     running = asyncio.create_task(service.run(stop, said.append))
     try:
@@ -105,9 +103,10 @@ async def test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it(tmp_pa
         assert await cloud.mist(join(now()), b"another-secret-of-octets") == 401
         assert await cloud.meraki(scanned(now(), b"another-secret-of-octets")) == 401
         assert (await cloud.client.post("/hooks/mist", content=octets(join(now())))).status_code == 401
-        assert (await cloud.client.post("/hooks/meraki", content=b"[")).status_code == 400
+        assert (await cloud.client.post("/hooks/meraki", content=b"[")).status_code == 401
+        assert (await cloud.client.post("/hooks/meraki", content=b'"secret":"' + SECRET + b'"')).status_code == 400
         assert (await cloud.client.post("/hooks/other", content=b"{}")).status_code == 404
-        assert cloud.refused() == {BAD_SIGNATURE: 2, BAD_SECRET: 1, MALFORMED: 1, UNKNOWN_HOOK: 1}
+        assert cloud.refused() == {BAD_SIGNATURE: 2, BAD_SECRET: 2, MALFORMED: 1, UNKNOWN_HOOK: 1}
     assert not sink.rows
 
 
@@ -210,15 +209,15 @@ async def test_nothing_of_anybody_lies_on_the_disk(tmp_path: Path) -> None:
     ("door", "rule"),
     [
         (None, "--listen: must be given"),
-        (Door(("0.0.0.0", 0), ("a.example.org",)), "--tls-cert: must be given"),
-        (Door(("0.0.0.0", 0), behind_proxy=True), "--name: must be given"),
+        (HooksListener(("0.0.0.0", 0), ("a.example.org",)), "--tls-cert: must be given"),
+        (HooksListener(("0.0.0.0", 0), behind_proxy=True), "--name: must be given"),
     ],
 )
-def test_a_door_that_others_reach_has_tls_and_a_name(door: Door | None, rule: str, tmp_path: Path) -> None:
+def test_a_door_that_others_reach_has_tls_and_a_name(door: HooksListener | None, rule: str, tmp_path: Path) -> None:
     path = tmp_path / "hooks.toml"
     path.write_text(FILE)
     path.chmod(0o600)
-    wanted: Any = Wanted(read_hooks(path), tmp_path, tmp_path, door)
+    wanted: Any = HooksConfig(read_hooks(path), tmp_path, tmp_path, door)
     with pytest.raises(UsageError, match=rule):
         check(wanted)
 

@@ -12,14 +12,22 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError
-from stream.mechanisms.blocks import Block, Held, Passed, Revision, block_of_hour, window_of
-from stream.mechanisms.contract import Revisable
-from stream.mechanisms.counts import count_mechanism
-from stream.mechanisms.filter import FilterItem
-from stream.mechanisms.filter_calendar import Calendar, Slot, learnt
-from stream.mechanisms.filter_memory import begun_again, encode_rounded
-from stream.mechanisms.filtered import Filtered
-from stream.mechanisms.nightly import NightlyState
+from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.filter.calendar import Calendar, learnt
+from stream.mechanisms.filter.history import (
+    Block,
+    Passed,
+    Revision,
+    StoredWindow,
+    begun_again,
+    block_of_hour,
+    encode_rounded,
+    window_of,
+)
+from stream.mechanisms.filter.learning import NightlyState
+from stream.mechanisms.filter.mechanism import Filtered, Revisable
+from stream.mechanisms.filter.step import FilterItem
+from stream.mechanisms.registry import count_mechanism
 from stream.records import DAY, HOUR, MINUTE
 
 F = Fraction
@@ -33,11 +41,11 @@ def filtered() -> Filtered:
     return made
 
 
-def held_after(stage: Revision, windows: int) -> Iterator[tuple[Held, NightlyState]]:
+def held_after(stage: Revision, windows: int) -> Iterator[tuple[StoredWindow, NightlyState]]:
     """Yield what is held, and the filter's live state, after each window of 5 min from noon on."""
     rng, live, held = Random(2), filtered().initial(), stage.initial()
     for n in range(1, windows + 1):
-        end, slot = NOON + n * 5 * MINUTE, Slot(24 + n // 6, 12 + n // 12, False)
+        end, slot = NOON + n * 5 * MINUTE, WeekSlot(24 + n // 6, 12 + n // 12, False)
         noisy = np.array([rng.randrange(-3, 16), rng.randrange(-3, 12)])
         before = live
         live, _ = filtered().filter.step(live, FilterItem(noisy, slot))
@@ -73,6 +81,26 @@ def test_what_is_held_is_the_same_in_memory_as_in_bytes_so_that_a_restart_change
             assert one is None or other is None or one.values.tobytes() == other.values.tobytes()
 
 
+def end_of_hour(second_hour: int) -> list[int]:
+    """Return the last revised counts of an hour whose noisy values are 6, then 3 at its end, then those given."""
+    stage, live = Revision(filtered()), filtered().initial()
+    held, made = stage.initial(), []
+    for n in range(1, 25):
+        end, slot = NOON + n * 5 * MINUTE, WeekSlot(24 + n // 6, 12 + n // 12, False)
+        noisy = np.array([6, 6] if n < 12 else [3, 3] if n == 12 else [second_hour] * 2)
+        before = live
+        live, _ = filtered().filter.step(live, FilterItem(noisy, slot))
+        held, revised = stage.step(held, Passed(end, window_of(end, F(1), noisy, slot), before))
+        made += revised
+    assert [each.end for each in made] == [NOON + n * 5 * MINUTE for n in range(1, 13)]
+    return [int(count) for count in made[-1].values.values]
+
+
+def test_an_hour_is_revised_by_all_that_was_held_behind_it_and_not_by_its_own_windows_alone() -> None:
+    """What comes behind says whether a low value at the end of an hour was noise, or people who left."""
+    assert sum(end_of_hour(0)) < sum(end_of_hour(6)) < sum(end_of_hour(12))
+
+
 def _plain(window: Any) -> tuple[Any, ...]:
     return window.end, window.coverage, window.item.noisy.tolist(), window.item.slot
 
@@ -81,7 +109,7 @@ def test_an_hour_is_revised_by_what_the_filter_has_learnt_by_then() -> None:
     """A calendar that knows of nobody at this hour is used as soon as the filter uses it."""
     stage = Revision(filtered())
     *_, (held, now) = held_after(stage, 15)
-    slots = [Slot(24, 12, False), Slot(25, 12, False), Slot(26, 13, False)] * 100
+    slots = [WeekSlot(24, 12, False), WeekSlot(25, 12, False), WeekSlot(26, 13, False)] * 100
     nobody = [np.eye(1, 10).T.repeat(2, axis=1)] * len(slots)
     taught = tuple(
         each._replace(calendar=calendar_after(each.calendar, slots, [w[:, : each.counted.shape[1]] for w in nobody]))
@@ -94,13 +122,13 @@ def test_an_hour_is_revised_by_what_the_filter_has_learnt_by_then() -> None:
     assert later < by_now
 
 
-def calendar_after(calendar: Calendar | None, slots: list[Slot], history: list[Any]) -> Calendar:
+def calendar_after(calendar: Calendar | None, slots: list[WeekSlot], history: list[Any]) -> Calendar:
     assert calendar is not None
     return learnt(calendar, slots, history)
 
 
 def test_noisy_values_beyond_what_the_filter_tells_apart_are_held_within_four_bytes() -> None:
-    window = window_of(NOON, F(1), np.array([1 << 40, -(1 << 40), 5]), Slot(0, 0, False))
+    window = window_of(NOON, F(1), np.array([1 << 40, -(1 << 40), 5]), WeekSlot(0, 0, False))
     assert window.item.noisy.tolist() == [1 << 30, -(1 << 30), 5]
 
 

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.chain import chain, keep
-from stream.mechanisms.irrational import evaluate
-from stream.mechanisms.labels import Context
-from stream.mechanisms.noise import bernoulli, discrete_laplace, pmf
+from stream.mechanisms.exact import evaluate
+from stream.mechanisms.noise import bernoulli, chain, discrete_laplace, keep, pmf
+from stream.mechanisms.noise_labels import Context
 
 F = Fraction
 KEY = b"k" * 32

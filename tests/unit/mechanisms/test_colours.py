@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream.errors import UsageError
-from stream.mechanisms.colours import COLOURS, Usual, colours, usual_of
+from stream.mechanisms.heatmap import COLOURS, Usual, colours, usual_of
 
 
 def usual(mean: Any, deviation: Any) -> Usual:

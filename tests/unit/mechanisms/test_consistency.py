@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.consistency import (
-    Consistent,
-    Gathered,
-    Tree,
-    _spread,
-    gather,
-    settle,
-    site_tree,
-    whole_numbers,
-)
+from stream.mechanisms.consistency import Consistent, Gathered, Tree, _spread, gather, settle, site_tree, whole_numbers
 from stream.mechanisms.exact import Floats
 
 

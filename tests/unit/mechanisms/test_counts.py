@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.contract import CountMechanism, Parameters, TickInput, Values
-from stream.mechanisms.counts import Naming, count_mechanism, mechanism_of, release_counts
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.grouper import GroupItem
-from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot
+from stream.mechanisms.grouper import GroupItem, average, james_stein, median, publishable
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
 from stream.mechanisms.pegasus import Pegasus
-from stream.mechanisms.smoothers import average, james_stein, median, publishable
+from stream.mechanisms.registry import ReleaseContext, count_mechanism, mechanism_of, release_counts
 from stream.policy.mechanisms import MECHANISMS as REGISTRY
 from stream.records import DAY, MINUTE
 
@@ -29,12 +27,12 @@ def day_key(day: int) -> bytes:
     return b"day" + day.to_bytes(4, "big") * 8
 
 
-def slot(end: int) -> Slot:
+def slot(end: int) -> WeekSlot:
     minute = end // MINUTE % 1440
-    return Slot(minute // 30, minute // 60, end // DAY % 7 in (2, 3))
+    return WeekSlot(minute // 30, minute // 60, end // DAY % 7 in (2, 3))
 
 
-NAMING = Naming("dbh", "occupancy", ZONES, day_key, slot)
+NAMING = ReleaseContext("dbh", "occupancy", ZONES, day_key, slot)
 Chosen = tuple[str, str, NoiseParameter]
 MECHANISMS: list[Chosen] = [
     ("laplace", "median", laplace_noise(F(1))),

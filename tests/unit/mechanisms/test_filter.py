@@ -7,27 +7,24 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, quantiles
-from stream.mechanisms.filter import (
-    Estimate,
-    FilterItem,
-    FilterState,
-    RegimeFilter,
-    marginal,
-)
-from stream.mechanisms.filter_calendar import Calendar, Slot, empty, learnt, take_in
-from stream.mechanisms.filter_model import Cells, bin_edges, kernels, moves, stationary, transitions
+from stream.mechanisms.filter.calendar import Calendar, empty, learnt, take_in
+from stream.mechanisms.filter.model import Cells, bin_edges, kernels, moves, stationary, transitions
+from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter, marginal
 from stream.mechanisms.noise import discrete_laplace
-from stream.mechanisms.parameter import gaussian_noise, laplace_noise
+from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from tests.plain_filter import by_tick
 
 F = Fraction
-MORNING = Slot(18, 9, False)
+MORNING = WeekSlot(18, 9, False)
 CORE = RegimeFilter((6,), laplace_noise(F(1)), calendar=False)
 CALENDAR = RegimeFilter((12,), laplace_noise(F(1, 2)))
 
 
-def run(stage: RegimeFilter, stream: list[list[int]], slot: Slot = MORNING) -> tuple[list[FilterState], list[Estimate]]:
+def run(
+    stage: RegimeFilter, stream: list[list[int]], slot: WeekSlot = MORNING
+) -> tuple[list[FilterState], list[Estimate]]:
     """Return states and estimates of each tick, the calendar fed with each by the filter itself."""
     made = list(by_tick(stage, (FilterItem(np.array(noisy), slot) for noisy in stream)))
     return [state for state, _ in made], [estimate for _, estimate in made]
@@ -146,7 +143,8 @@ def test_state_under_gaussian_noise_is_the_same_bytes_on_every_machine() -> None
     stage, rng = RegimeFilter((40, 12), gaussian_noise(F("21.854") ** 2)), Random(1)
     stream = [
         FilterItem(
-            np.array([rng.randrange(-60, 100), rng.randrange(-60, 70)]), Slot(tick // 6 % 48, tick // 12 % 24, False)
+            np.array([rng.randrange(-60, 100), rng.randrange(-60, 70)]),
+            WeekSlot(tick // 6 % 48, tick // 12 % 24, False),
         )
         for tick in range(200)
     ]
@@ -165,7 +163,7 @@ def test_jump_after_a_week_at_zero_is_followed_at_once() -> None:
     noise = discrete_laplace(b"k" * 32, b"a week at zero", F(1), 2016)
     medians = []
     for tick in range(2016):
-        slot = Slot(tick // 6 % 48, tick // 12 % 24, tick >= 5 * 288)
+        slot = WeekSlot(tick // 6 % 48, tick // 12 % 24, tick >= 5 * 288)
         state, [estimate] = stage.step(state, FilterItem(noise[tick : tick + 1], slot))
         medians.append(int(estimate.median[0]))
     assert np.mean(medians) < 0.05
@@ -212,13 +210,13 @@ def sure(count: int, capacity: int = 12) -> Floats:
 
 def test_calendar_keeps_weekdays_and_weekends_and_half_hours_apart() -> None:
     memory = empty(12, 1)
-    take_in(memory, Slot(47, 23, True), sure(5))
+    take_in(memory, WeekSlot(47, 23, True), sure(5))
     assert np.argwhere(memory.sums[1, :, :, 0] > 0).tolist() == [[1, 47]]
     assert np.argwhere(memory.history.sum(axis=(2, 3)) > 0).tolist() == [[1, 23], [2, 23]]
 
 
 def test_filter_leans_to_what_an_hour_is_like() -> None:
-    night, noon = Slot(4, 2, False), Slot(24, 12, False)
+    night, noon = WeekSlot(4, 2, False), WeekSlot(24, 12, False)
     slots = [slot for _ in range(20) for slot in [night] * 12 + [noon] * 12]
     memory = learnt(empty(12, 1), slots, [sure(0 if slot == night else 9) for slot in slots])
     state = CALENDAR.initial()
@@ -254,7 +252,7 @@ def test_state_survives_its_byte_form_at_every_step(calendar: bool) -> None:
     plain, through = stage.initial(), stage.initial()
     for tick in range(40):
         item = FilterItem(
-            np.array([rng.randrange(-3, 15) for _ in range(3)]), Slot(tick % 48, tick // 2, tick % 5 == 0)
+            np.array([rng.randrange(-3, 15) for _ in range(3)]), WeekSlot(tick % 48, tick // 2, tick % 5 == 0)
         )
         plain, [expected] = stage.step(plain, item)
         through, [estimate] = stage.step(stage.decode(stage.encode(through)), item)
@@ -267,7 +265,7 @@ def test_state_is_the_same_bytes_on_every_machine() -> None:
     stage, rng = RegimeFilter((40, 12), laplace_noise(F(3, 10))), Random(1)
     stream = [
         FilterItem(
-            np.array([rng.randrange(-5, 45), rng.randrange(-5, 15)]), Slot(tick // 6 % 48, tick // 12 % 24, False)
+            np.array([rng.randrange(-5, 45), rng.randrange(-5, 15)]), WeekSlot(tick // 6 % 48, tick // 12 % 24, False)
         )
         for tick in range(200)
     ]

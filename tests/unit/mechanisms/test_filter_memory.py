@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError
-from stream.mechanisms.active import Posterior
-from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter, marginal
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.filter_memory import begun_again, decode_rounded, encode_rounded, remembered_size, rounded
-from stream.mechanisms.parameter import laplace_noise
+from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.filter.history import begun_again, decode_rounded, encode_rounded, remembered_size, rounded
+from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter, marginal
+from stream.mechanisms.filter.support import Posterior
+from stream.mechanisms.noise_parameters import laplace_noise
 
 F = Fraction
 
@@ -23,7 +23,7 @@ def lived(stage: RegimeFilter, ticks: int = 200) -> FilterState:
     state, rng = stage.initial(), Random(3)
     for tick in range(ticks):
         noisy = np.array([rng.randrange(-3, capacity + 4) for capacity in stage.capacities])
-        state, _ = stage.step(state, FilterItem(noisy, Slot(tick // 6 % 48, tick // 12 % 24, False)))
+        state, _ = stage.step(state, FilterItem(noisy, WeekSlot(tick // 6 % 48, tick // 12 % 24, False)))
     return state
 
 

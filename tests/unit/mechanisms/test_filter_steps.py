@@ -7,15 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms import filter_tails
-from stream.mechanisms.active import Chunk, Windows, chunks
 from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.filter_calendar import Weights
-from stream.mechanisms.filter_grids import Grids
-from stream.mechanisms.filter_model import Cells, kernels, likelihood, sight, transitions
-from stream.mechanisms.filter_moves import none_counted, rates, switched
-from stream.mechanisms.filter_steps import lean, mix, move, running_sum
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
+from stream.mechanisms.filter import support
+from stream.mechanisms.filter.calendar import Weights
+from stream.mechanisms.filter.model import Cells, kernels, likelihood, none_counted, rates, sight, switched, transitions
+from stream.mechanisms.filter.step import lean, mix, move, running_sum
+from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests import plain_filter
 
 F = Fraction
@@ -110,8 +108,8 @@ def test_a_kernels_ends_beyond_a_window_are_summed_with_their_weights(
     weight = leaning(300, low, high, level, pull)
     below, above = tails(weight[:, 0].astype(np.float64), low, high)
     assert ((below.max() > 0), (above.max() > 0)) == (low > 0, high < 301)
-    assert_summed(filter_tails.below(weight, np.array([low]))[:, 0], below)
-    assert_summed(filter_tails.above(weight, np.array([high]))[:, 0], above)
+    assert_summed(support.below(weight, np.array([low]))[:, 0], below)
+    assert_summed(support.above(weight, np.array([high]))[:, 0], above)
 
 
 def test_where_no_table_reaches_a_kernels_end_is_as_next_to_the_window() -> None:
@@ -119,8 +117,8 @@ def test_where_no_table_reaches_a_kernels_end_is_as_next_to_the_window() -> None
     low, high = 14_900, 15_300
     weight = leaning(20_000, low, high, 15_100, 0.001)
     below, above = tails(weight[:, 0].astype(np.float64), low, high)
-    assert filter_tails.below(weight, np.array([low]))[:, 0] == pytest.approx(below, rel=0.06, abs=1e-3)
-    assert filter_tails.above(weight, np.array([high]))[:, 0] == pytest.approx(above, rel=0.06, abs=1e-3)
+    assert support.below(weight, np.array([low]))[:, 0] == pytest.approx(below, rel=0.06, abs=1e-3)
+    assert support.above(weight, np.array([high]))[:, 0] == pytest.approx(above, rel=0.06, abs=1e-3)
 
 
 # What a noisy value leaves in sight

@@ -10,11 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream.mechanisms.active import MARGIN, SIDE_BY_SIDE, Posterior, Windows, chunks, joined, nothing, trimmed, windows
-from stream.mechanisms.filter import FilterItem, RegimeFilter
-from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.base import WeekSlot
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
+from stream.mechanisms.filter.support import (
+    MARGIN,
+    SIDE_BY_SIDE,
+    Posterior,
+    Windows,
+    chunks,
+    joined,
+    nothing,
+    trimmed,
+    windows,
+)
 from stream.mechanisms.noise import Ints, discrete_laplace
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.plain_filter import PlainFilter, by_tick
 
 F = Fraction
@@ -29,7 +39,7 @@ def assert_equal(noise: NoiseParameter, capacity: int, stream: Iterable[Ints], *
     stage = RegimeFilter((capacity,) * len(rows[0]), noise, calendar)
     plain = PlainFilter(capacity, len(rows[0]), noise, calendar)
     items = [
-        FilterItem(noisy, Slot(tick // 6 % 48, tick // 12 % 24, tick // 288 % 7 >= 5))
+        FilterItem(noisy, WeekSlot(tick // 6 % 48, tick // 12 % 24, tick // 288 % 7 >= 5))
         for tick, noisy in enumerate(rows)
     ]
     for tick, (item, (state, estimate)) in enumerate(zip(items, by_tick(stage, items), strict=True)):

@@ -18,7 +18,7 @@ from stream.mechanisms.gaussian import (
     invert,
     thresholds,
 )
-from stream.mechanisms.labels import label
+from stream.mechanisms.noise_labels import label
 
 F = Fraction
 KEY = bytes(range(32))

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.gaussian import discrete_gaussian, half_width_95
-from stream.mechanisms.gaussian_chain import STEP_GAP, alike, gaussian_chain, sum_half_width_95
-from stream.mechanisms.labels import Context
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
+from stream.mechanisms.gaussian import (
+    STEP_GAP,
+    alike,
+    discrete_gaussian,
+    gaussian_chain,
+    half_width_95,
+    sum_half_width_95,
+)
+from stream.mechanisms.noise_labels import Context
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
 
 F = Fraction
 KEY = b"k" * 32

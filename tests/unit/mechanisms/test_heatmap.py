@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.heatmap import LARGEST, MOST, HeatMap, Passed, Past
 from stream.records import MINUTE
 
-NINE = Slot(18, 9, weekend=False)
-TEN = Slot(20, 10, weekend=False)
-SUNDAY = Slot(18, 9, weekend=True)
-Window = tuple[Slot, Sequence[int] | None]
+NINE = WeekSlot(18, 9, weekend=False)
+TEN = WeekSlot(20, 10, weekend=False)
+SUNDAY = WeekSlot(18, 9, weekend=True)
+Window = tuple[WeekSlot, Sequence[int] | None]
 
 
 def passed(window: Window) -> Passed:
@@ -37,7 +37,7 @@ def seen(stage: HeatMap, windows: Iterable[Window]) -> list[list[int] | None]:
     return told
 
 
-def days(*values: int, slot: Slot = NINE, other: Slot = TEN) -> list[Window]:
+def days(*values: int, slot: WeekSlot = NINE, other: WeekSlot = TEN) -> list[Window]:
     """Return one window of a half hour a day, and one of another between them."""
     return [window for value in values for window in ((slot, [value]), (other, [0]))]
 
@@ -154,7 +154,7 @@ def test_no_past_is_longer_than_it_says() -> None:
     for half_hour in [*range(48), *range(48), 0]:
         for weekend in (False, True):
             for _ in range(6):
-                state, _ = stage.step(state, passed((Slot(half_hour, half_hour // 2, weekend), [1, 2, 3])))
+                state, _ = stage.step(state, passed((WeekSlot(half_hour, half_hour // 2, weekend), [1, 2, 3])))
     assert len(stage.encode(state)) == stage.most_bytes(5 * MINUTE)
 
 

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.chain import chain
+from stream.mechanisms.base import TickInput, Values, WeekSlot
 from stream.mechanisms.consistency import Tree, site_tree
-from stream.mechanisms.contract import TickInput, Values
-from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import Grouper, GroupItem
-from stream.mechanisms.hierarchy import Hierarchy, HierarchyState
-from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.level_budget import CUT, MEASURED, PRUNED, Pruning
-from stream.mechanisms.noise import Ints, discrete_laplace
+from stream.mechanisms.hierarchy import CUT, MEASURED, PRUNED, Hierarchy, HierarchyState, Pruning
+from stream.mechanisms.noise import Ints, chain, discrete_laplace
+from stream.mechanisms.noise_labels import Context, counts_digest
 
 F = Fraction
 KEY = b"k" * 32
@@ -38,7 +35,7 @@ each_variant = pytest.mark.parametrize(("perturber", "pruning"), VARIANTS)
 def input_of(window: int, *counts: int) -> TickInput:
     true = np.array(counts, dtype=np.int64)
     context = Context("dbh", "levels", window, 1, ("a", "b", "c", "d"))
-    return TickInput(true, np.zeros_like(true), KEY, context, Slot(0, 0, False))
+    return TickInput(true, np.zeros_like(true), KEY, context, WeekSlot(0, 0, False))
 
 
 def run(mechanism: Hierarchy, stream: list[list[int]]) -> tuple[list[Values], list[HierarchyState]]:

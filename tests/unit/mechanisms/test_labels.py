@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.labels import Context, counts_digest, label
+from stream.mechanisms.noise_labels import Context, counts_digest, label
 
 CONTEXT = Context("dbh", "occupancy", 300_000_000, 1, ("2011", "2065"))
 DIGEST = counts_digest(np.array([3, 5]))

@@ -8,11 +8,24 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter_model import EVEN_SHARE, Cells, kernels, moves, stationary, transitions
-from stream.mechanisms.filter_moves import arrivals, departures, handed_back, none_counted, pairs, rates, switched
-from stream.mechanisms.learning import learn, lessons
+from stream.mechanisms.filter.learning import learn, lessons
+from stream.mechanisms.filter.model import (
+    EVEN_SHARE,
+    Cells,
+    arrivals,
+    departures,
+    handed_back,
+    kernels,
+    moves,
+    none_counted,
+    pairs,
+    rates,
+    stationary,
+    switched,
+    transitions,
+)
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 
 F = Fraction
 HALF = laplace_noise(F(1, 2))

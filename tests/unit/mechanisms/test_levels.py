@@ -9,12 +9,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms.contract import CountMechanism, Values
+from stream.mechanisms.base import CountMechanism, Values
+from stream.mechanisms.grouper import Ratio
+from stream.mechanisms.hierarchy import LevelSums, level_half_width, level_sums, shared_out
 from stream.mechanisms.laplace import Laplace
-from stream.mechanisms.levels import LevelSums, level_half_width, level_sums, shared_out
-from stream.mechanisms.parameter import laplace_noise
+from stream.mechanisms.noise_parameters import laplace_noise
 from stream.mechanisms.pegasus import Pegasus
-from stream.mechanisms.smoothers import Ratio
 
 ONE = Fraction(1)
 

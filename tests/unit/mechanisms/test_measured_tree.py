@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
+from stream.mechanisms.base import RevisedDay, TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
-from stream.mechanisms.contract import TickInput
-from stream.mechanisms.filter import FilterItem, RegimeFilter
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.gaussian import discrete_gaussian
-from stream.mechanisms.gaussian_chain import gaussian_chain
-from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.filter.learning import NightlyFilter
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
+from stream.mechanisms.gaussian import discrete_gaussian, gaussian_chain
 from stream.mechanisms.measured_tree import MeasuredTree
-from stream.mechanisms.nightly import History, NightlyFilter
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import gaussian_noise, laplace_noise
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from stream.records import MINUTE
 
 F = Fraction
@@ -36,7 +34,7 @@ FILTERED = replace(
 def tick(number: int, counts: list[int]) -> TickInput:
     context = Context("dbh", "levels", number * 5 * MINUTE, 1, ("x",), "/day 3/96")
     return TickInput(
-        np.array(counts), np.zeros(4, np.int64), KEY, context, Slot(number // 6 % 48, number // 12 % 24, False)
+        np.array(counts), np.zeros(4, np.int64), KEY, context, WeekSlot(number // 6 % 48, number // 12 % 24, False)
     )
 
 
@@ -88,7 +86,7 @@ def test_each_node_has_a_filter_of_its_own_that_reads_its_noisy_values_alone() -
 
 def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() -> None:
     """Days of a hundred windows: seven nodes, told of over the first 24 windows of the second day."""
-    state, told, noisy = FILTERED.initial(), list[History](), list[Ints]()
+    state, told, noisy = FILTERED.initial(), list[RevisedDay](), list[Ints]()
     for number in range(130):
         item = tick(number, [9, 3, 12, 0])
         item = item._replace(slot=item.slot._replace(day=number // 100))

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError
-from stream.mechanisms import nightly as nightly_module
-from stream.mechanisms.filter import Estimate, FilterItem, Learnt, RegimeFilter
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.learning import Learning, learn
-from stream.mechanisms.nightly import BEFORE, PARTS, History, NightlyFilter, NightlyState, Told
-from stream.mechanisms.parameter import gaussian_noise, laplace_noise
+from stream.mechanisms.base import RevisedDay, WeekSlot
+from stream.mechanisms.filter import learning as nightly_module
+from stream.mechanisms.filter.learning import BEFORE, PARTS, FilterOutput, Learning, NightlyFilter, NightlyState, learn
+from stream.mechanisms.filter.step import Estimate, FilterItem, Learnt, RegimeFilter
+from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 
 F = Fraction
 LONG = 60
@@ -38,18 +37,18 @@ def stream(days: int, capacities: tuple[int, ...] = CAPACITIES, long: int = LONG
         for n in range(long):
             by_day = 10 * 2 < n * 48 // long < 18 * 2
             noisy = [by_day * capacity // 3 + rng.randrange(-3, 4) for capacity in capacities]
-            items.append(FilterItem(np.array(noisy), Slot(n * 48 // long, n * 24 // long, day % 7 > 4, day)))
+            items.append(FilterItem(np.array(noisy), WeekSlot(n * 48 // long, n * 24 // long, day % 7 > 4, day)))
     return items
 
 
-def run(stage: NightlyFilter, items: list[FilterItem]) -> Iterator[tuple[NightlyState, Told]]:
+def run(stage: NightlyFilter, items: list[FilterItem]) -> Iterator[tuple[NightlyState, FilterOutput]]:
     state = stage.initial()
     for item in items:
         state, [told] = stage.step(state, item)
         yield state, told
 
 
-def histories(stage: NightlyFilter, items: list[FilterItem]) -> list[History]:
+def histories(stage: NightlyFilter, items: list[FilterItem]) -> list[RevisedDay]:
     return [history for _, told in run(stage, items) for history in told.histories]
 
 
@@ -132,7 +131,7 @@ def test_a_day_is_told_as_it_is_known_and_better_than_window_by_window() -> None
     truth = np.array([[100 if 20 < n * 48 // 96 < 36 else 3] * 2 for _ in range(2) for n in range(96)])
     rng = np.random.default_rng(4)
     noisy = truth + rng.geometric(1 - np.exp(-0.5), truth.shape) - rng.geometric(1 - np.exp(-0.5), truth.shape)
-    items = [FilterItem(row, Slot(n % 96 // 2, n % 96 // 4, False, n // 96)) for n, row in enumerate(noisy)]
+    items = [FilterItem(row, WeekSlot(n % 96 // 2, n % 96 // 4, False, n // 96)) for n, row in enumerate(noisy)]
     stage = nightly((150, 150))
     made = list(run(stage, items))
     (second,) = [each for each in stage.rest(made[-1][0]) if each.day == 1 and each.zones.tolist() == [0]]
@@ -254,7 +253,7 @@ def test_what_is_done_ahead_is_what_the_next_window_would_wait_for_and_no_more(m
     assert stage.prepare(states[-1]) is states[-1]
 
 
-def _plain(history: History) -> list[object]:
+def _plain(history: RevisedDay) -> list[object]:
     return [history.day, history.zones.tolist(), history.median.tolist(), history.half_width.tolist(), history.is_last]
 
 
@@ -279,7 +278,7 @@ def test_bytes_that_are_no_such_state_are_refused(spoil: object, windows: int) -
 
 
 def test_noisy_values_beyond_what_the_filter_tells_apart_are_kept_within_four_bytes() -> None:
-    item = FilterItem(np.array([1 << 40, -(1 << 40)]), Slot(0, 0, False))
+    item = FilterItem(np.array([1 << 40, -(1 << 40)]), WeekSlot(0, 0, False))
     stage = NightlyFilter(RegimeFilter((7, 7), gaussian_noise(F(4))))
     state, _ = stage.step(stage.initial(), item)
     assert state.log[0].noisy.tolist() == [1 << 30, -(1 << 30)]

@@ -9,20 +9,20 @@ import pytest
 
 from stream.errors import UsageError
 from stream.mechanisms import noise
-from stream.mechanisms.inversion import by_table
-from stream.mechanisms.irrational import evaluate, floor_scaled
+from stream.mechanisms.exact import evaluate, floor_scaled
 from stream.mechanisms.noise import (
     below,
     bernoulli,
+    by_table,
     discrete_laplace,
     half_width_95,
     invert,
-    label,
     pmf,
     std,
     thresholds,
     words,
 )
+from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import show
 
 KEY = bytes(range(32))

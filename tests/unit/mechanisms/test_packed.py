@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from stream.errors import DataError
-from stream.mechanisms.packed import Cells, pack, unpack
+from stream.mechanisms.filter.step import Array, pack, unpack
 
 ANY = arrays(np.float32, array_shapes(max_dims=4, max_side=6), elements=st.sampled_from([0.0, 1.0, 0.3, 1e-20, 2e30]))
 
 
 @given(ANY)
-def test_an_array_comes_back_as_it_was_in_whatever_order_memory_held_it(values: Cells) -> None:
+def test_an_array_comes_back_as_it_was_in_whatever_order_memory_held_it(values: Array) -> None:
     for held in (values, np.asfortranarray(values), values[::-1][::-1]):
         data = b"before" + pack(held) + b"after"
         found, end = unpack(data, 6, values.shape)
@@ -28,7 +28,7 @@ def test_the_form_is_bits_then_bytes_by_rank() -> None:
 
 
 @given(ANY)
-def test_bytes_that_end_too_early_are_refused(values: Cells) -> None:
+def test_bytes_that_end_too_early_are_refused(values: Array) -> None:
     data = pack(values)
     for length in range(len(data)):
         with pytest.raises(DataError, match="packed array"):

@@ -19,7 +19,7 @@ from stream.mechanisms.grouper import (
     open_counts_digest,
     perturber_epsilon,
 )
-from stream.mechanisms.labels import Context
+from stream.mechanisms.noise_labels import Context
 
 F = Fraction
 KEY = b"k" * 32

@@ -7,17 +7,8 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.grouper import Grouper, GroupItem, Groups
-from stream.mechanisms.queries import (
-    GroupWindowSum,
-    History,
-    JumpDrop,
-    LowSignal,
-    WindowSum,
-    rounded,
-    total,
-)
-from stream.mechanisms.smoothers import Ratio, whole
+from stream.mechanisms.grouper import Grouper, GroupItem, Groups, Ratio, whole
+from stream.mechanisms.queries import GroupWindowSum, JumpDrop, LowSignal, QueryHistory, WindowSum, rounded, total
 
 F = Fraction
 EXAMPLE = [5, 5, 6, 9, 10, 10, 10]
@@ -210,7 +201,7 @@ def test_history_never_holds_more_than_w_windows() -> None:
     for n in range(5):
         state, _ = stage.step(state, values(n))
     assert state.numerator.tolist() == [[3, 4]]
-    assert fractions(total(History(state.numerator, state.denominator))) == [7]
+    assert fractions(total(QueryHistory(state.numerator, state.denominator))) == [7]
 
 
 @pytest.mark.parametrize(

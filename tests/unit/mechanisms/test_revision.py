@@ -10,22 +10,21 @@ from random import Random
 import numpy as np
 import pytest
 
+from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, quantiles
-from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter, marginal
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.filter_model import kernels, likelihood, stationary, transitions
-from stream.mechanisms.filter_moves import none_counted, rates
-from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
-from stream.mechanisms.revision import before, median_and_band, smooth, smoothed_marginals
+from stream.mechanisms.filter.model import kernels, likelihood, none_counted, rates, stationary, transitions
+from stream.mechanisms.filter.revision import before, median_and_band, smooth, smoothed_marginals
+from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter, marginal
+from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.plain_filter import by_tick
 
 F = Fraction
-MORNING = Slot(18, 9, False)
+MORNING = WeekSlot(18, 9, False)
 CORE = RegimeFilter((6,), laplace_noise(F(1)), calendar=False)
 CALENDAR = RegimeFilter((12,), laplace_noise(F(1, 2)))
 
 
-def items(*stream: int, slot: Slot = MORNING) -> list[FilterItem]:
+def items(*stream: int, slot: WeekSlot = MORNING) -> list[FilterItem]:
     return [FilterItem(np.array([noisy]), slot) for noisy in stream]
 
 
@@ -210,7 +209,7 @@ def test_history_is_surer_than_the_filter_was() -> None:
 def test_history_is_the_same_on_every_machine(noise: NoiseParameter) -> None:
     stage, rng = RegimeFilter((40, 12), noise), Random(1)
     stream = [
-        FilterItem(np.array([rng.randrange(-5, 45), rng.randrange(-5, 15)]), Slot(t // 6 % 48, t // 12 % 24, False))
+        FilterItem(np.array([rng.randrange(-5, 45), rng.randrange(-5, 15)]), WeekSlot(t // 6 % 48, t // 12 % 24, False))
         for t in range(60)
     ]
     _, marginals = smoothed_marginals(

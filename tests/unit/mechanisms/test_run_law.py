@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.run_law import RunLaw
+from stream.mechanisms.sparse_vector import RunLaw
 
 WIDE = range(-60, 61)
 

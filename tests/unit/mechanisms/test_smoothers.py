@@ -4,8 +4,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from stream.mechanisms.grouper import Grouper, GroupItem, Groups
-from stream.mechanisms.smoothers import SMOOTHERS, Ratio, average, james_stein, median, publishable
+from stream.mechanisms.grouper import (
+    SMOOTHERS,
+    Grouper,
+    GroupItem,
+    Groups,
+    Ratio,
+    average,
+    james_stein,
+    median,
+    publishable,
+)
 
 F = Fraction
 

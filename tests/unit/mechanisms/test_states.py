@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.counts import count_mechanism
 from stream.mechanisms.grouper import GRID
 from stream.mechanisms.pegasus import Pegasus
-from stream.mechanisms.states import States, multiplicity, states_matrix, target_states
+from stream.mechanisms.registry import count_mechanism
+from stream.mechanisms.target_states import States, multiplicity, states_matrix, target_states
 
 F = Fraction
 ZONES = ("2011", "2065", "lobby", "cafe")

@@ -9,10 +9,9 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms import wevent
-from stream.mechanisms.contract import TickInput
-from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.labels import Context
+from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.noise import discrete_laplace, half_width_95
+from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where
 from tests.w_event import WEventMechanism, w_event_mechanism
@@ -27,7 +26,7 @@ each_mechanism = pytest.mark.parametrize("name", names_where("pays_for_w"))
 def input_of(window: int, *counts: int) -> TickInput:
     zones = tuple(f"z{i}" for i in range(len(counts)))
     true = np.array(counts, dtype=np.int64)
-    return TickInput(true, np.zeros_like(true), KEY, Context("dbh", "w", window, 1, zones), Slot(0, 0, False))
+    return TickInput(true, np.zeros_like(true), KEY, Context("dbh", "w", window, 1, zones), WeekSlot(0, 0, False))
 
 
 def run(mechanism: WEventMechanism, stream: Sequence[list[int] | None]) -> tuple[list[list[int]], list[Fraction]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import time
 from collections.abc import Iterator
 from threading import Thread
@@ -11,13 +10,13 @@ from threading import Thread
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from connectors.intake.clock import ClockStepError
 from connectors.monitoring.catalogue import METRICS
-from connectors.monitoring.exposition import AT_ONCE
 from connectors.monitoring.monitor import Monitor, kind_of
+from connectors.runtime.clock import ClockStepError
 from stream.errors import FinalityError, KeyFileError
 from stream.records import SECOND
 from tests.core_ground import building
+from tests.patience import PATIENCE
 
 NOW = 1_700_000_000 * SECOND
 LOOPBACK = ("127.0.0.1", 0)
@@ -35,7 +34,7 @@ def watched() -> Iterator[Monitor]:
 
 def ask(made: Monitor, path: str, method: str = "GET") -> tuple[int, str]:
     assert made.address is not None
-    connection = http.client.HTTPConnection(*made.address, timeout=20)
+    connection = http.client.HTTPConnection(*made.address, timeout=PATIENCE)
     connection.request(method, path)
     response = connection.getresponse()
     body = response.read().decode()
@@ -83,21 +82,6 @@ def test_there_is_nothing_else(watched: Monitor, path: str) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_can_be_changed(watched: Monitor, method: str) -> None:
     assert ask(watched, "/metrics", method)[0] == 501
-
-
-def test_clients_that_hang_on_keep_nobody_out_for_good(watched: Monitor) -> None:
-    assert watched.address is not None
-    hanging = [socket.create_connection(watched.address) for _ in range(AT_ONCE)]
-    until = time.monotonic() + 60
-    answered = 0
-    while answered != 200 and time.monotonic() < until:
-        try:
-            answered, _ = ask(watched, "/livez")
-        except (OSError, http.client.HTTPException):
-            time.sleep(0.1)
-    for each in hanging:
-        each.close()
-    assert answered == 200
 
 
 def test_a_source_is_up_as_its_probe_says(watched: Monitor) -> None:
@@ -155,7 +139,7 @@ def test_what_ended_a_service_is_told_once_more_before_it_is_gone() -> None:
     ended = Thread(target=read)
     with pytest.raises(FinalityError):
         end()
-    ended.join(60)
+    ended.join(PATIENCE)
     assert [status for status, _ in told] == [503, 503, 200]
     assert 'tacet_failures_total{error="FinalityError"} 1.0' in told[2][1]
     assert "tacet_replay_mismatches_total 1.0" in told[2][1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.monitoring.health import STALL, Health
+from connectors.monitoring.monitor import STALL, Health
 
 
 class Clock:

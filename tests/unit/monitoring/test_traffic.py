@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.monitoring.catalogue import APART, TOGETHER
-from connectors.monitoring.figures import Figures
-from connectors.monitoring.traffic import Part, Traffic
+from connectors.monitoring.figures import Figures, Part, Traffic
 from stream.records import MINUTE, SECOND, Micros
 
 NAME = "tacet_observations_total"

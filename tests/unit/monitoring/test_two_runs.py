@@ -7,21 +7,25 @@ more; and whatever they show, a look at it after every message of the log.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors import keyfile
-from connectors.commands.watching import watch_embedded, watch_key, watch_receiver, watch_store
-from connectors.embedded.runner import opened
-from connectors.intake.admission import Counters
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
+from connectors.cli.metrics import watch_embedded, watch_key, watch_receiver, watch_store
+from connectors.keys import key_files
 from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
+from connectors.monitoring.engine import EngineFigures
 from connectors.monitoring.figures import Figures
 from connectors.monitoring.monitor import Monitor
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.source_filter import Counters
+from connectors.storage.embedded.runner import opened
+from stream.encoding import encode_message
+from stream.engine.partition import PartitionEngine
 from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch
 from tests.core_ground import (
@@ -32,6 +36,7 @@ from tests.core_ground import (
     SITE,
     Seen,
     building,
+    laboratory,
     messages,
     people,
     policy_text,
@@ -84,7 +89,7 @@ def run(folder: Path, key: Path, policy: Policy, seen: list[Seen]) -> Iterator[t
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("key") / "key"
-    keyfile.create(path, laboratory=True)
+    key_files.create(path, laboratory=True)
     return path
 
 
@@ -184,3 +189,32 @@ def test_a_store_in_which_nothing_was_released_tells_of_no_spending(tmp_path: Pa
     with opened(MANY, key, tmp_path / "store") as (runner, _):
         watch_embedded(monitor, runner, MANY, live=False)
         assert not any(shown(monitor.figures)[name][0] for name in STANDING)
+
+
+def test_a_site_is_not_shown_before_a_source_has_reported_whoever_was_seen_there() -> None:
+    """Its figures would say within which seconds of a start somebody came."""
+    log, partition = list(messages(OTHERS, FEW)), PartitionEngine(FEW, laboratory())
+    figures = Figures("run", lambda: EVENING)
+    engine = EngineFigures(figures, FEW, lambda: [partition], lambda: EVENING)
+    engine.look()
+    nobody = shown(figures)
+    partition.feed(0, None, encode_message(next(each for each in log if isinstance(each, ObservationBatch))))
+    engine.look()
+    assert shown(figures) == nobody
+    partition.feed(1, None, encode_message(next(each for each in log if isinstance(each, Heartbeat))))
+    engine.look()
+    assert shown(figures)["tacet_ledger_entries"][0] == {(SITE,): 0}
+
+
+def test_a_site_of_which_no_source_has_reported_keeps_no_key() -> None:
+    """Otherwise whether somebody was seen there would decide when a day's key is destroyed."""
+    policy = building(sites=(SITE, f"{SITE}1"))
+    partition = PartitionEngine(policy, laboratory())
+    log = [each for each in messages(people(hours=2), policy) if each.site == SITE]
+    for offset, message in enumerate(log):
+        partition.feed(offset, None, encode_message(message))
+    needed = partition.sites.oldest_key_day_needed()
+    assert needed is not None
+    batch = next(each for each in log if isinstance(each, ObservationBatch))
+    partition.feed(len(log), None, encode_message(replace(batch, site=f"{SITE}1")))
+    assert partition.sites.oldest_key_day_needed() == needed

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -12,9 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from connectors import keyfile
-from connectors.commands import watching, watching_kafka
-from connectors.commands.watching import (
+from connectors.cli import kafka_metrics, metrics
+from connectors.cli.kafka_metrics import BrokerWatch, WorkerWatch
+from connectors.cli.metrics import (
     is_working_time,
     watch_certificates,
     watch_key,
@@ -22,14 +24,15 @@ from connectors.commands.watching import (
     watch_secrets,
     watch_store,
 )
-from connectors.commands.watching_kafka import BrokerWatch
-from connectors.intake.admission import Counters
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.kafka.connection import SYSTEM
+from connectors.keys import key_files
 from connectors.monitoring.catalogue import SIZE_STEP
 from connectors.monitoring.monitor import Monitor
-from connectors.snmp.communities import CommunityFile
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.snmp.communities import CommunityFile
+from connectors.storage.kafka.connection import SYSTEM
+from connectors.storage.kafka.writers import KafkaJournal
 from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
@@ -62,8 +65,8 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
         await asyncio.sleep(0)
         return []
 
-    monkeypatch.setattr(watching_kafka, "topic_names", names)
-    monkeypatch.setattr(watching_kafka, "ASK_EVERY", 0.01)
+    monkeypatch.setattr(kafka_metrics, "topic_names", names)
+    monkeypatch.setattr(kafka_metrics, "ASK_EVERY", 0.01)
     made = monitor()
     watch = BrokerWatch(made, "broker:9092")
     assert checks(made) == {"broker": False}
@@ -71,21 +74,33 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
     second = asyncio.create_task(asked.wait())
     await asyncio.wait({asking, second}, return_when=asyncio.FIRST_COMPLETED)
     assert not asking.done()
-    monkeypatch.setattr(watching_kafka, "ASK_EVERY", 1000.0)
+    monkeypatch.setattr(kafka_metrics, "ASK_EVERY", 1000.0)
     answers.append(None)
     while not checks(made)["broker"]:
         await asyncio.sleep(0.01)
     asking.cancel()
 
 
+def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open() -> None:
+    made, opened = monitor(), [False]
+    tenures: Any = SimpleNamespace(
+        held={}
+    )  # none of what was assigned has opened: there is nothing that could have ended
+    watch = WorkerWatch(made, building(), "broker:9092")
+    watch.begin(tenures, KafkaJournal("broker:9092", fence="f"), lambda: True, lambda: opened[0])
+    assert checks(made)["partitions"] is False
+    opened[0] = True
+    assert checks(made)["partitions"] is True
+
+
 def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_path: Path) -> None:
     made, path = monitor(), tmp_path / "key"
-    keyfile.create(path, laboratory=False, first_day=NOW // DAY - 3)
+    key_files.create(path, laboratory=False, first_day=NOW // DAY - 3)
     watch_key(made, path)
     assert checks(made) == {"key": True}
     assert shown(made.figures, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
     path.chmod(0o644)
-    for _ in range(watching.KEY_BEATS):
+    for _ in range(metrics.KEY_BEATS):
         made.look()
     assert checks(made) == {"key": False}
     assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
@@ -93,8 +108,8 @@ def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_pa
 
 def test_the_oldest_day_of_an_ingests_key_is_that_of_its_data_keys(tmp_path: Path) -> None:
     made, path, whole = monitor(), tmp_path / "ingest", tmp_path / "key"
-    keyfile.create(whole, laboratory=False, first_day=NOW // DAY - 3)
-    keyfile.export(whole, "ingest", path)
+    key_files.create(whole, laboratory=False, first_day=NOW // DAY - 3)
+    key_files.export(whole, "ingest", path)
     watch_key(made, path)
     assert checks(made) == {"key": True}
     assert shown(made.figures, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
@@ -102,11 +117,11 @@ def test_the_oldest_day_of_an_ingests_key_is_that_of_its_data_keys(tmp_path: Pat
 
 def test_a_laboratory_key_has_no_days_and_so_no_age(tmp_path: Path) -> None:
     made, path = monitor(), tmp_path / "key"
-    keyfile.create(path, laboratory=True)
+    key_files.create(path, laboratory=True)
     watch_key(made, path)
     assert checks(made) == {"key": True}
     assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
-    assert not isinstance(keyfile.FileKeys(path).held, ForwardKeys)
+    assert not isinstance(key_files.FileKeys(path).held, ForwardKeys)
 
 
 def test_a_certificate_lasts_as_long_as_the_first_of_its_file_and_one_that_is_gone_is_over(tmp_path: Path) -> None:
@@ -156,12 +171,12 @@ def test_secrets_are_counted_as_they_are_read_anew_at_points_of_the_grid_alone(t
     assert told() == {"taken": 0, "refused": 0}
     path.write_text("one\nsecond\n")
     assert file.knows(b"second")
-    for _ in range(watching.SECRETS_BEATS):
+    for _ in range(metrics.SECRETS_BEATS):
         assert told() == {"taken": 0, "refused": 0}
         made.look()
     assert told() == {"taken": 1, "refused": 0}
     path.chmod(0o644)
-    for _ in range(3 * watching.SECRETS_BEATS):
+    for _ in range(3 * metrics.SECRETS_BEATS):
         made.look()
     assert told() == {"taken": 1, "refused": 1}
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from connectors.probes.asking import Answer
-from connectors.probes.snmp import ByUser
-from connectors.snmp.ber import RESPONSE, SEQUENCE, TIME_TICKS, encode_integer, encode_oid, tlv
-from connectors.snmp.polling import (
+from connectors.sources.probes.methods import ByUser, ProbeAnswer
+from connectors.sources.snmp.ber import RESPONSE, SEQUENCE, TIME_TICKS, encode_integer, encode_oid, tlv
+from connectors.sources.snmp.polling import (
     Agent,
     introduced,
     question,
@@ -14,10 +13,10 @@ from connectors.snmp.polling import (
     uptime,
     who_are_you,
 )
-from connectors.snmp.usm.gate import Gate, Turned
-from connectors.snmp.usm.messages import Claim, encode_context, encode_scoped, scoped, secured
-from connectors.snmp.usm.protocols import Keys, sealed
-from connectors.snmp.usm.users import Users
+from connectors.sources.snmp.usm.messages import Claim, encode_context, encode_scoped, scoped, secured
+from connectors.sources.snmp.usm.protocols import Keys, sealed
+from connectors.sources.snmp.usm.users import Users
+from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier
 from tests.unit.snmp.v3_ground import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
 
 AGENT, USER, NUMBER, SALT = Agent(ENGINE, 3, 1000), b"tacet", 4711, bytes(8)
@@ -74,9 +73,9 @@ def test_every_changed_bit_of_a_genuine_answer_is_noticed_and_none_raises() -> N
         uptime(open_[:cut] + b"\xff" + open_[cut + 1 :], b"c0mm", NUMBER)
 
 
-def reported(at: Gate, datagram: bytes) -> bytes:
+def reported(at: UsmVerifier, datagram: bytes) -> bytes:
     came = at.open(datagram, HOST, NOON)
-    assert isinstance(came, Turned)
+    assert isinstance(came, RejectedMessage)
     assert came.report is not None
     return came.report
 
@@ -120,6 +119,6 @@ async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first
 
     monkeypatch.setattr(asking, "_introduction", introduction)
     monkeypatch.setattr(asking, "_question", told)
-    assert await asking.ask() == Answer(77)
-    assert await asking.ask() == Answer(77)
+    assert await asking.ask() == ProbeAnswer(77)
+    assert await asking.ask() == ProbeAnswer(77)
     assert asked == [new, old, old]

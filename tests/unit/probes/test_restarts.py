@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.probes.restarts import LEEWAY, TICKS, WRAP, has_restarted
+from connectors.sources.probes.scheduler import LEEWAY, TICKS, WRAP, has_restarted
 from stream.records import MINUTE, SECOND
 
 MINUTE_TICKS = 60 * TICKS

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterable, Iterator
 from fractions import Fraction
 
-from connectors.intake.ingest import GRID, Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.sighting import Kind, Sighting
-from connectors.intake.vouching import PROBE_GRID
+from connectors.sources.ingest.ingest import GRID, Ingest, SiteLimits
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.state import PROBE_GRID
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch
-from stream.sensing.pseudonyms import Pseudonyms
 from stream.sensing.watermark import SiteClock, coverage, record_heartbeat
 
 NOON = 17_563 * DAY + 12 * 60 * MINUTE

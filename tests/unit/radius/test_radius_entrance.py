@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.radius.clients import Client, ClientFile, Clients, read_clients
-from connectors.radius.entrance import MEMORY, AccountingEntrance
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.radius.clients import Client, ClientFile, Clients, read_clients
+from connectors.sources.radius.listener import MEMORY, AccountingEntrance
 from stream.errors import KeyFileError, UsageError
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from stream.sensing.pseudonyms import Pseudonyms
+from tests.patience import until, waiting_for
 from tests.receiving_ground import Hands, Log
 from tests.unit.radius.radius_ground import (
     OFF,
@@ -68,11 +68,15 @@ def clients_file(folder: Path, text: str = CLIENTS) -> Path:
 
 @asynccontextmanager
 async def receiving(
-    folder: Path, sink: Log, clock: AnchoredClock | None = None, **more: Any
+    folder: Path,
+    sink: Log,
+    clock: AnchoredClock | None = None,
+    text: str = CLIENTS,
+    sources: tuple[str, ...] = ("127.0.0.1", "127.0.0.2", "10.2.0.5"),
+    **more: Any,
 ) -> AsyncIterator[Receiver]:
-    sources = ("127.0.0.1", "127.0.0.2", "10.2.0.5")
     limits = SiteLimits(sources, 10 * MINUTE, 1000, Pseudonyms.daily(bytes(32)), 30 * SECOND)
-    clients = Clients(ClientFile(clients_file(folder)), sources)
+    clients = Clients(ClientFile(clients_file(folder, text)), sources)
     async with Receiver(
         [AccountingEntrance(("127.0.0.1", 0), clients)],
         ingest=Ingest(access_points={RADIO: ("dbh", "lobby")}, sites={"dbh": limits}),
@@ -101,6 +105,14 @@ class Controller:
             except BlockingIOError:
                 return answers
 
+    async def this_many(self, count: int) -> list[bytes]:
+        heard: list[bytes] = []
+        async with waiting_for(f"{count} answers"):
+            while len(heard) < count:
+                heard += self.heard()
+                await asyncio.sleep(0.005)
+        return heard
+
 
 @pytest.fixture
 def at() -> Iterator[Callable[[str], Controller]]:
@@ -113,13 +125,6 @@ def at() -> Iterator[Callable[[str], Controller]]:
     yield controller
     for one in made:
         one.socket.close()
-
-
-async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.005)
 
 
 def settled(receiver: Receiver, datagrams: int) -> bool:
@@ -181,9 +186,27 @@ async def test_a_request_is_answered_when_it_is_durable_and_its_copies_after_tha
         await until(lambda: receiver.counters.requests_answered == 1)
         controller.send(receiver, request())
         await until(lambda: receiver.counters.requests_answered == 2)
-        await asyncio.sleep(0.02)
-        first, second = controller.heard()
+        first, second = await controller.this_many(2)
     assert first == second
+    assert len(sink.rows) == 1
+
+
+BLOCK = """
+[[client]]
+address = "127.0.0.0/24"
+secrets = ["a-secret-of-16-octets"]
+"""
+
+
+async def test_a_copy_from_another_address_of_the_client_is_a_copy(
+    tmp_path: Path, at: Callable[..., Controller]
+) -> None:
+    sink = Log()
+    async with receiving(tmp_path, sink, text=BLOCK, sources=("127.0.0.0/24",)) as receiver:
+        for number, host in enumerate(("127.0.0.1", "127.0.0.2", "127.0.0.3"), 1):
+            at(host).send(receiver, request())
+            await until(lambda: settled(receiver, number))  # noqa: B023
+        assert dropped(receiver) == {"duplicate_request": 2}
     assert len(sink.rows) == 1
 
 
@@ -199,8 +222,7 @@ async def test_what_is_not_genuine_is_not_answered_and_what_stores_nothing_is(
             packet(attributes(status=9), identifier=4), request(identifier=5, delay=2**32 - 1),
         )  # fmt: skip
         await until(lambda: receiver.counters.requests_answered == 5)
-        await asyncio.sleep(0.02)
-        assert sorted(answer[1] for answer in controller.heard()) == [1, 2, 3, 4, 5]
+        assert sorted(answer[1] for answer in await controller.this_many(5)) == [1, 2, 3, 4, 5]
         assert stranger.heard() == []
 
 

@@ -14,16 +14,22 @@ from typing import Any
 
 from pyrad.packet import AcctPacket, PacketError
 
-from connectors.intake.addresses import LONGEST_NAME
-from connectors.intake.ingest import INGEST_REASONS, Ingest
-from connectors.intake.ingest_state import UNKNOWN_LISTED
-from connectors.intake.limits import SiteLimits
-from connectors.intake.sighting import Kind
-from connectors.radius.accounting import IGNORED_REASONS, account
-from connectors.radius.packets import REFUSED_REASONS, RefusedPacket, Request, read, respond
-from stream.messages import encode_message
+from connectors.sources.ingest.addresses import LONGEST_NAME
+from connectors.sources.ingest.ingest import INGEST_REASONS, Ingest, SiteLimits
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest.state import UNKNOWN_LISTED
+from connectors.sources.radius.decoder import (
+    IGNORED_REASONS,
+    REFUSED_REASONS,
+    RefusedPacket,
+    Request,
+    account,
+    read,
+    respond,
+)
+from stream.encoding import encode_message
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
-from stream.sensing.pseudonyms import Pseudonyms
 from tests.unit.radius.radius_ground import (
     INTERIM,
     OFF,

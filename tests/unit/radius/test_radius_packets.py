@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pyrad.packet import AcctPacket, Packet
 
-from connectors.intake.sighting import Kind, Sighting
-from connectors.radius.accounting import account
-from connectors.radius.packets import RefusedPacket, Request, read, respond
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.radius.decoder import RefusedPacket, Request, account, read, respond
 from stream.records import SECOND
 from tests.unit.radius.radius_ground import (
     INTERIM,

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.envelope import Kind, clear_of, seal, unseal
-from stream.messages import decode_message, encode_message
+from stream.encoding import decode_message, encode_message
+from stream.encryption import Kind, clear_of, seal, unseal
 from stream.operators import scan
 from stream.records import (
     DAY,
@@ -24,9 +24,9 @@ from stream.records import (
     Rejected,
     Row,
 )
-from stream.sensing.contribution import Definition
-from stream.sensing.occupancy import Sense
-from stream.sensing.sense_state import SenseState, standing
+from stream.sensing.contribution import ContributionBound
+from stream.sensing.occupancy import OccupancyOperator
+from stream.sensing.state import SensingState, standing
 
 TICK = 15 * MINUTE
 VALIDITY = 20 * MINUTE
@@ -34,17 +34,17 @@ LATENESS = MINUTE
 NUMBER = 20_000
 BEGINS = NUMBER * DAY + 4 * HOUR
 """Start of a privacy day."""
-BY_DAY = Definition("04:00", "UTC", 2, ignore_residents=False, tick_length=TICK, validity=VALIDITY)
+BY_DAY = ContributionBound("04:00", "UTC", 2, ignore_residents=False, tick_length=TICK, validity=VALIDITY)
 Item = ObservationBatch | Heartbeat
 
 
-def sense(**changes: Any) -> Sense:
+def sense(**changes: Any) -> OccupancyOperator:
     settings: dict[str, Any] = {
         "site": "dbh", "zones": ("A", "B"), "access_points": {"ap-a": "A", "ap-b": "B"}, "sources": ("one",),
         "tick_length": TICK, "validity": VALIDITY, "lateness": LATENESS, "max_devices": 100,
         "ahead": HOUR, "by_day": BY_DAY,
     }  # fmt: skip
-    return Sense(**(settings | changes))
+    return OccupancyOperator(**(settings | changes))
 
 
 def day_of(time: Micros) -> PrivacyDay:
@@ -65,13 +65,17 @@ def log(seen: Iterable[tuple[str, str, int]], hours: range = range(26), *, named
     return items
 
 
-def windows(stage: Sense, items: Iterable[Item], state: SenseState | None = None) -> dict[int, OccupancyWindow]:
+def windows(
+    stage: OccupancyOperator, items: Iterable[Item], state: SensingState | None = None
+) -> dict[int, OccupancyWindow]:
     """Return the windows by the minutes from the day's start to their end."""
     _, out = scan(stage, items, state)
     return {(w.window_end - BEGINS) // MINUTE: w for w in out if isinstance(w, OccupancyWindow)}
 
 
-def bounded(stage: Sense, items: Iterable[Item], state: SenseState | None = None) -> dict[int, tuple[int, ...] | None]:
+def bounded(
+    stage: OccupancyOperator, items: Iterable[Item], state: SensingState | None = None
+) -> dict[int, tuple[int, ...] | None]:
     return {minute: window.bounded for minute, window in windows(stage, items, state).items()}
 
 
@@ -162,7 +166,7 @@ def test_max_devices_is_of_the_devices_of_a_day() -> None:
 # ---- one run a day -------------------------------------------------------------------------------------
 
 
-def noon(stage: Sense, seen: Iterable[tuple[str, str, int]] = STAY) -> SenseState:
+def noon(stage: OccupancyOperator, seen: Iterable[tuple[str, str, int]] = STAY) -> SensingState:
     return scan(stage, log(seen, range(8), named=stage.by_day is not None))[0]
 
 
@@ -243,7 +247,7 @@ def test_counters_that_begin_within_a_day_are_a_run_of_their_own() -> None:
 GOOD = ObservationBatch("dbh", "one", 1, 0, (Row("anne", "ap-a", BEGINS + HOUR),), day_of(BEGINS + HOUR))
 
 
-def taken(batch: ObservationBatch, stage: Sense | None = None) -> tuple[list[Rejected], int]:
+def taken(batch: ObservationBatch, stage: OccupancyOperator | None = None) -> tuple[list[Rejected], int]:
     """Return what of a batch is rejected, and how many of its rows are accepted."""
     stage = stage or sense()
     items: list[Item] = [Heartbeat("dbh", "one", 1, BEGINS + HOUR, 0), batch]

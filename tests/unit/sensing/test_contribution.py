@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date
 
 import orjson
 import pytest
 
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
-from stream.sensing.contribution import BoundedCounts, Definition, Tally, adopted
+from stream.sensing.contribution import BoundedCounts, ContributionBound, DayCounter, adopted
 
 TICK = 5 * MINUTE
 VALIDITY = 10 * MINUTE
 BEGINS = 20_000 * DAY + 4 * HOUR
 """The start of a privacy day."""
-PLAIN = Definition("04:00", "UTC", 3, ignore_residents=False, tick_length=TICK, validity=VALIDITY)
+PLAIN = ContributionBound("04:00", "UTC", 3, ignore_residents=False, tick_length=TICK, validity=VALIDITY)
 IGNORING = PLAIN._replace(ignore_residents=True)
 
 Seen = Mapping[str, Iterable[int]]
@@ -30,10 +31,10 @@ def present(seen: Seen, tick: Micros, start: Micros = BEGINS) -> dict[str, tuple
 
 def counted(
     seen: Seen,
-    definition: Definition = PLAIN,
+    definition: ContributionBound = PLAIN,
     *,
     minutes: Iterable[int] = range(5, 24 * 60 + 5, 5),
-    tally: Tally | None = None,
+    tally: DayCounter | None = None,
 ) -> list[int]:
     """Return the minutes of the ticks at which somebody counted."""
     stage = BoundedCounts(definition)
@@ -90,6 +91,44 @@ def test_who_was_seen_is_forgotten_at_the_first_tick_of_the_next_day() -> None:
     assert (tally.counted, tally.residents) == ({}, {})
 
 
+@pytest.mark.parametrize(
+    ("day", "hours"), [("2026-10-30", 24), ("2026-10-31", 25), ("2026-11-01", 24), ("2026-03-07", 23)]
+)
+@pytest.mark.parametrize("ignore_residents", [False, True])
+def test_a_device_begins_every_day_with_its_whole_contribution_however_many_hours_it_has(
+    day: str, hours: int, ignore_residents: bool
+) -> None:
+    """The device is there all through the day before, in which it uses up what it may count, or is a resident."""
+    definition = PLAIN._replace(timezone="America/Los_Angeles", ignore_residents=ignore_residents)
+    stage = BoundedCounts(definition)
+    number = (date.fromisoformat(day) - date(1970, 1, 1)).days
+    before, start = stage.days.start(number - 1), stage.days.start(number)
+    end = start + hours * HOUR
+    assert stage.days.at(end) == (*stage.days.at(start + 1)[:2], end)
+    tally, counted_at = stage.initial(), list[Micros]()
+    for tick in range(before + TICK, end + TICK, TICK):
+        seen = {"anne": (0, tick - 1)} if not start < tick <= start + HOUR else {}
+        if stage.count(tally, tick, seen, 1) == (1,):
+            counted_at.append(tick)
+    used_up = [] if ignore_residents else [before + n * TICK for n in (1, 2, 3)]
+    assert counted_at == [*used_up, *(start + HOUR + n * TICK for n in (1, 2, 3))]
+    assert stage.count(tally, end + TICK, {"anne": (0, end + 1)}, 1) == ((0,) if ignore_residents else (1,))
+
+
+@pytest.mark.parametrize("day", ["2026-10-31", "2026-11-01", "2026-03-07"])
+def test_who_was_a_resident_of_the_day_before_is_none_of_a_day_that_it_begins_elsewhere(day: str) -> None:
+    """Ticks of 15 minutes: it is absent at the two in which residents are noted, which are too few to have left."""
+    quarter = 3 * TICK
+    stage = BoundedCounts(IGNORING._replace(timezone="America/Los_Angeles", tick_length=quarter))
+    start = stage.days.start((date.fromisoformat(day) - date(1970, 1, 1)).days)
+    tally, counted_at = stage.initial(), list[int]()
+    for number in range(-97, 9):
+        tick = start + number * quarter
+        if stage.count(tally, tick, {} if number in (1, 2) else {"guard": (0, tick - 1)}, 1) == (1,):
+            counted_at.append(number)
+    assert counted_at[-3:] == [3, 4, 5]
+
+
 def test_counts_are_by_zone() -> None:
     stage = BoundedCounts(PLAIN)
     tick = BEGINS + HOUR
@@ -133,8 +172,8 @@ def test_a_device_that_was_there_the_evening_before_is_a_resident_only_by_what_t
 # ---- one run -------------------------------------------------------------------------------------------
 
 
-def restarted(tally: Tally) -> Tally:
-    return Tally.from_plain(orjson.loads(orjson.dumps(tally.to_plain())))
+def restarted(tally: DayCounter) -> DayCounter:
+    return DayCounter.from_plain(orjson.loads(orjson.dumps(tally.to_plain())))
 
 
 def test_counters_go_on_over_a_restart_at_any_tick() -> None:
@@ -148,19 +187,23 @@ def test_counters_go_on_over_a_restart_at_any_tick() -> None:
 
 
 def test_a_tally_has_one_byte_form_in_whatever_order_devices_came() -> None:
-    one, other = (Tally(PLAIN, None, None, dict(order), {}) for order in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)]))
+    one, other = (
+        DayCounter(PLAIN, None, None, dict(order), {}) for order in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)])
+    )
     assert one.to_plain() == other.to_plain()
     assert restarted(one) == one
 
 
-def noon(definition: Definition = PLAIN) -> Tally:
+def noon(definition: ContributionBound = PLAIN) -> DayCounter:
     """Return the counters of a day at noon."""
     tally = BoundedCounts(definition).initial()
     counted({"anne": (61, 300)}, definition, minutes=range(5, 8 * 60, 5), tally=tally)
     return tally
 
 
-def resumes(tally: Tally | None, definition: Definition, since: Micros = BEGINS + 8 * HOUR) -> Micros | None:
+def resumes(
+    tally: DayCounter | None, definition: ContributionBound, since: Micros = BEGINS + 8 * HOUR
+) -> Micros | None:
     """Return the first tick of the next two days at which there are counts."""
     assert tally is not None
     stage = BoundedCounts(definition)
@@ -183,7 +226,7 @@ def test_counters_of_the_same_definition_go_on() -> None:
         PLAIN._replace(tick_length=MINUTE),
     ],
 )
-def test_under_another_definition_nothing_is_counted_before_the_next_day(other: Definition) -> None:
+def test_under_another_definition_nothing_is_counted_before_the_next_day(other: ContributionBound) -> None:
     tally = adopted(noon(), other, BEGINS + 8 * HOUR)
     assert tally is not None
     assert tally.counted == {}

@@ -11,8 +11,7 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.operators import scan as scan_days
-from stream.policy.attributes import ATTRIBUTES, BREAK
-from stream.policy.day_shape import DayShape
+from stream.policy.attributes import ATTRIBUTES, BREAK, DayShape
 from stream.records import MINUTE, DayAttribute, OccupancyWindow
 from stream.sensing.attributes import DayAttributes
 

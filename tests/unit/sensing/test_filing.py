@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from stream.columns import Columns
+from stream.encoding import Columns
 from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, PrivacyDay, Row
-from stream.sensing import filing
-from stream.sensing.occupancy import Sense
+from stream.sensing import occupancy
+from stream.sensing.occupancy import OccupancyOperator
 
 TICK = 5 * MINUTE
 START = 4_000 * TICK
 POINTS = {f"ap-{number}": f"zone-{number % 3}" for number in range(5)}
 
 
-def sense(**changes: Any) -> Sense:
+def sense(**changes: Any) -> OccupancyOperator:
     given: dict[str, Any] = {
         "site": "dbh", "zones": ("zone-0", "zone-1", "zone-2"), "access_points": POINTS, "sources": ("one", "two"),
         "tick_length": TICK, "validity": 10 * MINUTE, "lateness": 30 * SECOND, "max_devices": 60, "ahead": 4 * MINUTE,
     }  # fmt: skip
-    return Sense(**(given | changes))
+    return OccupancyOperator(**(given | changes))
 
 
 def rows(chance: random.Random, begin: int, unruly: float) -> tuple[Row, ...]:
@@ -53,7 +53,9 @@ def log(chance: random.Random, unruly: float) -> list[ObservationBatch | Heartbe
     return made
 
 
-def outcome(stage: Sense, items: list[ObservationBatch | Heartbeat]) -> tuple[bytes, list[Any], set[str], bytes]:
+def outcome(
+    stage: OccupancyOperator, items: list[ObservationBatch | Heartbeat]
+) -> tuple[bytes, list[Any], set[str], bytes]:
     """Return what a log leaves and what comes out; state is put down and taken up again amid it."""
     state, out = stage.initial(), []
     for number, item in enumerate(items):
@@ -72,7 +74,7 @@ def outcome(stage: Sense, items: list[ObservationBatch | Heartbeat]) -> tuple[by
 def test_rows_are_filed_at_once_as_they_are_one_by_one(
     changes: dict[str, Any], unruly: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once, real = 0, filing.Filing._file_at_once
+    at_once, real = 0, occupancy.Filing._file_at_once
 
     def counting(*given: Any) -> bool:
         nonlocal at_once
@@ -83,10 +85,10 @@ def test_rows_are_filed_at_once_as_they_are_one_by_one(
     for seed in range(25):
         items = log(random.Random(f"{seed} {unruly}"), unruly)
         with monkeypatch.context() as patch:
-            patch.setattr(filing.Filing, "_file_at_once", counting)
+            patch.setattr(occupancy.Filing, "_file_at_once", counting)
             together = outcome(sense(**changes), items)
         with monkeypatch.context() as patch:
-            patch.setattr(filing, "MANY", 1 << 30)
+            patch.setattr(occupancy, "MANY", 1 << 30)
             one_by_one = outcome(sense(**changes), items)
         assert together == one_by_one
     assert at_once > 30 or "keep_presence" in changes

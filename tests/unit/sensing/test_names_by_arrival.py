@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
+from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import MINUTE, SECOND, Micros
-from stream.sensing.renamed import Sightings, counts_under_names
 
 V = 10 * MINUTE
 GONE = -1

@@ -9,32 +9,37 @@ import pytest
 from stream import operators
 from stream.errors import DataError, UsageError
 from stream.records import (
+    DAY,
+    HOUR,
     MINUTE,
     SECOND,
     Heartbeat,
+    Micros,
     ObservationBatch,
     OccupancyWindow,
     Rejected,
     Row,
     Stay,
 )
-from stream.sensing.admission import ROWS_A_DEVICE
-from stream.sensing.occupancy import Sense
-from stream.sensing.sense_state import SenseState
-from stream.sensing.waiting import Waiting
+from stream.schemas import parse_time, rfc3339
+from stream.sensing.contribution import ContributionBound
+from stream.sensing.occupancy import ROWS_A_DEVICE, OccupancyOperator
+from stream.sensing.state import PendingWindows, SensingState
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
 T0 = 1000 * TICK
 
 
-def scan(stage: Sense, items: Iterable[Any], state: SenseState | None = None) -> tuple[SenseState, list[Any]]:
+def scan(
+    stage: OccupancyOperator, items: Iterable[Any], state: SensingState | None = None
+) -> tuple[SensingState, list[Any]]:
     """Drive the stage; outputs are of any kind, as a test expects them."""
     last, outputs = operators.scan(stage, items, state)
     return last, list(outputs)
 
 
-def sense(**changes: Any) -> Sense:
+def sense(**changes: Any) -> OccupancyOperator:
     settings: dict[str, Any] = {
         "site": "dbh",
         "zones": ("A", "B", "C"),
@@ -46,7 +51,7 @@ def sense(**changes: Any) -> Sense:
         "max_devices": 100,
         "ahead": 60 * MINUTE,
     }
-    return Sense(**(settings | changes))
+    return OccupancyOperator(**(settings | changes))
 
 
 def batch(*rows: Any, sequence: int = 0, source: str = "one", session: int = 1) -> ObservationBatch:
@@ -57,7 +62,7 @@ def beat(watermark: Any, source: str = "one", session: int = 1, since: int = 0) 
     return Heartbeat("dbh", source, session, watermark, since)
 
 
-def run(stage: Sense, *items: Any) -> Any:
+def run(stage: OccupancyOperator, *items: Any) -> Any:
     """Drive the stage; return its last state, {tick - T0: counts} and everything else that came out."""
     state, out = scan(stage, items)
     windows = {o.window_end - T0: o.counts for o in out if isinstance(o, OccupancyWindow)}
@@ -132,6 +137,27 @@ def test_window_closes_strictly_after_tick_plus_lateness() -> None:
     assert run(stage, beat(T0), beat(edge + 1))[1] == {0: (0, 0, 0)}
 
 
+@pytest.mark.parametrize("lateness", [30 * SECOND, 7 * MINUTE])
+@pytest.mark.parametrize("day_starts", [None, "00:00", "04:00"])
+def test_every_window_of_a_day_waits_for_its_lateness_also_those_around_midnight(
+    lateness: Micros, day_starts: str | None
+) -> None:
+    """Two UTC days; the first has 25 hours at the site, and a privacy day that begins at midnight or at four."""
+    by_day = None
+    if day_starts is not None:
+        by_day = ContributionBound(
+            day_starts, "Europe/Berlin", 96, ignore_residents=False, tick_length=TICK, validity=V
+        )
+    stage, first = sense(lateness=lateness, by_day=by_day), parse_time("2026-10-25T00:00:00Z") - 2 * HOUR
+    state, out = scan(stage, [beat(first)])
+    assert out == []
+    for tick in range(first, first + 2 * DAY, TICK):
+        state, out = scan(stage, [beat(tick + lateness)], state)
+        assert out == [], rfc3339(tick)
+        state, out = scan(stage, [beat(tick + lateness + 1)], state)
+        assert [window.window_end for window in out] == [tick]
+
+
 def test_batches_never_close_a_window() -> None:
     _, windows, _ = run(sense(), beat(T0 + 30 * SECOND), batch(("d", "ap-a", T0 + 200 * SECOND)))
     assert windows == {}
@@ -162,7 +188,7 @@ def test_row_within_lateness_is_counted_though_the_watermark_has_passed_it() -> 
 
 def test_row_further_ahead_than_five_minutes_is_rejected_by_place() -> None:
     rows = (("d", "ap-a", T0 + 5 * MINUTE), ("e", "ap-a", T0 + 5 * MINUTE + 1))
-    state, windows, rest = run(sense(ahead=Sense.ahead), beat(T0), batch(*rows), beat(T0 + 3 * TICK))
+    state, windows, rest = run(sense(ahead=OccupancyOperator.ahead), beat(T0), batch(*rows), beat(T0 + 3 * TICK))
     assert rest == [Rejected("one", "ahead", "rows[1].time")]
     assert windows[TICK] == (1, 0, 0)
     assert state.counters["ahead"] == 1
@@ -457,7 +483,7 @@ def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory() -> None:
     one = stage.decode(stage.encode(scan(stage, [batch(*rows)])[0]))
     other = stage.decode(stage.encode(one))
     other.pending = {
-        tick: Waiting(tick, dict(reversed(list(held.entries.items())))) for tick, held in one.pending.items()
+        tick: PendingWindows(tick, dict(reversed(list(held.entries.items())))) for tick, held in one.pending.items()
     }
     assert stage.encode(one) == stage.encode(other)
 

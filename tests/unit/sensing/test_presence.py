@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from stream.records import DAY, MINUTE, SECOND
-from stream.sensing.presence import FinishedStay, OpenStay, expire, stays
+from stream.sensing.presence import FinishedStay, OpenStay, expire, extend, stays
 
 V = 10 * MINUTE
+T = 20_000 * DAY
+"""A tick."""
 PUBLISHED = Path(__file__).parents[4] / "shared" / "data" / "hokuriku-wifi-sightings"
 
 
@@ -37,6 +39,21 @@ def test_observation_elsewhere_ends_the_stay_at_its_own_time() -> None:
         FinishedStay("d", "A", 0, 7),
         FinishedStay("d", "B", 7, 7 + V),
     ]
+
+
+@pytest.mark.parametrize("tail", [True, False])
+def test_a_short_stay_elsewhere_cuts_the_stay_it_lies_in(tail: bool) -> None:
+    """All within one tick, and at once or in parts: back where it was, the device begins another stay."""
+    rows = [(T + minute * MINUTE, "d", zone) for minute, zone in ((1, "A"), (2, "B"), (4, "A"))]
+    last = T + 4 * MINUTE + (V if tail else 0)
+    apart = [
+        FinishedStay("d", "A", T + MINUTE, T + (2 if tail else 1) * MINUTE),
+        FinishedStay("d", "B", T + 2 * MINUTE, T + (4 if tail else 2) * MINUTE),
+    ]
+    assert stays(rows, V, tail=tail) == [*apart, FinishedStay("d", "A", T + 4 * MINUTE, last)]
+    stays_open: dict[str, OpenStay] = {}
+    found = [stay for time, device, zone in rows for stay in extend(stays_open, {(device, time): zone}, V, tail=tail)]
+    assert (found, stays_open) == (apart, {"d": OpenStay("A", T + 4 * MINUTE, T + 4 * MINUTE)})
 
 
 def test_end_row_ends_the_stay_at_its_own_time_but_never_prolongs_it() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from stream.pipeline import Options, table
 from stream.policy.document import load_policy
+from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import MINUTE, SECOND, ObservationBatch, OccupancyWindow
-from stream.sensing.renamed import Sightings, counts_under_names
 from tests.core_ground import SITE, ZONES, laboratory, messages, people, policy_text
 
 VALIDITY = 10 * MINUTE
@@ -29,6 +29,12 @@ def test_a_device_is_where_it_was_seen_last() -> None:
     assert counted(seen((0, 1, 0), (3, 1, 1), (4, 2, 1)), [2, 3, 5, 12, 13], None) == [
         [1, 0], [0, 1], [0, 2], [0, 2], [0, 1]
     ]  # fmt: skip
+
+
+def test_a_stay_elsewhere_within_one_tick_ends_what_was_before_it_there() -> None:
+    """Ticks at 5, 10 and 15; the device is in zone 0, then 1, then 0 again, all before the first of them."""
+    assert counted(seen((1, 1, 0), (2, 1, 1), (4, 1, 0)), [5, 10, 15], None) == [[1, 0], [1, 0], [0, 0]]
+    assert counted(seen((1, 1, 0), (4, 1, 1)), [5, 10, 15], None) == [[0, 1], [0, 1], [0, 0]]
 
 
 def test_a_new_name_counts_beside_the_old_one_until_that_expires() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Rejected, Row
-from stream.sensing.stamp import bounded
+from stream.sensing.watermark import bounded
 
 NOON = 1_772_452_800_000_000
 LATEST = NOON + 5 * MINUTE

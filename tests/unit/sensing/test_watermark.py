@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 
+import pytest
+
 from stream.records import SECOND, Heartbeat
 from stream.sensing.watermark import (
     SiteClock,
@@ -16,13 +18,17 @@ from stream.sensing.watermark import (
 )
 
 SOURCES = ("a", "b")
+THREE = (*SOURCES, "c")
 TIMEOUT = 120 * SECOND
 
 
-def beat(clock: SiteClock, source: str, seconds: float, session: int = 1, since: float | None = 0) -> int | None:
+def beat(
+    clock: SiteClock, source: str, seconds: float, session: int = 1, since: float | None = 0,
+    sources: tuple[str, ...] = SOURCES,
+) -> int | None:  # fmt: skip
     listened = None if since is None else int(since * SECOND)
     record_heartbeat(clock, Heartbeat("site", source, session, int(seconds * SECOND), listened))
-    settle(clock, SOURCES, TIMEOUT)
+    settle(clock, sources, TIMEOUT)
     return None if clock.watermark is None else clock.watermark // SECOND
 
 
@@ -49,6 +55,20 @@ def test_watermark_is_the_least_over_sources_within_the_timeout() -> None:
     beat(clock, "b", 1000)
     assert beat(clock, "a", 1120) == 1000
     assert beat(clock, "a", 1121) == 1121
+
+
+@pytest.mark.parametrize("fast", ["a", "b"])
+def test_a_source_that_is_left_out_leaves_the_watermark_to_the_slowest_of_the_rest(fast: str) -> None:
+    """Three sources, of which c has stopped: the site waits for the other two, not for the fastest alone."""
+    clock, slow = SiteClock(), "b" if fast == "a" else "a"
+    for source in THREE:
+        assert beat(clock, source, 1000, sources=THREE) in {None, 1000}
+    assert beat(clock, slow, 1100, sources=THREE) == 1000
+    assert beat(clock, fast, 1121, sources=THREE) == 1100, "c is more than two minutes behind, the slow one is not"
+    assert beat(clock, fast, 1200, sources=THREE) == 1100
+    assert beat(clock, slow, 1150, sources=THREE) == 1150
+    assert beat(clock, "c", 1190, sources=THREE) == 1150
+    assert beat(clock, slow, 1195, sources=THREE) == 1190, "c reports again, and is waited for again"
 
 
 def test_watermark_never_goes_back_when_a_slow_source_returns() -> None:

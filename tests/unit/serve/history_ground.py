@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from connectors.serve.contract import RowsQuery
-from connectors.serve.history import History
+from connectors.serve.history import ReleaseHistory
+from connectors.serve.history_interface import RowsQuery
 from connectors.serve.local_clock import SiteClock
 from stream.records import MINUTE, Micros
 from stream.schemas import AttributeRecord, CountRecord, parse_time, rfc3339
@@ -18,8 +18,8 @@ MONDAY = parse_time("2026-03-02T00:00:00Z")
 CLOCKS = {"dbh": SiteClock("UTC"), "la": SiteClock("America/Los_Angeles", "04:00")}
 
 
-def history() -> History:
-    return History(None, CLOCKS)
+def history() -> ReleaseHistory:
+    return ReleaseHistory(None, CLOCKS)
 
 
 def window(

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.serve.coalitions import Coalition
+from connectors.serve.ledger_views import Coalition
 from stream.errors import DataError, UsageError
 from tests.core_ground import SITE, building, laboratory, outputs_of, people
 
@@ -41,6 +41,6 @@ def test_what_is_no_record_of_the_audiences_is_refused(change: dict[str, Any]) -
 
 
 def test_no_more_is_added_up_than_somebody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.coalitions.MOST_RECORDS", len(RECORDS) - 1)
+    monkeypatch.setattr("connectors.serve.ledger_views.MOST_RECORDS", len(RECORDS) - 1)
     with pytest.raises(UsageError, match="tacet account --coalition"):
         units(RECORDS)

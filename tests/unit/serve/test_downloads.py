@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import Message
 
+from connectors.http.responses import RefusalError
 from connectors.serve.access import Principal
-from connectors.serve.answers import RefusalError
 from connectors.serve.downloads import AT_ONCE, OF_ONE, Download, Downloads
 from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
 
@@ -63,6 +64,23 @@ def test_beyond_all_places_it_is_said_when_to_come_again() -> None:
         opened(downloads, "another")
     answer = refused.value.answer()
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+
+
+def test_who_shows_nothing_is_a_reader_by_address_and_leaves_a_place_to_those_with_a_token() -> None:
+    downloads = Downloads()
+    anyone = Principal("anyone", frozenset(["audience:public"]))
+
+    def open_from(address: str) -> Download:
+        return downloads.open(replace(anyone, address=address), "rows", "csv", file(b"a"))
+
+    for _ in range(OF_ONE):
+        open_from("10.0.0.1")
+    with pytest.raises(RefusalError, match="on their way to you"):
+        open_from("10.0.0.1")
+    open_from("10.0.0.2")
+    with pytest.raises(RefusalError, match="without a token"):
+        open_from("10.0.0.3")
+    opened(downloads, "ann")
 
 
 async def test_a_place_is_free_when_its_file_has_been_given() -> None:

@@ -9,22 +9,22 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from connectors.serve.contract import Rows
-from connectors.serve.exports import csv_file
-from connectors.serve.history import History
+from connectors.serve.downloads import csv_file
+from connectors.serve.history import ReleaseHistory
+from connectors.serve.history_interface import Rows
 from connectors.serve.series import COLUMNS
 from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> tuple[History, Rows]:
+def rows(monkeypatch: pytest.MonkeyPatch) -> tuple[ReleaseHistory, Rows]:
     monkeypatch.setattr("connectors.serve.history._EXPORTED_AT_ONCE", 7)  # several pages
     kept = history()
     kept.add([window(MONDAY + n * TICK, {"2011": n - 9, "2065": 1} if n != 4 else None) for n in range(1, 21)], {})
     return kept, kept.rows(asked(limit=1000))
 
 
-def test_a_csv_file_holds_all_rows_in_their_order(rows: tuple[History, Rows]) -> None:
+def test_a_csv_file_holds_all_rows_in_their_order(rows: tuple[ReleaseHistory, Rows]) -> None:
     kept, whole = rows
     text = b"".join(kept.export(asked(limit=2), "csv")).decode()
     head, *lines = csv.reader(io.StringIO(text))
@@ -41,7 +41,7 @@ def test_text_that_a_spreadsheet_would_reckon_with_is_quoted(begin: str) -> None
     assert second == ["zone:=1", "-2.5"]
 
 
-def test_a_parquet_file_holds_all_rows_with_their_types(rows: tuple[History, Rows], tmp_path: Path) -> None:
+def test_a_parquet_file_holds_all_rows_with_their_types(rows: tuple[ReleaseHistory, Rows], tmp_path: Path) -> None:
     kept, whole = rows
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"".join(kept.export(asked(), "parquet")))
@@ -56,7 +56,7 @@ def test_a_parquet_file_holds_all_rows_with_their_types(rows: tuple[History, Row
     assert held == [(row[0], row[2], row[3], row[7], row[9]) for row in whole.rows]
 
 
-def test_an_export_is_made_as_it_is_read(rows: tuple[History, Rows]) -> None:
+def test_an_export_is_made_as_it_is_read(rows: tuple[ReleaseHistory, Rows]) -> None:
     kept, whole = rows
     pieces = list(kept.export(asked(), "csv"))
     assert len(pieces) >= len(whole.rows) // 7, "a page at a time"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from connectors.serve.api import paid_for
-from connectors.serve.described import described_releases
-from connectors.serve.history import History
+from connectors.serve.history import ReleaseHistory
 from connectors.serve.local_clock import SiteClock
+from connectors.serve.policy_description import described_releases
 from stream.records import Published
 from tests.unit import test_heat_release as heat
 
@@ -22,7 +22,7 @@ def outputs() -> list[Published]:
 
 def rows(outputs: Sequence[Published], windows: int) -> list[dict[str, Any]]:
     """Return the newest rows of audience a after so many windows."""
-    kept = History(None, {"dbh": SiteClock(heat.TIMEZONE)})
+    kept = ReleaseHistory(None, {"dbh": SiteClock(heat.TIMEZONE)})
     mine = [each.value for each in outputs if each.topic.startswith("tacet.private.a.")]
     kept.add(mine[: 2 * windows], {})
     found: list[dict[str, Any]] = kept.latest("a", "dbh")["rows"]
@@ -41,7 +41,7 @@ def test_before_there_are_colours_there_are_none(outputs: Any) -> None:
 
 
 def test_waiting_for_colours_is_no_denial_and_costs_nothing(outputs: Any) -> None:
-    kept = History(None, {"dbh": SiteClock(heat.TIMEZONE)})
+    kept = ReleaseHistory(None, {"dbh": SiteClock(heat.TIMEZONE)})
     kept.add([each.value for each in outputs if each.topic.startswith("tacet.private.a.")], {})
     told = kept.spends("a", "dbh", None, None)
     assert {row["release"] for row in told} == {"r", "heat"}

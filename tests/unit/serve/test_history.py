@@ -13,8 +13,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from connectors.serve.contract import START, ReleasedHistory
-from connectors.serve.history import History
+from connectors.serve.history import ReleaseHistory
+from connectors.serve.history_interface import START, ReleasedHistory
 from connectors.serve.index import CONFIGURATION, HistoryError, Index
 from stream.errors import DataError, FinalityError, UsageError
 from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
@@ -114,7 +114,7 @@ def test_attributes_stand_in_the_order_of_all_records() -> None:
 
 def test_a_file_holds_all_of_it_and_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "index" / "history.duckdb"
-    kept = History(path, CLOCKS)
+    kept = ReleaseHistory(path, CLOCKS)
     kept.add(RECORDS, {"outbox:public": 8})
     before = kept.rows(asked("15min")).rows
     beside = {file.name for file in path.parent.iterdir()}
@@ -122,7 +122,7 @@ def test_a_file_holds_all_of_it_and_is_its_owners_alone(tmp_path: Path) -> None:
     kept.close()
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o077 == 0
-    again = History(path, CLOCKS)
+    again = ReleaseHistory(path, CLOCKS)
     assert (again.rows(asked("15min")).rows, again.position("outbox:public")) == (before, 8)
     assert again.add(RECORDS, {}) == []
     again.close()
@@ -132,11 +132,11 @@ def test_a_folder_that_others_enter_and_a_file_that_is_no_index_are_refused(tmp_
     folder = tmp_path / "open"
     folder.mkdir(mode=0o755)
     with pytest.raises(UsageError, match="only its owner"):
-        History(folder / "history.duckdb", CLOCKS)
+        ReleaseHistory(folder / "history.duckdb", CLOCKS)
     folder.chmod(0o700)
     (folder / "history.duckdb").write_bytes(b"something else" * 1000)
     with pytest.raises(HistoryError, match=r"history\.duckdb: must be a history"):
-        History(folder / "history.duckdb", CLOCKS)
+        ReleaseHistory(folder / "history.duckdb", CLOCKS)
 
 
 def test_what_memory_does_not_hold_lies_in_a_folder_of_its_owner_until_it_is_closed(
@@ -158,7 +158,7 @@ def test_what_memory_does_not_hold_lies_in_a_folder_of_its_owner_until_it_is_clo
     assert not folder.exists()
 
 
-def cached(kept: History) -> int:
+def cached(kept: ReleaseHistory) -> int:
     """Return how many bytes of its file an index holds in memory."""
     with kept._index.reading() as cursor:
         query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'BASE_TABLE'"
@@ -173,7 +173,7 @@ def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.Mon
         with monkeypatch.context() as patch:
             if not letting_go:
                 patch.setattr(Index, "_let_go", lambda _: None)
-            kept = History(tmp_path / str(letting_go) / "history.duckdb", CLOCKS)
+            kept = ReleaseHistory(tmp_path / str(letting_go) / "history.duckdb", CLOCKS)
             sizes = []
             for n in range(1, 101):
                 kept.add([window(MONDAY + n * TICK, {name: n * int(name) % 997 for name in names})], {})
@@ -187,7 +187,7 @@ def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.Mon
 
 
 def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
+    kept = ReleaseHistory(tmp_path / "index" / "history.duckdb", CLOCKS)
     monkeypatch.setattr(kept._index, "_written", [0])  # what was added has gone into the file, it seems
     with kept._index.reading():
         kept.add(RECORDS[:1], {})
@@ -199,7 +199,7 @@ def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_index_whose_file_is_gone_goes_on_until_it_is_closed(tmp_path: Path) -> None:
     """Somebody has deleted it, to have it made again at the next start."""
-    kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
+    kept = ReleaseHistory(tmp_path / "index" / "history.duckdb", CLOCKS)
     (tmp_path / "index" / "history.duckdb").unlink()
     assert kept.add(RECORDS[:2], {}) == RECORDS[:2]
     assert kept.add(RECORDS, {}) == RECORDS[2:]
@@ -207,7 +207,7 @@ def test_an_index_whose_file_is_gone_goes_on_until_it_is_closed(tmp_path: Path) 
 
 
 def test_many_who_read_and_one_who_adds_meet_no_busy_database_and_a_close_waits_for_them(tmp_path: Path) -> None:
-    kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
+    kept = ReleaseHistory(tmp_path / "index" / "history.duckdb", CLOCKS)
     kept.add(RECORDS[:1], {"outbox:public": 1})
     with ThreadPoolExecutor(8) as pool:
         asked_for = [pool.submit(kept.position, "outbox:public") for _ in range(400)]
@@ -251,12 +251,12 @@ def old_records() -> Iterator[bytes]:
 
 def test_an_index_of_another_format_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "index" / "history.duckdb"
-    kept = History(path, CLOCKS)
+    kept = ReleaseHistory(path, CLOCKS)
     kept.add(RECORDS, {"outbox:public": 8})
     kept.close()
     with duckdb.connect(str(path)) as database:
         database.execute("UPDATE meta SET format = 0")
-    anew = History(path, CLOCKS)
+    anew = ReleaseHistory(path, CLOCKS)
     assert (anew.newest("public"), anew.position("outbox:public")) == (START, None)
     assert anew.add(RECORDS, {}) == RECORDS
     anew.close()
@@ -300,7 +300,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path
     with duckdb.connect(str(path)) as database:
         database.execute(tables)
     with pytest.raises(HistoryError, match="must be a history"):
-        History(path, CLOCKS)
+        ReleaseHistory(path, CLOCKS)
     with duckdb.connect(str(path)) as database:
         named = "SELECT sql FROM duckdb_tables() UNION ALL SELECT sql FROM duckdb_views() WHERE NOT internal"
         assert len(database.execute(named).fetchall()) == 1
@@ -314,7 +314,7 @@ def test_an_index_that_was_killed_while_it_was_made_is_made_or_is_not_there(
     with monkeypatch.context() as killed:
         killed.setattr("connectors.serve.index.FORMAT", "no number")  # the last statement is not carried out
         with pytest.raises((HistoryError, duckdb.Error)):
-            History(path, CLOCKS)
-    kept = History(path, CLOCKS)
+            ReleaseHistory(path, CLOCKS)
+    kept = ReleaseHistory(path, CLOCKS)
     assert kept.add(RECORDS, {}) == RECORDS
     kept.close()

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.serve.feed import own
+from connectors.serve.event_streams import event
+from connectors.serve.indexer import own
 from connectors.serve.playback import came_at
 from connectors.serve.released import read_record
-from connectors.serve.streams import event
 from stream.errors import DataError
 from tests.unit.serve.history_ground import MONDAY, TICK, attribute, history, window
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import orjson
 
-from connectors.serve.books import AccountBook
-from connectors.serve.cluster import APART, ClusterBook
-from connectors.serve.denials import SPAN
+from connectors.serve.ledger_views import APART, SPAN, AccountBook, ClusterBook
 from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE, Micros
 from stream.schemas import rfc3339

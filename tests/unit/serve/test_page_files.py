@@ -70,12 +70,6 @@ def test_no_text_becomes_markup_or_code(path: Path) -> None:
     assert not re.search(unsafe, path.read_text()), path
 
 
-@pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".js"], ids=name)
-def test_modules_are_small(path: Path) -> None:
-    limit = 400 if path.name.startswith("strings.") else 300
-    assert len(path.read_text().splitlines()) <= limit
-
-
 def imported(path: Path) -> Iterator[Path]:
     for found in re.findall(r"(?:from|import\()\s*\"(\.[^\"]+)\"", path.read_text()):
         yield (path.parent / found).resolve()

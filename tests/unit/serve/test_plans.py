@@ -11,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.serve.plan_paths import Transform, parse_path, written
-from connectors.serve.plan_shapes import transform_of
-from connectors.serve.plans import LARGEST_FILE, MOST_SHAPES, Plan, parse_geojson, parse_svg, read_plans
+from connectors.serve.floor_plans import (
+    LARGEST_FILE,
+    MOST_SHAPES,
+    Plan,
+    Transform,
+    parse_geojson,
+    parse_path,
+    parse_svg,
+    read_plans,
+    transform_of,
+    written,
+)
 from stream.errors import DataError, UsageError
 
 ZONES = ("2011", "2065")

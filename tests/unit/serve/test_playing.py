@@ -7,10 +7,10 @@ import itertools
 import orjson
 import pytest
 
-from connectors.serve.answers import answer
-from connectors.serve.files import page_files
+from connectors.http.responses import answer
+from connectors.serve.aggregates import Moments
+from connectors.serve.app import page_files
 from connectors.serve.playback import Playback
-from connectors.serve.usual import Moments
 from stream.records import HOUR
 
 

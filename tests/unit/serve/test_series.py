@@ -17,6 +17,7 @@ from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, named,
 ROW = {
     "start": "2026-03-02T00:00:00Z", "end": "2026-03-02T00:05:00Z", "node": "zone:2011", "value": 4, "low": 1.0,
     "high": 7.0, "half_width": 3.0, "kind": "noise", "windows": 1, "denied": 0, "revised": 0, "coverage": 1.0,
+    "bounded_to": None,
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.serve.streams import Tail
+from connectors.serve.event_streams import Tail
 
 RELEASES = [(f"east/occupancy/public/{number}", str(number).encode()) for number in range(10)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from connectors.sinks.topics import discovery, messages
+from connectors.sinks.mqtt import discovery, messages
 from tests.released_store import count
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from stream.errors import OPTIONAL
 from tests.documents import ROOT
 from tests.released_store import count, give
 
 MISSING = ("pandas", "httpx", "aiomqtt", "paho", "standardwebhooks", "prometheus_client")
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({MISSING}, None)); "
-MAIN = WITHOUT + "from connectors.cli import main; main()"
+MAIN = WITHOUT + "from connectors.cli.main import main; main()"
 VERBS = [
     ("sink mqtt", ["--cursor", "c", "--broker", "127.0.0.1:1"]),
     ("sink webhook", ["--cursor", "c", "--to", "https://example.org", "--secret-file", "secret"]),
@@ -34,7 +35,7 @@ def test_a_verb_says_what_to_install(verb: str, options: list[str], tmp_path: Pa
     (tmp_path / "secret").chmod(0o600)
     done = python(tmp_path, "-c", MAIN, *verb.split(), "--store", "store", "--audience", "public", *options)
     assert done.returncode == 2
-    assert done.stderr == f"tacet: {verb}: needs the libraries of sinks; install 'tacet-occupancy[sinks]'\n"
+    assert done.stderr == f"tacet: {verb}: needs the libraries of sinks; {OPTIONAL}\n"
 
 
 def test_what_needs_none_of_them_works(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.intake.admission import AllowList
-from connectors.snmp.admission import Senders
-from connectors.snmp.communities import CommunityFile
-from connectors.snmp.entrance import TrapEntrance
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.communities import CommunityAuth, CommunityFile
+from connectors.sources.snmp.listener import TrapEntrance
 from stream.errors import KeyFileError
 
 
@@ -28,7 +27,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_new_community_counts_at_once_and_the_old_one_until_it_is_gone(file: Path) -> None:
-    senders = Senders(AllowList(["127.0.0.1"]), CommunityFile(file))
+    senders = CommunityAuth(AllowList(["127.0.0.1"]), CommunityFile(file))
     assert [senders.share(each) for each in (b"old-one", b"new-one")] == [True, False]
     write(file, "old-one", "new-one")
     assert [senders.share(each) for each in (b"new-one", b"old-one")] == [True, True]
@@ -60,6 +59,6 @@ def test_at_the_start_such_a_file_is_refused(file: Path) -> None:
 
 def test_a_file_that_has_not_changed_is_not_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = CommunityFile(file)
-    monkeypatch.setattr("connectors.snmp.communities.read_communities", lambda _: pytest.fail("read"))
+    monkeypatch.setattr("connectors.sources.snmp.communities.read_communities", lambda _: pytest.fail("read"))
     assert not held.knows(b"another")
     assert not held.renew()

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.intake.admission import ANY, AllowList, Counters
-from connectors.intake.answers import MEMORY, Owed, Reply, Requests
-from connectors.snmp.admission import Senders, is_known, read_communities
-from connectors.snmp.entrance import TrapEntrance
+from connectors.sources.ingest.queue import MEMORY, PendingAcknowledgements, Reply, Requests
+from connectors.sources.ingest.source_filter import ANY, AllowList, Counters
+from connectors.sources.snmp.communities import CommunityAuth, is_known, read_communities
+from connectors.sources.snmp.listener import TrapEntrance
 from stream.errors import KeyFileError, UsageError
 
 
@@ -69,7 +69,7 @@ def test_the_counters_notice_a_datagram_that_is_unaccounted_for() -> None:
 
 
 def test_every_reason_of_an_entrance_is_counted_apart_and_those_of_every_day_are_some_of_them() -> None:
-    entrance = TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [b"c"]))
+    entrance = TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))
     assert len(set(entrance.reasons)) == len(entrance.reasons)
     assert entrance.everyday < set(entrance.reasons)
 
@@ -90,7 +90,7 @@ def test_a_request_is_remembered_for_a_minute() -> None:
 
 
 def test_a_reply_is_held_until_it_is_given_or_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.intake.answers.ANSWER_OCTETS", 2)
+    monkeypatch.setattr("connectors.sources.ingest.queue.ANSWER_OCTETS", 2)
     requests = Requests(lambda *_: None)
     for end in (Reply.give, Reply.withhold):
         reply = Reply(requests, ("a", end.__name__), None, b"yes")
@@ -101,7 +101,7 @@ def test_a_reply_is_held_until_it_is_given_or_withheld(monkeypatch: pytest.Monke
 
 
 def test_an_answer_is_due_when_its_batch_is_no_longer_open() -> None:
-    owed, batch, other = Owed(), ("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")
+    owed, batch, other = PendingAcknowledgements(), ("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")
     requests = Requests(lambda *_: None)
     first, second = Reply(requests, ("a", 1), None, b"1"), Reply(requests, ("a", 2), None, b"2")
     owed.owe(first, batch)

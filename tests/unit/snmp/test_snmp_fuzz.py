@@ -11,17 +11,15 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from connectors.intake.ingest import INGEST_REASONS, Ingest
-from connectors.intake.ingest_state import UNKNOWN_LISTED
-from connectors.intake.limits import SiteLimits
-from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
-from connectors.snmp.profiles import PROFILES
-from connectors.snmp.sender import encode_notification, octets, varbind
-from connectors.snmp.traps import IGNORED_REASONS, decode, envelope, respond
-from connectors.snmp.variables import MAX_VARBINDS
-from stream.messages import encode_message
+from connectors.sources.ingest.ingest import INGEST_REASONS, Ingest, SiteLimits
+from connectors.sources.ingest.state import UNKNOWN_LISTED
+from connectors.sources.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
+from connectors.sources.snmp.profiles import PROFILES
+from connectors.sources.snmp.sender import encode_notification, octets, varbind
+from connectors.sources.snmp.traps import IGNORED_REASONS, MAX_VARBINDS, decode, envelope, respond
+from stream.encoding import encode_message
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch
-from stream.sensing.pseudonyms import Pseudonyms
 
 CLIENT, RADIO, BASE = (bytes.fromhex(mac) for mac in ("5c520e123456", "f84f57abcdef", "24dec6ccdde0"))
 NAME, PERSON, COMMUNITY, SOURCE = b"2065-clwa", b"anne.canary@example.org", b"canary-community", "10.2.0.5"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.intake.addresses import access_point_name, mac
-from connectors.intake.sighting import Kind
-from connectors.snmp import ber
-from connectors.snmp.ber import (
+from connectors.sources.ingest.addresses import access_point_name, mac
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.snmp import ber
+from connectors.sources.snmp.ber import (
     MALFORMED,
     MALFORMED_REASONS,
     NO_TRAP_OID,
@@ -27,8 +27,8 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
-from connectors.snmp.profiles import AUTHENTICATION_FAILURE, ENTERPRISES
-from connectors.snmp.sender import (
+from connectors.sources.snmp.profiles import AUTHENTICATION_FAILURE, ENTERPRISES
+from connectors.sources.snmp.sender import (
     Association,
     encode_associate,
     encode_cold_start,
@@ -37,7 +37,8 @@ from connectors.snmp.sender import (
     octets,
     varbind,
 )
-from connectors.snmp.traps import (
+from connectors.sources.snmp.traps import (
+    MAX_VARBINDS,
     NO_ACCESS_POINT,
     NO_CLIENT,
     NOT_AN_OBSERVATION,
@@ -47,7 +48,6 @@ from connectors.snmp.traps import (
     envelope,
     respond,
 )
-from connectors.snmp.variables import MAX_VARBINDS
 
 CLIENT, RADIO = bytes.fromhex("5c520e123456"), bytes.fromhex("f84f57abcdef")
 AIRESPACE = f"{ENTERPRISES}.14179.2.6"
@@ -350,7 +350,7 @@ def test_an_index_of_any_length_is_not_walked_through(monkeypatch: pytest.Monkey
         walked.append(len(oid))
         return ber.sub_identifiers(oid)
 
-    monkeypatch.setattr("connectors.snmp.variables.sub_identifiers", walk)
+    monkeypatch.setattr("connectors.sources.snmp.traps.sub_identifiers", walk)
     long_index = ".".join(["4294967295"] * 110)
     filler = varbind(f"{LWAPP}.1.3.1.1.99.{long_index}", b"\x05\x00") * 100
     indexed = varbind(f"{LWAPP}.1.3.1.1.8.{'.'.join(map(str, CLIENT))}", octets(RADIO))

@@ -7,25 +7,25 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from connectors.intake.admission import AllowList
-from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import Receiver
-from connectors.intake.sighting import Kind
-from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap
-from connectors.snmp.forwarded import ForwardedEntrance
-from connectors.snmp.snmptrapd import LONGEST, NO_TRAP_LINE, notification
-from connectors.snmp.traps import decode
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.ber import MALFORMED_REASONS, MalformedTrap
+from connectors.sources.snmp.collectors import ForwardedEntrance
+from connectors.sources.snmp.snmptrapd import LONGEST, NO_TRAP_LINE, notification
+from connectors.sources.snmp.traps import decode
 from stream.errors import DataError
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, Heartbeat, ObservationBatch
-from stream.sensing.pseudonyms import Pseudonyms
+from tests.patience import until, within_patience
 
 AIRESPACE, RADIO = ".1.3.6.1.4.1.14179.2.6", "02:00:00:00:00:01"
 HEAD = "T|UDP: [127.0.0.1]:51513->[127.0.0.1]:11641|1795349901|0.0.0.0|.|0|0|"
@@ -121,13 +121,6 @@ async def receiving(path: Path, sink: Log) -> AsyncIterator[Receiver]:
         yield receiver
 
 
-async def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.005)
-
-
 @pytest.fixture
 def fifo(tmp_path: Path) -> Path:
     path = tmp_path / "traps"
@@ -163,13 +156,13 @@ async def test_a_clean_stop_takes_what_is_still_in_the_pipe(fifo: Path) -> None:
 async def test_standard_input_that_ends_stops_the_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise heartbeats would go on and vouch for time in which nothing could be heard."""
     reader, writer = os.pipe()
-    monkeypatch.setattr("connectors.intake.pipe.os.dup", lambda _: reader)
+    monkeypatch.setattr("connectors.sources.ingest.listeners.os.dup", lambda _: reader)
     with pytest.raises(DataError, match="its writer has gone"):  # noqa: PT012
         async with receiving(Path("-"), Log()) as receiver:
             os.write(writer, V2.encode() + b"\n")
             await until(lambda: receiver.counters.accepted == 1)
             os.close(writer)
-            await asyncio.wait_for(receiver.wait(), 20)
+            await within_patience(receiver.wait(), "the receiver to end")
 
 
 async def test_what_is_no_pipe_is_refused_by_name(tmp_path: Path) -> None:

@@ -2,20 +2,20 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from connectors.intake.admission import STOPPING, AllowList
-from connectors.intake.ingest import Ingest
-from connectors.intake.limits import SiteLimits
-from connectors.intake.receiver import LAST, Receiver
-from connectors.snmp.admission import Senders
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.sender import Association, encode_associate
+from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.receiver import LAST, Receiver
+from connectors.sources.ingest.source_filter import STOPPING, AllowList
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.sender import Association, encode_associate
+from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from stream.sensing.pseudonyms import Pseudonyms
+from tests.patience import until
 from tests.receiving_ground import Hands, Log, SlowLog
 
 RADIO = "5c:52:1e:00:00:00"
@@ -32,15 +32,9 @@ def associated(n: int, *, inform: bool = False) -> bytes:
 async def receiving(sink: Log, hands: Hands) -> AsyncIterator[Receiver]:
     limits = SiteLimits(("127.0.0.1",), 10 * MINUTE, 100_000, Pseudonyms.daily(bytes(32)))
     ingest = Ingest(access_points={RADIO: ("dbh", "zone")}, sites={"dbh": limits})
-    entrance = TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [b"c0mm"]))
+    entrance = TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c0mm"]))
     async with Receiver([entrance], ingest=ingest, sink=sink, clock=hands) as receiver:
         yield receiver
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

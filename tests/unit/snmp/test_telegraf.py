@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.admission import UNKNOWN_SOURCE, AllowList
-from connectors.intake.followed import Piece
-from connectors.intake.sighting import Kind
-from connectors.intake.waiting import WaitingRoom
-from connectors.snmp.ber import MALFORMED, MALFORMED_REASONS, MalformedTrap
-from connectors.snmp.communities import CommunityFile
-from connectors.snmp.forwarded import CollectedEntrance
-from connectors.snmp.reasons import BAD_COMMUNITY
-from connectors.snmp.telegraf import LONGEST, NO_TRAP_METRIC, metric
-from connectors.snmp.traps import IGNORED_REASONS, decode
+from connectors.sources.ingest.followed_logs import Piece
+from connectors.sources.ingest.queue import IngestQueue
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
+from connectors.sources.snmp.ber import MALFORMED, MALFORMED_REASONS, MalformedTrap
+from connectors.sources.snmp.collectors import CollectedEntrance
+from connectors.sources.snmp.communities import CommunityFile
+from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY
+from connectors.sources.snmp.telegraf import LONGEST, NO_TRAP_METRIC, metric
+from connectors.sources.snmp.traps import IGNORED_REASONS, decode
 from tests.receiving_ground import Hands
 
 BSN = "iso.3.6.1.4.1.14179.2.6.2"
@@ -239,7 +239,7 @@ class Nothing:
 def entrance(communities: Path | None) -> CollectedEntrance:
     known = None if communities is None else CommunityFile(communities)
     made = CollectedEntrance(Nothing(), AllowList(["127.0.0.1"]), known)
-    made.room = WaitingRoom(Hands(), made.reasons)
+    made.room = IngestQueue(Hands(), made.reasons)
     return made
 
 

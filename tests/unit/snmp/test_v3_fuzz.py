@@ -17,11 +17,11 @@ from pyasn1.type.namedtype import NamedType, NamedTypes
 from pysnmp.proto.mpmod.rfc3412 import HeaderData
 from pysnmp.proto.secmod.rfc3414.service import UsmSecurityParameters
 
-from connectors.snmp.ber import MALFORMED_REASONS, SEQUENCE, MalformedTrap
-from connectors.snmp.reasons import V3_REASONS
-from connectors.snmp.traps import decode
-from connectors.snmp.usm.gate import Gate, Turned
-from connectors.snmp.usm.messages import PRIVATE, is_v3, scoped, secured
+from connectors.sources.snmp.ber import MALFORMED_REASONS, SEQUENCE, MalformedTrap
+from connectors.sources.snmp.drop_reasons import V3_REASONS
+from connectors.sources.snmp.traps import decode
+from connectors.sources.snmp.usm.messages import PRIVATE, is_v3, scoped, secured
+from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier
 from stream.records import SECOND
 from tests.unit.snmp.v3_ground import DISCOVER, HOST, NOON, PERSON, Controller, gate, informing, notification
 
@@ -126,10 +126,10 @@ def fuzz_headers(count: int, seed: int) -> Counter[str]:
     return became
 
 
-def came(at: Gate, datagram: bytes) -> str:
+def came(at: UsmVerifier, datagram: bytes) -> str:
     try:
         heard = at.open(datagram, HOST, NOON + SECOND)
-        if isinstance(heard, Turned):
+        if isinstance(heard, RejectedMessage):
             assert heard.reason in V3_REASONS
             assert heard.report is None or is_read_elsewhere(heard.report)
             return heard.reason

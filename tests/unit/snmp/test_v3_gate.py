@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.sighting import Kind
-from connectors.snmp.ber import INFORM, MALFORMED, TRAP_V2, UNSUPPORTED_PDU, MalformedTrap
-from connectors.snmp.traps import decode
-from connectors.snmp.usm.engines import LAST_BOOTS, SLOW, WINDOW, Engines
-from connectors.snmp.usm.gate import Gate, Heard, Turned
-from connectors.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, scoped, secured
-from connectors.snmp.usm.protocols import CIPHERS, TAGS, decrypted, is_genuine, local_key, master_key
-from connectors.snmp.usm.users import Users
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.snmp.ber import INFORM, MALFORMED, TRAP_V2, UNSUPPORTED_PDU, MalformedTrap
+from connectors.sources.snmp.traps import decode
+from connectors.sources.snmp.usm.engines import LAST_BOOTS, SLOW, WINDOW, Engines
+from connectors.sources.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, scoped, secured
+from connectors.sources.snmp.usm.protocols import CIPHERS, TAGS, decrypted, is_genuine, local_key, master_key
+from connectors.sources.snmp.usm.users import Users
+from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier, VerifiedMessage
 from stream.records import DAY, SECOND
 from tests.unit.snmp.v3_ground import (
     CLIENT,
@@ -35,18 +35,18 @@ from tests.unit.snmp.v3_ground import (
 )
 
 
-def outcome(at: Gate, datagram: bytes, now: int = NOON, host: str = HOST) -> str:
+def outcome(at: UsmVerifier, datagram: bytes, now: int = NOON, host: str = HOST) -> str:
     """Return why a datagram is turned away, or that it is heard."""
     try:
         came = at.open(datagram, host, now)
     except MalformedTrap as error:
         return error.reason
-    return came.reason if isinstance(came, Turned) else "repeated" if came.repeated else "heard"
+    return came.reason if isinstance(came, RejectedMessage) else "repeated" if came.repeated else "heard"
 
 
-def heard(at: Gate, datagram: bytes, now: int = NOON, host: str = HOST) -> Heard:
+def heard(at: UsmVerifier, datagram: bytes, now: int = NOON, host: str = HOST) -> VerifiedMessage:
     came = at.open(datagram, host, now)
-    assert isinstance(came, Heard), came
+    assert isinstance(came, VerifiedMessage), came
     return came
 
 
@@ -221,7 +221,7 @@ class TestTime:
 class TestInforms:
     def test_whoever_asks_is_told_who_this_is(self) -> None:
         came = gate().open(DISCOVER, HOST, NOON + 9 * SECOND)
-        assert isinstance(came, Turned)
+        assert isinstance(came, RejectedMessage)
         assert came.reason == "discovery"
         assert came.report is not None
         head = secured(came.report)
@@ -231,7 +231,7 @@ class TestInforms:
     def test_whoever_asks_is_told_the_time_under_the_users_key(self) -> None:
         at, sender = gate(), informing()
         came = at.open(sender.inform(NOON, boots=0, time=0), HOST, NOON + 9 * SECOND)
-        assert isinstance(came, Turned)
+        assert isinstance(came, RejectedMessage)
         assert came.reason == "discovery"
         assert came.report is not None
         head = secured(came.report)
@@ -271,7 +271,7 @@ class TestInforms:
 
     def test_an_inform_from_before_a_restart_is_too_old_and_its_sender_is_told(self) -> None:
         came = gate(boots=8, started=NOON + SECOND).open(informing().inform(NOON), HOST, NOON + SECOND)
-        assert isinstance(came, Turned)
+        assert isinstance(came, RejectedMessage)
         assert came.reason == "not_in_time_window"
         assert came.report is not None
         assert secured(came.report).boots == 8
@@ -289,12 +289,12 @@ class TestInforms:
             informing(boots=6).inform(NOON, flags=0),
         ):
             came = gate().open(datagram, HOST, NOON)
-            assert isinstance(came, Turned)
+            assert isinstance(came, RejectedMessage)
             assert came.report is None
 
     def test_an_inform_of_a_wrong_level_is_told_so(self) -> None:
         came = gate().open(informing().inform(NOON, keys=None), HOST, NOON)
-        assert isinstance(came, Turned)
+        assert isinstance(came, RejectedMessage)
         assert came.reason == "security_level"
         assert came.report is not None
         assert "1.3.6.1.6.3.15.1.1.1.0" in reported(came.report)

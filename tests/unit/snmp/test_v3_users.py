@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.intake.admission import AllowList
-from connectors.snmp.admission import Senders
-from connectors.snmp.hearing import Hearing
-from connectors.snmp.usm.engine_file import EngineFile
-from connectors.snmp.usm.engines import LAST_BOOTS, WINDOW
-from connectors.snmp.usm.gate import Heard, Turned
-from connectors.snmp.usm.listening import V3
-from connectors.snmp.usm.messages import secured
-from connectors.snmp.usm.protocols import is_genuine
-from connectors.snmp.usm.users import UserFile
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.authentication import TrapAuthenticator
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.usm.engines import LAST_BOOTS, WINDOW
+from connectors.sources.snmp.usm.messages import secured
+from connectors.sources.snmp.usm.protocols import is_genuine
+from connectors.sources.snmp.usm.receiver import V3, EngineFile
+from connectors.sources.snmp.usm.users import UserFile
+from connectors.sources.snmp.usm.verifier import RejectedMessage, VerifiedMessage
 from stream.errors import KeyFileError
 from stream.records import SECOND
 from tests.unit.snmp.test_v3_gate import outcome
@@ -123,20 +122,21 @@ class TestWhileItIsChanged:
         rewritten(file, USER + OLD + SOURCE)
         hearing, sender = gate(UserFile(file)), informing(users=old.users)
         heard = hearing.open(sender.inform(NOON), HOST, NOON)
-        assert isinstance(heard, Heard)
+        assert isinstance(heard, VerifiedMessage)
         answer = hearing.respond(heard, NOON)
         assert is_genuine(sender.keys(), answer, secured(answer))
 
     async def test_a_new_password_is_heard_at_once_and_an_old_one_until_it_is_gone(self, file: Path) -> None:
         new, old = self.controllers(file.parent)
         rewritten(file, OLD + SOURCE)
-        hearing = Hearing(
-            Senders(AllowList([HOST]), (), or_v3=True), V3(gate(UserFile(file)), EngineFile(file.with_name("state")))
+        hearing = TrapAuthenticator(
+            CommunityAuth(AllowList([HOST]), (), or_v3=True),
+            V3(gate(UserFile(file)), EngineFile(file.with_name("state"))),
         )
 
         def heard(sender: Controller) -> str:
             said = hearing.read(sender.trap(NOON), HOST, NOON)
-            return said.reason if isinstance(said, Turned) else "heard"
+            return said.reason if isinstance(said, RejectedMessage) else "heard"
 
         assert [heard(new), heard(old)] == ["wrong_tag", "heard"]
         rewritten(file, USER + OLD + SOURCE)

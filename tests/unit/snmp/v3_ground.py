@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.snmp.ber import INFORM, SEQUENCE, TRAP_V2, encode_integer, tlv
-from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.traps import envelope
-from connectors.snmp.usm.engines import Engines
-from connectors.snmp.usm.gate import Gate, Own
-from connectors.snmp.usm.messages import REPORTABLE, Claim, encode_context, encode_scoped
-from connectors.snmp.usm.protocols import Keys, sealed
-from connectors.snmp.usm.users import Source, User, Users
+from connectors.sources.snmp.ber import INFORM, SEQUENCE, TRAP_V2, encode_integer, tlv
+from connectors.sources.snmp.sender import Association, encode_associate
+from connectors.sources.snmp.traps import envelope
+from connectors.sources.snmp.usm.engines import Engines
+from connectors.sources.snmp.usm.messages import REPORTABLE, Claim, encode_context, encode_scoped
+from connectors.sources.snmp.usm.protocols import Keys, sealed
+from connectors.sources.snmp.usm.users import Source, User, Users
+from connectors.sources.snmp.usm.verifier import OwnEngine, UsmVerifier
 from stream.records import DAY, SECOND, Micros
 
 ENGINE, OTHER_ENGINE, OWN = (
@@ -34,8 +34,8 @@ def source(**more: Any) -> Source:
 USERS = Users([user()], [source()])
 
 
-def gate(users: Users = USERS, engines: Engines | None = None, **own: Any) -> Gate:
-    return Gate(users, Own(OWN, 7, NOON)._replace(**own), engines or Engines(), 0)
+def gate(users: Users = USERS, engines: Engines | None = None, **own: Any) -> UsmVerifier:
+    return UsmVerifier(users, OwnEngine(OWN, 7, NOON)._replace(**own), engines or Engines(), 0)
 
 
 def notification(request_id: int = 1, *, inform: bool = False) -> bytes:

@@ -10,17 +10,15 @@ from math import sinh
 import numpy as np
 import pytest
 
-from stream.accounting.calibration import calibrate
+from stream.accounting.privacy_loss import calibrate
 from stream.errors import UsageError
+from stream.lab.tuning.bench import DECADE, EPSILONS, TTLS, NoiseBench, TtlBench, TuningTerms, Unit, payable, prepared
+from stream.lab.tuning.search import Rules, search
+from stream.lab.tuning.utility import Site, World, world_of
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.parameter import gaussian_noise, laplace_noise
+from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
+from stream.pseudonyms.rotation import Sightings
 from stream.records import DAY, MINUTE, SECOND
-from stream.sensing.renamed import Sightings
-from stream.tuning.bench import NoiseBench, TtlBench, prepared
-from stream.tuning.candidates import DECADE, EPSILONS, TTLS, payable
-from stream.tuning.price import Terms, Unit
-from stream.tuning.search import Rules, search
-from stream.tuning.world import Site, World, world_of
 
 TICK = 5 * MINUTE
 MEAN = 100
@@ -36,8 +34,8 @@ def key(day: int) -> bytes:
     return day.to_bytes(32, "big")
 
 
-def terms(mechanism: str, unit: Unit = "window", ticks: int = 72) -> Terms:
-    return Terms(mechanism, unit, TICK, 2, ticks)
+def terms(mechanism: str, unit: Unit = "window", ticks: int = 72) -> TuningTerms:
+    return TuningTerms(mechanism, unit, TICK, 2, ticks)
 
 
 def steady(mechanism: str = "laplace", unit: Unit = "window") -> NoiseBench:
@@ -144,7 +142,7 @@ def test_a_window_s_epsilon_is_the_noise_s() -> None:
 def test_a_day_s_epsilon_buys_gaussian_noise_for_the_windows_in_which_a_device_counts() -> None:
     paid = terms("filter", "device_day")
     assert paid.bounded
-    assert paid.noise(Fraction(2)) == gaussian_noise(calibrate(Fraction(2), Fraction(1, 10**6), 72))
+    assert paid.noise(Fraction(2)) == gaussian_noise(calibrate(Fraction(2), Fraction(1, 10**6), 72)[0])
     assert paid.of_day(Fraction(2)) == 2
 
 
@@ -159,6 +157,11 @@ def test_epsilons_that_buy_no_noise_are_no_candidates() -> None:
     assert payable(terms("laplace").noise) == EPSILONS
     assert payable(terms("pegasus").noise)[0] == Fraction("0.000051")
     assert payable(terms("filter", "device_day").noise)[0] >= Fraction("0.01")
+
+
+def test_epsilons_that_ask_for_less_noise_than_is_supported_are_no_candidates() -> None:
+    assert payable(terms("filter", "device_day", ticks=1).noise)[-1] == 47
+    assert payable(terms("filter", "device_day").noise)[-1] == 100
 
 
 def test_where_no_epsilon_buys_noise_nothing_is_tried() -> None:

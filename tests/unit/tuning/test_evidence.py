@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from stream.errors import UsageError
-from stream.tuning.evidence import fewest_runs, verdict, wealth
+from stream.lab.tuning.search import fewest_runs, verdict, wealth
 
 
 @pytest.mark.parametrize(("reached", "runs"), [(0, 1), (1, 1), (3, 5), (17, 18), (30, 60), (60, 60)])

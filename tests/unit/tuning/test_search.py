@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import binom
 
 from stream.errors import UsageError
-from stream.tuning.search import Answer, Rules, search
+from stream.lab.tuning.search import Rules, SearchResult, search
 
 CERTAIN = Rules(0.9, Fraction(1, 100), stride=4, below=3)
 """As all runs are alike, each candidate takes as few as any verdict needs."""
 
 
-def of(utilities: Sequence[float], rules: Rules = CERTAIN) -> Answer:
+def of(utilities: Sequence[float], rules: Rules = CERTAIN) -> SearchResult:
     """Search candidates whose runs are all alike."""
     return search(len(utilities), lambda place, _: utilities[place], rules)
 
@@ -102,7 +102,7 @@ def test_too_few_runs_for_any_verdict_are_refused_with_the_number_that_is_needed
 # --- stated confidence -----------------------------------------------------------------------------------------------
 
 
-def _wrong(found: Answer, share: Callable[[int], float]) -> bool:
+def _wrong(found: SearchResult, share: Callable[[int], float]) -> bool:
     """Return whether a verdict contradicts how often a candidate's runs reach the utility."""
     verdicts = {place: each.verdict for place, each in found.tried.items()}
     return any((v == "reached" and share(p) < 0.5) or (v == "missed" and share(p) >= 0.5) for p, v in verdicts.items())

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
+from stream.lab.tuning.bench import prepared, told
+from stream.lab.tuning.detective import COMING, detective
+from stream.lab.tuning.utility import Released, Site, World, building_utility, heatmap_utility, measured, world_of
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE
-from stream.tuning.bench import prepared
-from stream.tuning.detective import COMING, detective
-from stream.tuning.trial import told
-from stream.tuning.utility import Released, building_utility, heatmap_utility, measured
-from stream.tuning.world import Site, World, world_of
 
 TICK = 5 * MINUTE
 DAY_TICKS = 288

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
+from stream.lab.tuning.utility import Site, World, within, world_of
 from stream.records import DAY, HOUR, MINUTE, SECOND
-from stream.tuning.world import Site, World, within, world_of
 
 ZONE = "America/Los_Angeles"
 SITE = Site("dbh", ZONE, ("a", "b"), (50, 60), 5 * MINUTE)

@@ -4,7 +4,7 @@ import { address, allRows, ask, newestOf } from "../api.js";
 import { chart } from "../chart.js";
 import { segmented } from "../controls.js";
 import { h, put, throttled } from "../dom.js";
-import { moment, portion, rfc3339, zoneName } from "../format.js";
+import { boundedNote, moment, portion, rfc3339, zoneName } from "../format.js";
 import { glanceTable, rowsTable } from "../glance.js";
 import { heatmap } from "../heatmap.js";
 import { placesControl } from "../places.js";
@@ -166,7 +166,7 @@ function noteLines(rows, state, whole) {
   const denied = rows.reduce((sum, row) => sum + (row.node === state.nodes[0] ? Number(row.denied) : 0), 0);
   const revised = rows.filter((row) => row.revised).length;
   return [
-    state.nodes.length > BANDED ? words.bandsOf(BANDED) : "", state.before && 2 * state.nodes.length > BANDED ? words.beforeFew(BANDED) : "", whole ? "" : words.cut, denied ? words.denied(denied) : "",
+    boundedNote(rows), state.nodes.length > BANDED ? words.bandsOf(BANDED) : "", state.before && 2 * state.nodes.length > BANDED ? words.beforeFew(BANDED) : "", whole ? "" : words.cut, denied ? words.denied(denied) : "",
     revised ? words.revised(portion(revised / rows.length)) : "", rows.some((row) => row.value < 0) ? strings.number.negative : "",
   ].filter(Boolean);
 }

@@ -96,7 +96,7 @@ function drawn(place, context, state, choices) {
     if (heat) colour(rows, latest.all.filter((row) => row.release === heat.release));
     const by = (state.by === "heat" && !heat ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     const zones = countedZones(state.release, site);
-    cards.now.paint(rows.get("building"), latest.feed, site);
+    cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
     cards.feed.paint(latest.feed, rows.get("building"), site);
     context.alerts.paint(latest.all, latest.now, site);
     cards.empty.paint(rows, zones);

@@ -1,8 +1,8 @@
-"""What is known of the clocks of the engines that send traps, so that none is taken twice or late; pure.
+"""The clocks of the engines that send traps, and the messages already accepted, for replay protection; pure.
 
-A sender of traps is the authority over its own time (RFC 3414, section 2.2): how often it started, and the seconds
-since. Both only ever go forward here, at the pace of this machine's clock where nothing is heard, and a message is new
-if it is no older than 150 s by that and its tag was not seen since.
+A sender of traps is the authority over its own time (RFC 3414, section 2.2): its boots, and the seconds since the last
+one. Both only move forward here; without messages they advance with this machine's clock. A message is new if it is at
+most 150 s old by that time and its tag was not seen since.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.snmp.reasons import NOT_IN_TIME_WINDOW, REPLAYED
+from connectors.sources.snmp.drop_reasons import NOT_IN_TIME_WINDOW, REPLAYED
 from stream.records import SECOND, Micros
 
 WINDOW = 150
-"""Seconds by which a message may be old (RFC 3414, section 2.2.3)."""
+"""Maximum age of a message in seconds (RFC 3414, section 2.2.3)."""
 LAST_BOOTS = 2**31 - 1
-"""An engine that has started so often is believed no more."""
+"""An engine with so many boots is no longer accepted."""
 SLOW = 5_000
-"""An engine's clock may lose one second in so many: one that says nothing for weeks is not taken for an old message."""
+"""An engine's clock may lose one second in so many, so that a message after weeks of silence does not count as old."""
 MARK = 16
-"""Octets of a tag by which a message is known again."""
+"""Octets of a tag that identify a message."""
 
 
 class Clock(NamedTuple):
-    """What is known of one engine's clock."""
+    """The known time of one engine."""
 
     boots: int
     time: int
-    """The latest that it said, in seconds."""
+    """The latest time that it reported, in seconds."""
     at: Micros
-    """When it said so, by this machine's clock."""
+    """The time of that report, by this machine's clock."""
     floor: int
-    """Nothing that is older is taken under these boots; it never falls."""
+    """The oldest time that is accepted under these boots; it never decreases."""
 
     def least(self, now: Micros) -> int:
-        """Return the oldest time that is taken at ``now``."""
+        """Return the oldest time that is accepted at ``now``."""
         passed = max(0, now - self.at) // SECOND
         return max(self.floor, self.time + passed - passed // SLOW - WINDOW)
 
 
 class Mark(NamedTuple):
-    """A message that was taken: its engine, boots and time, and the beginning of its tag."""
+    """An accepted message: its engine, boots and time, and the beginning of its tag."""
 
     engine: bytes
     boots: int
@@ -52,20 +52,20 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class Engines:
-    """The clocks, the messages of the last 150 s, and what of both is not durable yet.
+    """The clocks, the messages of the last 150 s, and the part of both that is not durable yet.
 
-    Marks are of genuine messages only, so their number is bounded by what known users send in 150 s.
+    Marks belong to genuine messages only, so their number is limited by the rate at which known users send.
     """
 
     clocks: dict[bytes, Clock] = field(default_factory=dict)
     seen: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
     """By engine the marks of its messages, each with its time."""
     fresh: list[Mark] = field(default_factory=list)
-    """Taken since the last time that all was durable."""
+    """Marks since the last durable write."""
 
     @classmethod
     def remembered(cls, clocks: dict[bytes, Clock], marks: Iterable[Mark]) -> Engines:
-        """Return what was known when the receiver last stopped."""
+        """Return the state at the receiver's last stop."""
         known = cls(dict(clocks))
         for engine, boots, time, mark in marks:
             if engine in clocks and boots == clocks[engine].boots:
@@ -73,7 +73,7 @@ class Engines:
         return known
 
     def take(self, message: Mark, now: Micros) -> str | None:
-        """Take a genuine message of an engine if it is new; else return why not, and change nothing."""
+        """Accept a genuine message of an engine if it is new; otherwise return why not, and change nothing."""
         engine, boots, time, mark = message
         clock = self.clocks.get(engine)
         if boots >= LAST_BOOTS:
@@ -97,7 +97,7 @@ class Engines:
 
     @staticmethod
     def _forget(seen: dict[bytes, int], floor: int) -> None:
-        """Drop what would be refused by its age alone; the first that would not be ends it."""
+        """Drop marks that would be refused by their age alone; stop at the first that would not."""
         while seen:
             oldest = next(iter(seen))
             if seen[oldest] >= floor:

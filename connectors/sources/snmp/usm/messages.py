@@ -1,14 +1,14 @@
-"""SNMPv3 messages as octets: a strict decoder of the header and of the scoped PDU, and their encoder; pure.
+"""A strict decoder and an encoder of SNMPv3 messages: the header and the scoped PDU; pure.
 
-RFC 3412 section 6 (the message), RFC 3414 section 2.4 (the parameters of the user-based security model).
-Nothing here is believed yet: whether a message is genuine and new is the gate's question.
+RFC 3412 section 6 (the message), RFC 3414 section 2.4 (the parameters of the user-based security model). Nothing is
+trusted here: the verifier decides whether a message is genuine and new.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from connectors.snmp.ber import (
+from connectors.sources.snmp.ber import (
     INTEGER,
     MALFORMED,
     OCTET_STRING,
@@ -34,21 +34,21 @@ SHORTEST_ENGINE = 5
 PDUS = 0xA0, 0xA8
 """First and last tag of a PDU (RFC 3416, section 3)."""
 LEAST_SIZE = 484
-"""What every engine takes, in octets."""
+"""Minimum message size in octets that every engine accepts."""
 LARGEST = 65_507
-"""What one UDP datagram holds, in octets."""
+"""Maximum octets of one UDP datagram."""
 
 
 class Secured(NamedTuple):
-    """What a message's header claims, and where its parts lie in the datagram; shown without any of it."""
+    """The claims of a message's header, and the positions of its parts in the datagram; its repr hides them."""
 
     message_id: int
     flags: int
     engine: bytes
-    """The authoritative engine: a trap's sender, an inform's receiver; empty: whoever is asked."""
+    """The authoritative engine: a trap's sender, an inform's receiver; empty: any engine that receives it."""
     boots: int
     time: int
-    """Of that engine: how often it started, and the seconds since."""
+    """That engine's boots, and the seconds since the last one."""
     user: bytes
     tag: int
     """Where the tag begins."""
@@ -56,7 +56,7 @@ class Secured(NamedTuple):
     salt: bytes
     start: int
     stop: int
-    """The scoped PDU, or what it is encrypted to."""
+    """The scoped PDU, plain or encrypted."""
 
     def __repr__(self) -> str:
         """Show nothing."""
@@ -64,10 +64,10 @@ class Secured(NamedTuple):
 
 
 class Scoped(NamedTuple):
-    """A scoped PDU: the context, as it was written, and where in the plain octets the PDU is."""
+    """A scoped PDU: the encoded context, and the position of the PDU in the plain octets."""
 
     context: bytes
-    """Both fields, still encoded: an answer repeats them."""
+    """Both fields, still encoded: a response repeats them."""
     pdu: int
     """Where the PDU begins, with its tag."""
     start: int
@@ -80,7 +80,7 @@ class Scoped(NamedTuple):
 
 
 def is_v3(datagram: bytes) -> bool:
-    """Whether a datagram says that it is of version 3; anything else is another decoder's."""
+    """Return whether a datagram claims version 3; all others belong to another decoder."""
     try:
         start, end = header(datagram, 0, len(datagram), SEQUENCE)
         return integer(datagram, start, end)[0] == VERSION
@@ -91,7 +91,7 @@ def is_v3(datagram: bytes) -> bool:
 def secured(datagram: bytes) -> Secured:
     """Return a message's header; the whole datagram must be consumed.
 
-    Raises ``MalformedTrap`` for what is no message of SNMPv3 under the user-based security model.
+    Raises ``MalformedTrap`` for a datagram that is not an SNMPv3 message under the user-based security model.
     """
     try:
         return _secured(datagram)
@@ -185,7 +185,7 @@ def _octets(data: bytes, pos: int, end: int, *, least: int, most: int) -> tuple[
 
 
 class Claim(NamedTuple):
-    """What the header of a message that is to be sent says."""
+    """The header of a message to be sent."""
 
     message_id: int
     flags: int
@@ -196,9 +196,9 @@ class Claim(NamedTuple):
 
 
 def encoded(claim: Claim, tag_size: int, salt: bytes, body: bytes) -> tuple[bytearray, int]:
-    """Return a message whose tag is zeros yet, and where that tag begins.
+    """Return a message with a tag of zeros, and where that tag begins.
 
-    ``body`` is the scoped PDU as it is, or encrypted and then wrapped as an octet string.
+    ``body`` is the scoped PDU, plain, or encrypted and then wrapped as an octet string.
     """
     head = tlv(
         SEQUENCE,

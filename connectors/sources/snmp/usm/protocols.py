@@ -1,9 +1,9 @@
 """Tags and ciphers of the user-based security model, from the standard library and ``cryptography``; pure.
 
-Tags: HMAC with SHA-256, SHA-384 or SHA-512 (RFC 7860), and SHA-1 (RFC 3414) for controllers that know no other:
-a forger would have to find a key, not a collision. Not MD5. Ciphers: AES in CFB mode with 128 bits (RFC 3826) or 256;
-not DES. The two customs of making an AES-256 key from a shorter one disagree, so it is taken only
-with tags whose key is long enough to begin with, where both are the same.
+Tags: HMAC with SHA-256, SHA-384 or SHA-512 (RFC 7860), and SHA-1 (RFC 3414) for controllers that support no other: a
+forger would have to find a key, not a collision. Not MD5. Ciphers: AES in CFB mode with 128 bits (RFC 3826) or 256; not
+DES. The two conventions for extending a shorter key to AES-256 differ, so AES-256 is accepted only with tags whose key
+needs no extension, where both give the same key.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from connectors.snmp.ber import OCTET_STRING, tlv
-from connectors.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, Claim, Secured, encoded
+from connectors.sources.snmp.ber import OCTET_STRING, tlv
+from connectors.sources.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, Claim, Secured, encoded
 
 TAGS = {
     "SHA-1": ("sha1", 12, 20),
@@ -28,11 +28,11 @@ TAGS = {
 CIPHERS = {"AES-128": 16, "AES-256": 32}
 """Octets of the key."""
 _STRETCH = 1_048_576
-"""Octets of the repeated password that a key is made of (RFC 3414, A.2)."""
+"""Octets of the repeated password from which a key is derived (RFC 3414, A.2)."""
 
 
 class Keys(NamedTuple):
-    """One user's keys at one engine; shown nowhere."""
+    """One user's keys at one engine; its repr hides them."""
 
     hash: str
     tag_size: int
@@ -52,12 +52,12 @@ def master_key(tag: str, password: bytes) -> bytes:
 
 
 def local_key(tag: str, master: bytes, engine: bytes) -> bytes:
-    """Return a key that holds at one engine only: who learns it there has no other engine's."""
+    """Return a key that is valid at one engine only: an attacker who learns it there has no other engine's key."""
     return hashlib.new(TAGS[tag][0], master + engine + master).digest()
 
 
 def is_genuine(keys: Keys, datagram: bytes, head: Secured) -> bool:
-    """Whether the tag is what the key's owner would have written."""
+    """Return whether the tag is the one that the key's owner would compute."""
     if head.tag_size != keys.tag_size:
         return False
     end = head.tag + head.tag_size
@@ -72,9 +72,9 @@ def decrypted(keys: Keys, datagram: bytes, head: Secured) -> bytes:
 
 
 def sealed(keys: Keys | None, claim: Claim, salt: bytes, plain: bytes) -> bytes:
-    """Return a message: tagged where there are keys, encrypted where these say so.
+    """Return a message: tagged if there are keys, encrypted if these include a cipher.
 
-    ``salt`` must be another one for each message of the same boots and time.
+    ``salt`` must differ for each message of the same boots and time.
     """
     if keys is None:
         return bytes(encoded(claim, 0, b"", plain)[0])
@@ -93,5 +93,5 @@ def _tag(keys: Keys, message: bytes) -> bytes:
 
 
 def _aes(keys: Keys, boots: int, time: int, salt: bytes) -> Cipher[CFB]:
-    """RFC 3826, section 3.1.2.1: the start is boots, time and salt."""
+    """RFC 3826, section 3.1.2.1: the initialisation vector is boots, time and salt."""
     return Cipher(algorithms.AES(keys.cipher), CFB(boots.to_bytes(4, "big") + time.to_bytes(4, "big") + salt))

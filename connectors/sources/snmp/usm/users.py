@@ -1,8 +1,7 @@
-"""Who may speak SNMPv3: users with their passwords, and the engines whose traps are taken from each source.
+"""The users of SNMPv3 with their passwords, and the engines whose traps are accepted from each source.
 
-The file is TOML, of its owner alone (mode 0600). A source that it names is heard over SNMPv3 only, so that
-nobody can fall back to a community for it. While passwords are being changed a user may stand there twice, and both
-count.
+The file is TOML, readable by its owner only (mode 0600). A source that it names must use SNMPv3, so that no sender can
+fall back to a community for it. While passwords are being changed a user may be listed twice, and both are valid.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.intake.admission import AllowList
-from connectors.secrets_file import SecretsNow, Table, read_tables
-from connectors.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
-from connectors.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
+from connectors.secrets.secret_files import SecretsNow, Table, read_tables
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
+from connectors.sources.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
 from stream.errors import KeyFileError
 
 MOST_PASSWORDS = 2
-"""So many of one user are valid while they are being changed."""
+"""Number of one user's passwords that are valid while they are being changed."""
 SHORTEST_PASSWORD = 8
 """Characters (RFC 3414, section 11.2)."""
 
@@ -95,7 +94,7 @@ def _refuse_repeated(what: str, names: list[str], most: int) -> None:
 
 
 class Users:
-    """The users of a file with their keys, and what each source may send."""
+    """The users of a file with their keys, and the rules of each source."""
 
     def __init__(self, users: Iterable[User], sources: Iterable[Source] = ()) -> None:
         """Raises ``UsageError`` for a source that is no address; deriving the keys takes milliseconds for each user."""
@@ -111,7 +110,7 @@ class Users:
         self.all_keys = functools.lru_cache(maxsize=4096)(self._all_keys)
 
     def renew(self) -> bool:
-        """Take up what has changed where they come from; return whether anything was."""
+        """Reload the users from their origin; return whether anything changed."""
         return False
 
     def least(self, name: bytes) -> int | None:
@@ -122,25 +121,25 @@ class Users:
         return AUTHENTICATED | PRIVATE if user.level == "authPriv" else AUTHENTICATED
 
     def has_privacy(self, name: bytes) -> bool:
-        """Whether a user has a key to encrypt with."""
+        """Return whether a user has a key for encryption."""
         return self._users[name][0][0].privacy_password is not None
 
     def knows(self, host: str, engine: bytes) -> bool:
-        """Whether the traps of an engine are taken from an address."""
+        """Return whether the traps of an engine are accepted from an address."""
         source = self._source(host)
         return source is not None and engine.hex() in source.engines
 
     def may_be(self, host: str, engine: bytes) -> bool:
-        """Whether an agent that is asked at an address may be this engine: one that is listed there, where any is."""
+        """Return whether a probed agent at an address may be this engine: one that is listed there, if any is."""
         source = self._source(host)
         return source is None or not source.engines or engine.hex() in source.engines
 
     def has(self, name: str) -> bool:
-        """Whether there is such a user."""
+        """Return whether there is such a user."""
         return name.encode() in self._users
 
     def demanded_of(self, host: str) -> bool:
-        """Whether an address is heard over SNMPv3 only."""
+        """Return whether an address must use SNMPv3."""
         source = self._source(host)
         return source is not None and not source.also_v2c
 
@@ -149,11 +148,11 @@ class Users:
         return None if entry is None else self._sources[entry]
 
     def keys(self, name: bytes, engine: bytes) -> Keys:
-        """Return a user's keys at an engine, by the passwords that the file names first."""
+        """Return a user's keys at an engine, by the passwords that the file lists first."""
         return self.all_keys(name, engine)[0]
 
     def _all_keys(self, name: bytes, engine: bytes) -> tuple[Keys, ...]:
-        """Return all of a user's keys that are valid now; none where there is no such user any more."""
+        """Return all of a user's keys that are valid now; none if the user no longer exists."""
         return tuple(self._keys(user, masters, engine) for user, masters in self._users.get(name, ()))
 
     @staticmethod
@@ -165,7 +164,7 @@ class Users:
 
 
 def _masters(user: User) -> tuple[bytes, bytes]:
-    """Return the keys of both passwords before they are bound to an engine; empty where there is no privacy."""
+    """Return the keys of both passwords before they are bound to an engine; empty without privacy."""
     tag, private = user.auth_password.get_secret_value(), user.privacy_password
     cipher = b"" if private is None else master_key(user.auth, private.get_secret_value().encode())
     return master_key(user.auth, tag.encode()), cipher
@@ -182,7 +181,7 @@ def _read(path: Path) -> _File:
 
 
 class UserFile(Users):
-    """The users of a file, as it has them now."""
+    """The users of a file, with its present content."""
 
     def __init__(self, path: Path) -> None:
         """Read it.
@@ -195,7 +194,10 @@ class UserFile(Users):
         super().__init__(self._held.user, self._held.source)
 
     def renew(self) -> bool:
-        """Read the file if it has changed; return whether it was. While it is wrong, those that were held count on."""
+        """Read the file if it has changed; return whether it was.
+
+        While it is invalid, the previous users stay valid.
+        """
         self.file.renew()
         if self.file.held is self._held:
             return False

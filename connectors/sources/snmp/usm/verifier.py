@@ -1,11 +1,11 @@
-"""Whether a message of SNMPv3 is genuine, new and secured as it must be, and what its sender is told; pure.
+"""Verifies that an SNMPv3 message is genuine, new and sufficiently secured, and builds the report to its sender; pure.
 
     engine known ─► user known ─► level ─► tag ─► time ─► not seen before ─► decrypted ─► a trap or an inform
 
 The order is that of RFC 3414, section 3.2, so that nothing is learnt from a message, and nothing remembered of it,
-before its tag is found to be right. A trap's sender is the authority over its time and asks for no answer; for an
-inform the receiver is: its sender first asks who that is and what time it has there, by messages that are turned away
-with a report.
+before
+its tag is verified. A trap's sender is the authority over its time and expects no answer. For an inform the receiver is
+the authority: the sender first discovers the receiver's engine and time, with messages that are answered with a report.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.snmp.ber import (
+from connectors.sources.snmp.ber import (
     INFORM,
     REPORT,
     SEQUENCE,
@@ -24,7 +24,7 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
-from connectors.snmp.reasons import (
+from connectors.sources.snmp.drop_reasons import (
     DISCOVERY,
     NOT_IN_TIME_WINDOW,
     SECURITY_LEVEL,
@@ -33,9 +33,9 @@ from connectors.snmp.reasons import (
     UNKNOWN_USER,
     WRONG_TAG,
 )
-from connectors.snmp.traps import Envelope, answered
-from connectors.snmp.usm.engines import MARK, WINDOW, Engines, Mark
-from connectors.snmp.usm.messages import (
+from connectors.sources.snmp.traps import Envelope, answered
+from connectors.sources.snmp.usm.engines import MARK, WINDOW, Engines, Mark
+from connectors.sources.snmp.usm.messages import (
     PRIVATE,
     REPORTABLE,
     VERSION,
@@ -47,13 +47,13 @@ from connectors.snmp.usm.messages import (
     scoped,
     secured,
 )
-from connectors.snmp.usm.protocols import Keys, decrypted, is_genuine, sealed
-from connectors.snmp.usm.users import Users
+from connectors.sources.snmp.usm.protocols import Keys, decrypted, is_genuine, sealed
+from connectors.sources.snmp.usm.users import Users
 from stream.records import SECOND, Micros
 
 _COUNTER_32 = 0x41
 _STATISTICS = "1.3.6.1.6.3.15.1.1"
-"""usmStats of SNMP-USER-BASED-SM-MIB: what a report names."""
+"""usmStats of SNMP-USER-BASED-SM-MIB: the counters that a report names."""
 _REPORTS = {
     SECURITY_LEVEL: 1,
     NOT_IN_TIME_WINDOW: 2,
@@ -64,8 +64,8 @@ _REPORTS = {
 }
 
 
-class Own(NamedTuple):
-    """The receiver as an engine of its own: an authority for those who send informs."""
+class OwnEngine(NamedTuple):
+    """The receiver as an engine of its own: the authority for senders of informs."""
 
     engine: bytes
     boots: int
@@ -76,29 +76,29 @@ class Own(NamedTuple):
         return (now - self.started) // SECOND
 
 
-class Turned(NamedTuple):
-    """A message that is not taken."""
+class RejectedMessage(NamedTuple):
+    """A message that is not accepted."""
 
     reason: str
     """One of ``V3_REASONS``."""
     report: bytes | None
-    """What its sender is told, where it asked to be told."""
+    """The report to its sender, if the message requests one."""
 
 
-class Heard(NamedTuple):
-    """A genuine notification; shown without what it says."""
+class VerifiedMessage(NamedTuple):
+    """A genuine notification; its repr hides the content."""
 
     plain: bytes
-    """The octets in which the notification lies, no longer encrypted."""
+    """The decrypted octets that contain the notification."""
     around: Envelope
-    """Where in them it lies, for ``traps.decode``."""
+    """The position of the notification in them, for ``traps.decode``."""
     repeated: bool
-    """An inform, octet for octet, that was heard before: answered again, never taken twice."""
+    """An inform that was already received, octet for octet: acknowledged again, never accepted twice."""
     head: Secured
     parts: Scoped
     mark: bytes
     keys: Keys
-    """Under which it is genuine."""
+    """The keys under which it is genuine."""
 
     def __repr__(self) -> str:
         """Show nothing."""
@@ -106,55 +106,55 @@ class Heard(NamedTuple):
 
 
 @dataclass(slots=True)
-class Gate:
-    """What a receiver knows and remembers of SNMPv3; ``now`` is microseconds of one clock that cannot step back."""
+class UsmVerifier:
+    """A receiver's knowledge of SNMPv3; ``now`` is microseconds of one clock that cannot step back."""
 
     users: Users
-    own: Own
+    own: OwnEngine
     engines: Engines
     salt: int
-    """Where the salts of answers begin: 64 bits that another start would hardly begin with."""
+    """First salt of responses: 64 random bits, which another start is unlikely to repeat."""
     _informs: dict[bytes, int] = field(default_factory=dict)
-    """Marks of informs, with their time; after a restart all of them are out of the window."""
+    """Marks of informs, with their time; after a restart all of them are outside the time window."""
 
-    def open(self, datagram: bytes, host: str, now: Micros) -> Heard | Turned:
-        """Take a message from an address if it is what it must be.
+    def open(self, datagram: bytes, host: str, now: Micros) -> VerifiedMessage | RejectedMessage:
+        """Accept a message from an address if it passes all checks.
 
-        Raises ``MalformedTrap`` for what is no such message, or holds something else than a trap or an inform.
+        Raises ``MalformedTrap`` for a datagram that is not such a message, or contains neither a trap nor an inform.
         """
         head = secured(datagram)
         reason = self._stranger(head, host)
         keys = None if reason is not None else self._genuine(datagram, head)
         if keys is None:
-            return Turned(reason or WRONG_TAG, self._report(head, reason or WRONG_TAG, now, None))
+            return RejectedMessage(reason or WRONG_TAG, self._report(head, reason or WRONG_TAG, now, None))
         if (reason := self._late(head, now)) is not None:
-            return Turned(reason, self._report(head, reason, now, keys))
+            return RejectedMessage(reason, self._report(head, reason, now, keys))
         mark = datagram[head.tag : head.tag + MARK]
         mine = head.engine == self.own.engine
         repeated = self._seen(head, mark, now) if mine else False
         if not mine and (reason := self.engines.take(Mark(head.engine, head.boots, head.time, mark), now)):
-            return Turned(reason, None)
+            return RejectedMessage(reason, None)
         plain, parts = self._plain(datagram, head, keys)
         if parts is None:
-            return Turned(UNDECIPHERABLE, self._report(head, UNDECIPHERABLE, now, None))
+            return RejectedMessage(UNDECIPHERABLE, self._report(head, UNDECIPHERABLE, now, None))
         if plain[parts.pdu] != (INFORM if mine else TRAP_V2):
             raise MalformedTrap(UNSUPPORTED_PDU)
         around = Envelope(VERSION, b"", plain[parts.pdu], parts.start, parts.stop)
-        return Heard(plain, around, repeated, head, parts, mark, keys)
+        return VerifiedMessage(plain, around, repeated, head, parts, mark, keys)
 
-    def respond(self, heard: Heard, now: Micros) -> bytes:
-        """Return the answer to an inform, secured as the inform was."""
+    def respond(self, heard: VerifiedMessage, now: Micros) -> bytes:
+        """Return the response to an inform, with the inform's security."""
         response = answered(heard.plain, heard.parts.pdu, heard.parts.start, heard.parts.stop)
         body = encode_scoped(heard.parts.context, bytes(response[heard.parts.pdu : heard.parts.stop]))
         keys = heard.keys if heard.head.flags & PRIVATE else heard.keys._replace(cipher=b"")
         return self._sealed(keys, heard.head, body, now)
 
-    def forget(self, heard: Heard) -> None:
-        """Let an inform that found no room be sent again as it was."""
+    def forget(self, heard: VerifiedMessage) -> None:
+        """Forget an inform that found no space in the queue, so that it may be sent again unchanged."""
         self._informs.pop(heard.mark, None)
 
     def _stranger(self, head: Secured, host: str) -> str | None:
-        """Return what is wrong with the names in a header, if anything is."""
+        """Return why a header is rejected: its engine, its user or its security level; None if it is not."""
         if head.engine != self.own.engine and not self.users.knows(host, head.engine):
             return UNKNOWN_ENGINE if head.engine or not head.flags & REPORTABLE else DISCOVERY
         least = self.users.least(head.user)
@@ -169,16 +169,16 @@ class Gate:
         return next((keys for keys in all_keys if is_genuine(keys, datagram, head)), None)
 
     def _late(self, head: Secured, now: Micros) -> str | None:
-        """Look at the time of a genuine message to this engine (RFC 3414, section 3.2, 7 a)."""
+        """Check the time of a genuine message to this engine (RFC 3414, section 3.2, 7 a)."""
         if head.engine != self.own.engine:
             return None
         if head.boots == head.time == 0:
-            return DISCOVERY  # its sender asks what time it is here (section 4)
+            return DISCOVERY  # its sender discovers this engine's time (section 4)
         fits = head.boots == self.own.boots and abs(head.time - self.own.time(now)) <= WINDOW
         return None if fits else NOT_IN_TIME_WINDOW
 
     def _seen(self, head: Secured, mark: bytes, now: Micros) -> bool:
-        """Note an inform; return whether it was heard before."""
+        """Record an inform; return whether it was already received."""
         while self._informs:
             oldest = next(iter(self._informs))
             if self._informs[oldest] >= self.own.time(now) - WINDOW:
@@ -189,7 +189,7 @@ class Gate:
         return repeated
 
     def _plain(self, datagram: bytes, head: Secured, keys: Keys) -> tuple[bytes, Scoped | None]:
-        """Return the plain octets and the parts of their scoped PDU; None where they make no sense under the key."""
+        """Return the plain octets and the parts of their scoped PDU; None if the key does not decrypt them to one."""
         if not head.flags & PRIVATE:
             return datagram, scoped(datagram, head.start, head.stop)
         if not head.salt:
@@ -201,9 +201,9 @@ class Gate:
             return b"", None
 
     def _report(self, head: Secured, reason: str, now: Micros, keys: Keys | None) -> bytes | None:
-        """Tell the sender of a message that asks for it which rule it broke (RFC 3412, section 7.1, 3).
+        """Return a report with the broken rule to a sender that requests one (RFC 3412, section 7.1, 3).
 
-        What time it is here is told under the user's key, anything else without: its sender need not know a key yet.
+        A report of the time is authenticated with the user's key, any other is not: its sender need not know a key yet.
         """
         genuine = keys is not None and reason in {NOT_IN_TIME_WINDOW, DISCOVERY}
         if not head.flags & REPORTABLE:

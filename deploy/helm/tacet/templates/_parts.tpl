@@ -47,3 +47,18 @@ readinessProbe:
   httpGet: { path: /readyz, port: metrics }
   periodSeconds: 10
 {{- end -}}
+
+
+{{- define "tacet.kafkaEgress" -}}
+# The cluster's names, and the brokers.
+- ports:
+    - { protocol: UDP, port: 53 }
+    - { protocol: TCP, port: 53 }
+- ports:
+    {{- range .Values.networkPolicy.kafkaPorts }}
+    - { protocol: TCP, port: {{ . }} }
+    {{- end }}
+  {{- with .Values.networkPolicy.brokers }}
+  to: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

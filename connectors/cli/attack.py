@@ -1,0 +1,205 @@
+"""attack, attack membership: whom releases let an attacker find on a recording, and whether they exceed their
+epsilon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import orjson
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from connectors.cli.options import FILE, FOLDER, json_option, policy_option, print_json, progress, read_policy
+from connectors.cli.source_options import dialect_options
+from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
+from connectors.lab.attacks.membership import membership as attack_by_membership
+from connectors.lab.attacks.recording import opened_at_random, record, site_of
+from connectors.lab.attacks.report import NOTICE, draw, report, tables
+from connectors.lab.attacks.study import AttackTerms, attack_day
+from connectors.lab.plots import need_matplotlib
+from connectors.secrets.private_files import private_folder, refuse_open_folder
+from connectors.sources.recordings.dialect import Dialect
+from connectors.sources.recordings.replay import refuse_used
+from stream.errors import TacetError, UsageError
+from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, check_closed, opened
+from stream.lab.attackers.membership import LEVEL, most_shown
+from stream.policy.document import Policy
+from stream.records import MINUTE
+
+# attack membership
+
+
+@click.command()
+@click.option("--observations", type=FILE, required=True, help="A recording of at least two whole days.")
+@policy_option
+@click.option("--promised", type=FILE, help="Policy whose promises are held against it.  [default: --policy]")
+@click.option("--release", "only", multiple=True, help="Only this release; may be repeated.  [default: all]")
+@click.option("--site", help="Which site, where the policy has several.")
+@click.option(
+    "--runs", type=click.IntRange(10, 1_000_000), default=1000, show_default=True,
+    help="Measured on each side; as many more choose the threshold.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same noise.")
+@dialect_options
+@json_option
+def membership(
+    *, observations: Path, policy_file: Path, promised: Path | None, only: tuple[str, ...], site: str | None,
+    runs: int, seed: int, dialect: Dialect, as_json: bool,
+) -> None:  # fmt: skip
+    """Try to tell whether a device was there, from each release of a policy, and print the epsilon that this shows.
+
+    \b
+    tacet attack membership --observations observations.csv --policy policy.toml --runs 1000
+
+    Each release is run with and without a device that changes as much of it as one can. What is shown is a lower bound
+    on epsilon and must stay below what is promised; exit code 1 where it does not.
+    """
+    policy = read_policy(policy_file)
+    held = policy if promised is None else read_policy(promised)
+    policy, held = (_with_only(each, only) for each in (policy, held))
+    name = site_of(policy, site)
+    check_promised(policy, held, name)
+    with progress("rows read") as tick:
+        recorded = record(observations, policy, name, seed, dialect, tick)
+    with progress("runs") as tick:
+        tried = list(attack_by_membership(policy, recorded, runs, seed, held, tick))
+    if as_json:
+        print_json(membership_report(tried, runs))
+    else:
+        Console().print(_table(tried, runs))
+    broken = [each.promise for each in tried if each.exceeded]
+    if broken:
+        raise TacetError(f"release '{broken[0].release}' for '{broken[0].audience}' shows more than it promises")
+
+
+def _with_only(policy: Policy, names: tuple[str, ...]) -> Policy:
+    """Return a policy with only the named releases, or with all of them if no name is given."""
+    known = [release.name for release in policy.release]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--release: must be a release of the policy ({', '.join(known)}), got {name!r}")
+    kept = tuple(release for release in policy.release if not names or release.name in names)
+    return policy.model_copy(update={"release": kept})
+
+
+def _table(tried: list[MembershipTrial], runs: int) -> Table:
+    most = most_shown(runs, LEVEL / max(1, len(tried)))
+    title = (
+        f"Epsilon shown by {runs} runs with a device and {runs} without; at most {most:.2f} can be.\n"
+        "The largest ratio is exact, |ln| of how much likelier one run was with it."
+    )
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    for column in ("release", "audience", "unit"):
+        made.add_column(column, overflow="fold")
+    for column in ("promised", "delta", "shown", "largest ratio", ""):
+        made.add_column(column, justify="right")
+    for each in tried:
+        promise, ratio = each.promise, each.largest_ratio
+        made.add_row(
+            promise.release, promise.audience, promise.unit, f"{promise.epsilon:g}", f"{promise.delta:g}",
+            f"{each.bound.epsilon:.3f}", "-" if ratio is None else f"{ratio:.3f}", "BROKEN" if each.exceeded else "",
+        )  # fmt: skip
+    return made
+
+
+@click.group(invoke_without_command=True)
+@click.option("--observations", type=FILE, help="A recording of at least two whole days; the last is attacked.")
+@click.option("--policy", "policy_file", type=FILE, help="The policy file (TOML) whose count releases are read.")
+@click.option("--attacker", type=click.Choice(list(OPEN_KINDS)), help="Which zones it sees into, by their kinds.")
+@click.option("--open", "open_kinds", multiple=True, help="Kind of zones that it sees into besides; may be repeated.")
+@click.option(
+    "--known", type=click.FloatRange(0, 1), default=0.0, help="Zones opened at random, for a share of people."
+)
+@click.option("--out", type=FOLDER, help="New folder for what was found (mode 0700).")
+@click.option("--site", help="Which site, where the policy has several.")
+@click.option("--runs", type=click.IntRange(1, 1000), default=30, show_default=True, help="Each with noise of its own.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same noise.")
+@click.option(
+    "--span", type=click.IntRange(1, 720), default=10, show_default=True, help="Minutes of a span of the day."
+)
+@click.option(
+    "--learn-days", type=click.IntRange(1, 3660), default=7, show_default=True,
+    help="From how many days before the last laws of values are learnt; the prior is from all.",
+)  # fmt: skip
+@click.option(
+    "--ttl", "lives", type=click.IntRange(1, 86_400), multiple=True, default=(120,), show_default=True,
+    help="Seconds that a name lives, for counts under names that are changed; may be repeated.",
+)  # fmt: skip
+@dialect_options
+@json_option
+@click.pass_context
+def attack(
+    context: click.Context, *, observations: Path | None, policy_file: Path | None, attacker: str | None,
+    open_kinds: tuple[str, ...], known: float, out: Path | None, site: str | None, runs: int, seed: int, span: int,
+    learn_days: int, lives: tuple[int, ...], dialect: Dialect, as_json: bool,
+) -> None:  # fmt: skip
+    """Look for people in what a policy releases of a recording, as an external visitor, a student or an administrator.
+
+    \b
+    tacet attack --observations observations.csv --policy policy.toml --attacker student --out found
+
+    Writes found.json, and figures as PNG and SVG. Noise comes from --seed: nothing made here is anybody's release, and
+    no key is needed.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    if observations is None or policy_file is None or attacker is None or out is None:
+        raise click.UsageError("give --observations, --policy, --attacker and --out, or membership")
+    need_matplotlib("attack")
+    _check_out(out)
+    policy = read_policy(policy_file)
+    name = site_of(policy, site)
+    is_open = _opened(policy, name, attacker, open_kinds)
+    terms = AttackTerms(span * MINUTE, runs, seed, learn_days, tuple(life * 1_000_000 for life in lives))
+    _check_span(policy, name, span)
+    with progress("rows read") as tick:
+        recorded = record(observations, policy, name, seed, dialect, tick)
+    is_open |= opened_at_random(recorded, known, seed)
+    with progress("days released") as tick:
+        found = attack_day(policy, recorded, is_open, terms, tick)
+    made = report(found, attacker, span)
+    folder = private_folder(out)
+    draw(found, folder, span)
+    (folder / "found.json").write_bytes(orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE))
+    for path in folder.iterdir():
+        path.chmod(0o600)
+    if as_json:
+        return print_json(made)
+    for table in tables(found, attacker):
+        Console().print(table)
+    click.echo(f"{NOTICE} → {out}")
+    return None
+
+
+def _opened(policy: Policy, site: str, attacker: str, more: tuple[str, ...]) -> Flags:
+    """Return which zones of a site the attacker sees into."""
+    kinds = [zone.kind for zone in policy.site[site].zones]
+    for kind in more:
+        if kind not in kinds:
+            rule = f"must be a kind of the site's zones ({', '.join(sorted(set(kinds)))})"
+            raise UsageError(f"--open: {rule}, got {kind!r}")
+    is_open = opened(kinds, {*OPEN_KINDS[attacker], *more})
+    check_closed(is_open)
+    return is_open
+
+
+def _check_out(out: Path) -> None:
+    """Raise UsageError unless a folder of its owner alone is there, and empty, or can be made."""
+    refuse_used(out)
+    refuse_open_folder(out)
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"--out: must be a folder that can be written, got '{out}'")
+
+
+def _check_span(policy: Policy, site: str, minutes: int) -> None:
+    tick = policy.site[site].tick
+    if minutes * MINUTE % tick or (24 * 60) % minutes:
+        rule = f"must divide a day and be a multiple of the tick ({tick // MINUTE:g} min)"
+        raise UsageError(f"--span: {rule}, got {minutes}")
+
+
+attack.add_command(membership)

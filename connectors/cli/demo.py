@@ -1,0 +1,407 @@
+"""demo: the whole data flow in one command, from simulated controllers to private releases and their account.
+
+The controller adapts to the receiver: it counts how many traps were accepted, not how long that took, so that a slow
+machine plays the day more slowly and loses nothing. If traps or windows are missing all the same, the demo lists them,
+compares nothing and exits with 1: no conclusion is drawn from a part of a day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from connectors.cli.account import summary
+from connectors.cli.options import FOLDER, Address, json_option, print_json, progress, read_policy, run_async
+from connectors.cli.output import marked_poor, table
+from connectors.cli.policy_show import signed
+from connectors.cli.serve import serve_here
+from connectors.http.server import free_port
+from connectors.keys import key_files
+from connectors.lab.simulation import policy as simulation_policy
+from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
+from connectors.operations.reports.audit import counted_window
+from connectors.operations.reports.contribution_loss import spaced
+from connectors.operations.reports.guarantees import unit_rows
+from connectors.operations.reports.quality import Quality, by_level_quality
+from connectors.runtime.signals import first_to_end
+from connectors.secrets.private_files import private_folder
+from connectors.serve.startup import ServeConfig
+from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.source_filter import Counters
+from connectors.sources.inputs import UdpSource, receiver
+from connectors.sources.recordings.replay import refuse_used
+from connectors.storage.embedded.reader import read_outbox, read_topic
+from connectors.storage.embedded.runner import FileSink, embedded
+from stream.lab.simulator.events import DAY_SHOWN, simulate
+from stream.pipeline import Options
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.release.count_plan import ByLevel, CountPlan, by_level
+from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
+
+# The results of a demo: traps, windows, counts compared with exact ones, and costs.
+
+
+@dataclass(slots=True)
+class Demo:
+    """The results of a demo."""
+
+    folder: Path
+    policy: Policy
+    counters: Counters
+    traps: int
+    """Of the whole day."""
+    sent: int
+    everyday: Collection[str]
+    """Reasons for dropped traps that occur in normal operation."""
+
+
+def outcome(made: Demo) -> dict[str, Any]:
+    """Return the summary as one object; for an incomplete day only what is missing."""
+    store = made.folder / "store"
+    truth = {
+        record["window_end"]: record
+        for record in map(parse_record, read_topic(store, OCCUPANCY, key_files.FileKeys(made.folder / "key").vault))
+    }
+    releases = {
+        audience.name: [parse_record(value) for _, value in read_outbox(store, audience.name, 0)]
+        for audience in made.policy.audience
+    }
+    exact = _exact(made.policy, truth)
+    counts = {name: _errors(records, exact) for name, records in releases.items()}
+    account = summary([parse_record(value) for value in read_topic(store, LEAKAGE)])
+    windows = [row["released"] + row["refused"] for row in counts.values()]
+    traps = {
+        "sent": made.sent,
+        "received": made.counters.datagrams,
+        "observations": made.counters.accepted,
+        "dropped": {reason: n for reason, n in made.counters.dropped.items() if n},
+        "kernel_drops": made.counters.kernel_drops,
+    }
+    lacking = list(missing(made, min(windows)))
+    if lacking:
+        return {"traps": traps, "windows": min(windows), "missing": lacking}
+    return {
+        "traps": traps,
+        "windows": max(windows),
+        "missing": [],
+        "counts": counts,
+        "attributes": {name: _attributes(records) for name, records in releases.items()},
+        "account": account["sites"],
+        "bounds": list(_bounds(made.policy)),
+        "promises": [line.strip() for line in signed(made.policy)],
+    }
+
+
+def missing(made: Demo, windows: int) -> Iterator[str]:
+    """Yield what is missing of the day, in words."""
+    counters = made.counters
+    if made.sent < made.traps:
+        yield f"{made.traps - made.sent:,} of {made.traps:,} traps were not sent: the receiver took no more"
+    lost = made.sent - counters.datagrams
+    if lost:
+        yield f"{lost:,} of {made.sent:,} traps that were sent were not received"
+    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.everyday}
+    for reason, n in dropped.items():
+        yield f"{n:,} of {counters.datagrams:,} received traps were dropped ({reason.replace('_', ' ')})"
+    if counters.waiting:
+        yield f"{counters.waiting:,} received traps were not taken in"
+    [(_, site)] = made.policy.site.items()
+    if windows < DAY // site.tick:
+        yield f"{windows} of {DAY // site.tick} windows were released"
+
+
+Exact = dict[tuple[str, str], ByLevel]
+"""Release and window -> the counts without noise, which only a laboratory stores, and for a day."""
+
+
+def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
+    """Return what exact counts would have published: bounded ones if a release counts those."""
+    [(site, place)] = policy.site.items()
+    plans = [CountPlan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
+    windows = {end: counted_window(place, site, record) for end, record in truth.items()}
+    return {(plan.release.name, end): plan.truth(window) for plan in plans for end, window in windows.items()}
+
+
+def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
+    """Return the errors of an audience's counts against the exact ones."""
+    counts = [record for record in records if "values" in record]
+    released = [record for record in counts if record["released"]]
+    known = [(exact[at], record) for record in released if (at := (record["release"], record["window_end"])) in exact]
+    told = [by_level(record["values"], record.get("levels")) for _, record in known]
+    levels = by_level_quality([row for row, _ in known], told)
+    first = next(iter(levels.values()), None)
+    return {
+        "releases": sorted({record["release"] for record in released}),
+        "released": len(released),
+        "refused": len(counts) - len(released),
+        "mean_count": None if first is None else round(first.mean, 2),
+        "mean_error": None if first is None else round(first.error, 2),
+        "mean_error_building": round(levels["building"].error, 2) if "building" in levels else None,
+        "worse_than_zero": first is not None and first.worse_than_zero,
+        "levels": {
+            level: {name: round(figure, 2) for name, figure in q._asdict().items()} for level, q in levels.items()
+        },
+    }
+
+
+def _attributes(records: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    report: dict[str, dict[str, int]] = {}
+    for record in records:
+        if "attribute" in record:
+            row = report.setdefault(record["attribute"], {"shown": 0, "not_shown": 0})
+            row["shown" if record["released"] else "not_shown"] += 1
+    return report
+
+
+def print_outcome(report: dict[str, Any], made: Demo) -> None:
+    """Print the results on a terminal."""
+    console, traps = Console(highlight=False), report["traps"]
+    dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in traps["dropped"].items()) or "none"
+    console.print("[bold]One simulated day, from traps to private releases[/bold]\n")
+    for name, words in (
+        ("Traps", f"{traps['sent']:,} sent, {traps['received']:,} received, {traps['observations']:,} accepted"),
+        ("Dropped", f"{dropped}; lost by the kernel: {traps['kernel_drops']:,}"),
+        ("Windows", f"{report['windows']} of five minutes, each released once, empty ones included\n"),
+    ):
+        console.print(f"{name:<10}{words}")
+    if report["missing"]:
+        _print_missing(console, report["missing"], made)
+        return
+    _print_counts(console, report["counts"])
+    for line in report["bounds"]:
+        console.print(f"{line}\n")
+    attributes = table("Attributes of the offices' day", ("audience", "attribute"), ("shown", "not shown"))
+    for name, rows in report["attributes"].items():
+        for attribute, row in rows.items():
+            attributes.add_row(name, attribute, str(row["shown"]), str(row["not_shown"]))
+    console.print(attributes)
+    _print_spend(console, report)
+    for line in report["promises"]:
+        console.print(f"{line}\n")
+    console.print(f"Everything is in {made.folder}. Look further:", soft_wrap=True)
+    for line in (
+        f"tacet subscribe --store {made.folder}/store --audience facilities --from-start --until-end",
+        f"tacet account --store {made.folder}/store",
+        f"tacet policy show {made.folder}/policy.toml",
+    ):
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _print_missing(console: Console, lines: list[str], made: Demo) -> None:
+    console.print("[bold]The day is not whole, so its counts are not compared with the truth:[/bold]")
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True)
+    console.print(f"\nEverything is in {made.folder}. Run the demo again, with a smaller --speed.", soft_wrap=True)
+
+
+def _bounds(policy: Policy) -> Iterator[str]:
+    """Yield a sentence for each release with a contribution bound, because its counts are lower than others."""
+    [(name, site)] = policy.site.items()
+    for release in policy.release:
+        if isinstance(release, CountRelease) and release.by_day and policy.zones_of(release, name):
+            machines = " and none that was there when the day started" if site.residents == "ignore" else ""
+            bound = f"for at most {spaced(site.bounded_to or '')} of a day{machines}"
+            lower = "its counts are lower than those of a release that counts all devices that are there"
+            yield f"Release '{release.name}' counts each device {bound}: {lower}."
+
+
+def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
+    columns = ("windows\nreleased", "mean\ncount", "mean\nerror", "error of\nthe median")
+    counts = table(
+        "Counts, against exact ones of the devices that each release counts", ("audience", "release", "level"), columns
+    )
+    poor = []
+    for name, row in report.items():
+        release, windows = ", ".join(row["releases"]), f"{row['released']} of {row['released'] + row['refused']}"
+        for level, figures in row["levels"].items():
+            expected = Quality(**figures)
+            shown = (str(figure) for figure in (expected.mean, expected.error, expected.median))
+            counts.add_row(name, release, level, windows, *shown)
+            if expected.poor:
+                poor.append(marked_poor(release, name, level, expected))
+    console.print(counts)
+    for line in poor:
+        console.print(line)
+
+
+def _print_spend(console: Console, report: dict[str, Any]) -> None:
+    for site, account in report["account"].items():
+        last = account["last"]
+        readers = {**last["audiences"], "all together": last["coalition"]}
+        spent = table(f"Spent at {site}, in epsilons", ("what is protected",), tuple(readers))
+        for row in unit_rows(list(readers.values()), ("presence_tuple", "observation", "device_total", "person_total")):
+            spent.add_row(*row)
+        console.print(spent)
+
+
+COMMUNITY = b"public"
+SPEED = 1900
+"""Times real time: a day in about 45 seconds."""
+AHEAD = 128
+"""The maximal number of traps in flight; the smallest receive buffer in use has space for twice as many."""
+WAITING = 10_000
+"""The number of traps in the receiver's queue at which the controller waits: half of the queue's capacity."""
+BREATH = 0.005
+PORT = 8050
+PLAYED = 60.0
+"""Speed relative to real time at which the page plays the day."""
+STALLED = 300.0
+"""Seconds without progress after which the receiver is considered stalled."""
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=FOLDER,
+    help="Where to keep store, policy and key.  [default: a new temporary folder]",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--speed", type=click.FloatRange(1, 5000), default=SPEED, show_default=True, help="Times real time.")
+@click.option(
+    "--serve/--no-serve", "served", default=None, help="Show the day as a page afterwards.  [default: on a terminal]"
+)
+@click.option(
+    "--listen", type=Address(), help="Where the page is.  [default: a free port of loopback, 8050 if it can be]"
+)
+@json_option
+def demo(
+    folder: Path | None, seed: int, speed: float, *, served: bool | None, listen: tuple[str, int] | None, as_json: bool
+) -> None:
+    """Run one simulated day from SNMP traps to private releases, and say how it went.
+
+    A building of 64 access points is simulated; its controller sends real traps over UDP on loopback; the
+    pipeline counts, releases and accounts; the releases are compared with the truth. About a minute, on a slow machine
+    longer. On a terminal it then serves the day as a page, into which it plays again, until Ctrl-C. Where a part of the
+    day is missing it says which, and ends with 1.
+    """
+    made = run_async(play(folder or Path(tempfile.mkdtemp(prefix="tacet-demo-")), seed, speed))
+    report = outcome(made)
+    print_json(report) if as_json else print_outcome(report, made)
+    if report["missing"]:
+        sys.exit(1)
+    if is_served(served, terminal=sys.stdin.isatty() and sys.stdout.isatty(), as_json=as_json):
+        click.echo("\nThe day as a page, played again 60 times as fast as it was; Ctrl-C ends it.")
+        serve_here(shown(made.folder, made.policy, listen))
+
+
+def is_served(asked: bool | None, *, terminal: bool, as_json: bool) -> bool:
+    """Whether a demo serves its day at the end: as requested, else only on a terminal."""
+    return terminal and not as_json if asked is None else asked
+
+
+def shown(folder: Path, policy: Policy, listen: tuple[str, int] | None = None) -> ServeConfig:
+    """Return the configuration to serve a demo: everything, at the usual port if that is free."""
+    audiences = tuple(audience.name for audience in policy.audience)
+    return ServeConfig(
+        policy, audiences, folder / "store", account=True, operator=True,
+        listen=listen or ("127.0.0.1", free_port(PORT)), play=PLAYED, simulated=True,
+    )  # fmt: skip
+
+
+async def play(folder: Path, seed: int, speed: float) -> Demo:
+    """Simulate, listen, send, and drain.
+
+    Raises:
+        UsageError: the folder exists and is not empty; an existing policy or key belongs to another installation.
+    """
+    refuse_used(folder)
+    private_folder(folder)
+    simulation = simulate(replace(DAY_SHOWN, seed=seed))
+    policy_file, key_file = folder / "policy.toml", folder / "key"
+    policy_file.write_text(simulation_policy.policy_text(simulation))
+    key_files.create(key_file, laboratory=True)
+    policy = read_policy(policy_file)
+    key = key_files.pseudonym_key(key_file)
+    with embedded(policy, key_file, folder / "store", Options(occupancy=True)) as runner:
+        # A simulated day can be repeated, so incomplete windows are not stored, and a slow disk can keep up.
+        sink = FileSink(runner, asyncio.Event())
+        source = UdpSource(("127.0.0.1", 0), (COMMUNITY,), start=simulation.start)
+        async with receiver([source], policy, key, sink) as listening:
+            _listened_before(listening, policy, simulation.start)
+            with progress("windows released", 288) as tick:
+                traps = trap_schedule(simulation, [], seed, 1)
+                playing = Playing(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
+                await first_to_end(playing.run(), listening.wait())
+    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.everyday)
+
+
+def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None:
+    """Mark the window that ends at the start of the simulated day as covered: nobody was present yet."""
+    for site in policy.site.values():
+        for source in site.sources:
+            listening.state.simulated[source] = start - site.tick - MINUTE
+
+
+class Playing:
+    """A simulated controller that sends a day's traps, and waits until the receiver has accepted all of them."""
+
+    def __init__(
+        self, traps: TrapSchedule, listening: Receiver, speed: float, tick: Callable[[], object],
+        patience: float = STALLED,
+    ) -> None:  # fmt: skip
+        """Store traps, destination, speed, and the callback that runs while it waits."""
+        self._traps, self._listening, self._speed = traps, listening, speed
+        self._tick, self._patience = tick, patience
+        self.sent = 0
+
+    async def run(self) -> None:
+        """Send each trap when it is due and the receiver has space for it; return when all have been accepted.
+
+        A real controller would not wait. Here a day takes seconds, and a busy machine must not lose part of it. If
+        nothing progresses for ``patience`` seconds, the rest is skipped; the summary then lists what is missing.
+        """
+        begun, start = asyncio.get_running_loop().time(), self._traps.simulation.start
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
+            for trap in self._traps:
+                due = begun + (trap.time - start) / SECOND / self._speed
+                if not await self._wait(lambda due=due: self._is_due(due) and self._has_room()):  # type: ignore[misc]
+                    return
+                controller.sendto(trap.data, self._listening.address)
+                self.sent += 1
+        await self._wait(self._is_done)
+
+    async def _wait(self, ready: Callable[[], bool]) -> bool:
+        """Wait until a condition holds; False if nothing has progressed for too long."""
+        if ready():
+            return True
+        loop = asyncio.get_running_loop()
+        moved, before = loop.time(), self._progress()
+        while not ready():
+            await asyncio.sleep(BREATH)
+            self._tick()
+            now = self._progress()
+            if now != before:
+                moved, before = loop.time(), now
+            elif loop.time() - moved > self._patience:
+                return False
+        return True
+
+    def _progress(self) -> tuple[int, int, int]:
+        """Return the counters that progress while a receiver accepts traps."""
+        counters = self._listening.counters
+        return counters.datagrams, counters.waiting, self._listening.appended
+
+    @staticmethod
+    def _is_due(due: float) -> bool:
+        return asyncio.get_running_loop().time() >= due - BREATH
+
+    def _has_room(self) -> bool:
+        """Whether few traps are in flight to the receiver and few are in its queue."""
+        counters = self._listening.counters
+        return self.sent - counters.datagrams - counters.kernel_drops < AHEAD and counters.waiting < WAITING
+
+    def _is_done(self) -> bool:
+        counters = self._listening.counters
+        return self.sent <= counters.datagrams + counters.kernel_drops and self._listening.idle

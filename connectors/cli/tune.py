@@ -1,0 +1,171 @@
+"""tune: the most private epsilon, or salt life, at which released counts still serve a task."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import count
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import click
+from rich.console import Console
+
+from connectors.cli.decide import NUMBER
+from connectors.cli.options import FILE, json_option, policy_option, print_json, progress, read_policy
+from connectors.cli.output import table
+from connectors.cli.source_options import dialect_options
+from connectors.keys import key_files
+from connectors.lab.attacks.recording import laboratory
+from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site, site_named
+from connectors.lab.tuning import tune as tuned
+from connectors.sources.recordings.dialect import Dialect
+from stream.lab.tuning.bench import Task, Unit
+from stream.lab.tuning.utility import Period
+
+# The results of a search as tables for people.
+
+NOTICE = (
+    "Restricted: made from a recording of people, by comparing released with true counts. Keep it like the raw data. "
+    "An epsilon that is chosen by it and then published tells of these people, which no guarantee covers: choose from "
+    "simulated or public data."
+)
+_NUMBERS = ("utility", "mean", "spread", "runs", "next\nbelow")
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """Print the results, the attackers' success against them, and their confidence."""
+    _answers(report, console)
+    _attackers(report, console)
+    if any(row["status"] == "boundary" for row in report["answers"]):
+        console.print("* At the boundary: the most private of all that were to be tried reaches it.")
+    for row in report["answers"]:
+        if row["open_below"]:
+            names = ", ".join(_named(each) for each in row["open_below"])
+            console.print(f"{_line(row)}: runs have not told of {names}.")
+    sure = f"Of each line all verdicts hold together with confidence {report['confidence']:g}."
+    console.print(f"{sure} Of candidates that were not tried nothing is said.")
+    console.print(f"[bold]{NOTICE}[/bold]")
+
+
+def _answers(report: dict[str, Any], console: Console) -> None:
+    pays = "a device's day" if report["unit"] == "device_day" else "a window"
+    title = f"The most private for {report['task']} at {report['site']}, epsilon of {pays}"
+    beside = any(row["thesis"] for row in report["answers"])
+    words = ("mechanism", "period", "found")
+    found = table(title, words, (*_NUMBERS, "thesis", "its\nspread") if beside else _NUMBERS)
+    for row in report["answers"]:
+        measured, thesis = row["measured"] or {}, row["thesis"]
+        cells = [row["mechanism"], row["period"], _result_text(row), f"{row['utility']:.0%}"]
+        cells += [_percent(measured.get("utility")), _percent(measured.get("spread")), str(measured.get("runs", "-"))]
+        cells += [_named(row["next_below"])]
+        cells += [_named(thesis), _percent(thesis and thesis["spread"])] if beside else []
+        found.add_row(*cells)
+    console.print(found)
+
+
+def _attackers(report: dict[str, Any], console: Console) -> None:
+    """Print the share of people whom each attacker guesses right, compared with guesses without releases."""
+    rows = [row for row in report["answers"] if row["attackers"]]
+    if not rows:
+        return
+    names = list(rows[0]["attackers"])
+    found = table("People guessed right there, and by the prior alone", ("mechanism", "period", "utility"), names)
+    for row in rows:
+        shares = [row["attackers"][name] for name in names]
+        cells = [f"{each['success']:.1%} ({each['prior']:.1%})" for each in shares]
+        found.add_row(row["mechanism"], row["period"], f"{row['utility']:.0%}", *cells)
+    console.print(found)
+
+
+def _line(row: dict[str, Any]) -> str:
+    return f"{row['mechanism']}, {row['period']}, {row['utility']:.0%}"
+
+
+def _result_text(row: dict[str, Any]) -> str:
+    named = _named(row)
+    if row["status"] == "found":
+        return named
+    return f"{named} *" if row["status"] == "boundary" else str(row["status"])
+
+
+def _named(value: dict[str, Any] | None) -> str:
+    """Return a candidate in words."""
+    if value is None:
+        return "-"
+    if "ttl_seconds" in value:
+        seconds = value["ttl_seconds"]
+        if seconds is None:
+            return "-"
+        unit, size = next((pair for pair in (("h", 3600), ("min", 60)) if seconds % pair[1] == 0), ("s", 1))
+        return f"{seconds / size:g} {unit}"
+    return "-" if value["epsilon"] is None else str(value["epsilon"])
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f}%"
+
+
+MECHANISMS = ("laplace", "pegasus", "filter", TTL)
+
+
+@click.command()
+@click.option("--observations", type=FILE, required=True, help="A recording (CSV or JSONL).")
+@policy_option
+@click.option("--site", help="Of the policy.  [default: the only one]")
+@click.option("--task", type=click.Choice(get_args(Task)), required=True, help="What the counts are to be good for.")
+@click.option("--utility", type=NUMBER, multiple=True, required=True, help="To be reached, above 0 and at most 1.")
+@click.option("--mechanism", type=click.Choice(MECHANISMS), multiple=True, required=True)
+@click.option("--unit", type=click.Choice(get_args(Unit)), default="window", show_default=True, help="Of epsilon.")
+@click.option(
+    "--period", type=click.Choice(["day", "night"]), multiple=True, help="07 to 19 h, or else.  [default: all]"
+)
+@click.option("--days", type=click.IntRange(1, 366), default=1, show_default=True, help="Last days, to be measured.")
+@click.option("--before", type=click.IntRange(0, 366), default=0, show_default=True, help="Days before, to learn from.")
+@click.option("--confidence", type=NUMBER, default="0.99", show_default=True, help="That no verdict is wrong.")
+@click.option("--runs", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Most of one candidate.")
+@click.option("--epsilon-min", type=NUMBER, default="0.00001", show_default=True, help="No smaller one is tried.")
+@click.option("--epsilon-max", type=NUMBER, default="100", show_default=True, help="No larger one is tried.")
+@click.option("--clamp", is_flag=True, help="Take what is below 0 for 0, which costs nothing.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same noise.")
+@click.option("--key-file", type=FILE, help="A laboratory key, in place of the seed.")
+@dialect_options
+@json_option
+def tune(
+    *, observations: Path, policy_file: Path, site: str | None, task: Task, utility: tuple[Fraction, ...],
+    mechanism: tuple[str, ...], unit: Unit, period: tuple[str, ...], days: int, before: int, confidence: Fraction,
+    runs: int, epsilon_min: Fraction, epsilon_max: Fraction, clamp: bool, seed: int, key_file: Path | None,
+    dialect: Dialect, as_json: bool,
+) -> None:  # fmt: skip
+    """Find the least epsilon, or shortest salt life (ttl), at which what is released still serves a task.
+
+    Utility is measured on the last whole days of the recording. A candidate reaches it if more than half of all runs
+    do; each is run until that is sure. Noise comes from --seed or a laboratory key: nothing made here is anybody's
+    release. The same files, options and seed give the same answer.
+
+    \b
+    tacet tune --observations observations.csv --policy policy.toml --task heatmap --utility 0.9 \\
+        --mechanism laplace --mechanism pegasus --period day
+    """
+    for value in utility:
+        if not 0 < value <= 1:
+            raise click.UsageError(f"--utility: must be above 0 and at most 1, got {float(value):g}")
+    if not 0 < confidence < 1:
+        raise click.UsageError(f"--confidence: must be above 0 and below 1, got {float(confidence):g}")
+    policy = read_policy(policy_file)
+    keys = laboratory(seed, "tune") if key_file is None else key_files.laboratory_keys(key_file)
+    periods = cast(tuple[Period, ...], tuple(dict.fromkeys(period)) or ("all",))
+    asked = TuningRequest(
+        task, tuple(dict.fromkeys(mechanism)), tuple(dict.fromkeys(utility)), periods, unit, days, before,
+        1 - confidence, runs, (epsilon_min, epsilon_max), clamp,
+    )  # fmt: skip
+    name = site_named(policy, site)
+    check_request(policy, name, asked)
+    with progress("rows read") as tick:
+        recorded = recorded_site(policy, name, observations, tick, dialect)
+    with progress("runs made") as tick:
+        numbers = count(1)
+        report = tuned(recorded, asked, keys, lambda: tick(next(numbers)))
+    report["notice"] = NOTICE
+    print_json(report) if as_json else show(report, Console(highlight=False))
+    if recorded.problem is not None:
+        raise recorded.problem

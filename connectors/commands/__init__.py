@@ -1,1 +1,0 @@
-"""The verbs of the command line: each a few lines around a library call."""

@@ -1,1 +1,0 @@
-"""Counts that come row by row while they are counted: gathered into windows, which the clock closes."""

@@ -1,1 +1,0 @@
-"""What is wrong with an installation, as far as one can tell without touching what runs."""

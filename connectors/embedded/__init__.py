@@ -1,1 +1,0 @@
-"""One process and one folder as the home of the log."""

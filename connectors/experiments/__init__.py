@@ -1,1 +1,0 @@
-"""Experiments on simulated data, whose truth is known: what they find, as numbers, tables and figures."""

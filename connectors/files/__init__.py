@@ -1,1 +1,0 @@
-"""Recorded observations and counts, in and out."""

@@ -1,1 +1,0 @@
-"""Sightings that another process has checked, handed over through a socket of this machine."""

@@ -1,1 +1,0 @@
-"""Apache Kafka as the home of the log."""

@@ -1,0 +1,1 @@
+"""Key files, data keys and signing keys."""

@@ -1,0 +1,2 @@
+"""Simulation, attacks, tuning and experiments on recordings and simulated buildings. Running a building does not
+need it."""

@@ -1,0 +1,521 @@
+"""Membership trials: do releases exceed their guarantees? Each runs often with and without a canary.
+
+The result is a lower bound on epsilon, which is compared with the guarantee. The two worlds differ by one device of
+greatest contribution, the canary:
+
+| unit of epsilon       | the canary                                                               |
+|-----------------------|--------------------------------------------------------------------------|
+| a window              | is present at one tick, in one zone                                      |
+| any w windows         | is present at w consecutive ticks                                        |
+| a device's day        | is present all day, so that it counts at as many ticks as a device may   |
+| attributes of a day   | is in an office during all working hours, where nobody else is           |
+
+All other devices are those of a recording. A device adds to counts independently of the others, so the worlds are
+added.
+
+Threshold streams are attacked on a day on which the canary alone decides, at every tick at which it may count. Without
+it a node's count lies so far from the query's edge that alerts are rare; with it the count is one more. All other nodes
+are empty. Streams that decide on charged counts disclose nothing beyond these, and are not attacked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import orjson
+
+from connectors.lab.attacks.published import Channel, Nodes, PublishedDay, Publisher, count_releases
+from connectors.lab.attacks.recording import Day, Recorded, days_of, laboratory
+from stream.errors import DataError, UsageError
+from stream.lab.attackers.beliefs import Floats, Ints
+from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measure, most_shown
+from stream.pipeline import Options, table
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.policy.thresholds import ThresholdRelease
+from stream.records import (
+    EPOCH,
+    HOUR,
+    DayClosed,
+    Heartbeat,
+    Message,
+    Micros,
+    ObservationBatch,
+    OccupancyWindow,
+    Published,
+    Row,
+)
+from stream.release.stage import ReleaseStage
+from stream.release.thresholds import RunPlan
+from stream.schemas import private_topic
+
+NAME = "c0ffee0000000000"
+AFTER = 2
+"""Windows that are released before and after those of the canary."""
+
+
+class Worlds(NamedTuple):
+    """The same windows with and without the canary."""
+
+    there: list[OccupancyWindow]
+    away: list[OccupancyWindow]
+    zone: int
+    """Where the canary is."""
+
+
+def worlds(policy: Policy, recorded: Recorded, day: Day, release: CountRelease) -> Worlds:
+    """Return both worlds for a release of counts: the canary is in the zone with most people that the release
+    covers.
+
+    Raises:
+        DataError: the unit is a day, and the recording has no day with bounded counts.
+    """
+    covered = [i for i, zone in enumerate(recorded.site.zones) if release.zones.covers(zone)]
+    zone = max(covered, key=lambda place: int(day.counts[:, place].sum()))
+    if release.by_day:
+        return _all_day(policy, recorded, day, zone)
+    first = int(day.counts[:, zone].argmax())
+    held = range(first, first + release.windows_paid)
+    shown = day.windows[max(0, first - AFTER) : held.stop + AFTER]
+    ticks = {window.window_end for window in day.windows[held.start : held.stop]}
+    return Worlds([_with(window, zone) if window.window_end in ticks else window for window in shown], shown, zone)
+
+
+def _with(window: OccupancyWindow, zone: int) -> OccupancyWindow:
+    return replace(window, counts=_one_more(window.counts, zone))
+
+
+def _one_more(counts: tuple[int, ...], zone: int) -> tuple[int, ...]:
+    return (*counts[:zone], counts[zone] + 1, *counts[zone + 1 :])
+
+
+def _all_day(policy: Policy, recorded: Recorded, day: Day, zone: int) -> Worlds:
+    days = recorded.site.privacy_days
+    if days is None:
+        raise UsageError("a release that is paid by the day must be of a site with privacy days")
+    privacy_day = days.at(int(day.ticks[len(day.ticks) // 2]))
+    shown = [w for w in recorded.windows if privacy_day.start < w.window_end <= privacy_day.end]
+    alone = {window.window_end: window for window in _alone(policy, recorded, zone, shown)}
+    there, last = [], 0
+    for place, window in enumerate(shown):
+        mine = alone.get(window.window_end)
+        if window.bounded is None or mine is None or mine.bounded is None:
+            there.append(window)
+            continue
+        counts, bounded = (_sum(a, b) for a, b in ((window.counts, mine.counts), (window.bounded, mine.bounded)))
+        there.append(replace(window, counts=counts, bounded=bounded))
+        last = place if any(mine.bounded) else last
+    if not last:
+        raise DataError("the recording must hold a whole privacy day; the canary counted in no window of it")
+    first = next(place for place, (a, b) in enumerate(zip(there, shown, strict=True)) if a.bounded != b.bounded)
+    return Worlds(there[first : last + 1], shown[first : last + 1], zone)
+
+
+def _sum(counts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(counts, more, strict=True))
+
+
+def _alone(policy: Policy, recorded: Recorded, zone: int, shown: Sequence[OccupancyWindow]) -> list[OccupancyWindow]:
+    """Return the windows of a building in which only the canary is present, from an hour after the day's start on."""
+    sense = table(policy, recorded.name, laboratory(0), Options(), keep_presence=False).sense
+    state, made = sense.initial(), list[OccupancyWindow]()
+    for message in _messages(recorded, zone, shown[0].window_end, shown[-1].window_end):
+        state, out = sense.step(state, message)
+        made += [each for each in out if isinstance(each, OccupancyWindow)]
+    return made
+
+
+def _messages(recorded: Recorded, zone: int, first: Micros, last: Micros) -> Iterator[Message]:
+    site, name, days = recorded.site, recorded.name, recorded.site.privacy_days
+    radio, sequence = site.zones[zone].radios[0], 0
+    for tick in range(first - site.tick, last + 1, site.tick):
+        if tick > first + HOUR:  # devices that are present in the day's first half hour are residents
+            rows = (Row(NAME, radio, tick),)
+            epoch = None if days is None else days.at(tick)
+            yield ObservationBatch(name, site.sources[0], 1, sequence, rows, epoch)
+            sequence += 1
+        for source in site.sources:
+            yield Heartbeat(name, source, 1, tick, first - 2 * site.tick)
+    for source in site.sources:
+        yield Heartbeat(name, source, 1, last + site.lateness + 1, first - 2 * site.tick)
+
+
+class Attributed(NamedTuple):
+    """A local day with a person in an office, and the same day with the office empty."""
+
+    there: DayClosed
+    """The canary came: what is told of it may not be sensitive."""
+    away: DayClosed
+    """Nobody came."""
+    zone: str
+
+
+def attributed(policy: Policy, recorded: Recorded, day: Day, release: AttributeRelease) -> Attributed:
+    """Return both days for a release of attributes, for the first zone that it covers.
+
+    Raises:
+        DataError: these windows contain no complete day.
+    """
+    site = recorded.site
+    place = next(i for i, zone in enumerate(site.zones) if release.zones.covers(zone))
+    opens, closes = (int(text[:2]) * 60 + int(text[3:]) for text in site.working_hours)
+    local = ZoneInfo(site.timezone)
+    empty, full = [], []
+    after = replace(day.windows[-1], window_end=day.windows[-1].window_end + site.tick)
+    for window in [*day.windows, after]:
+        at = (EPOCH + timedelta(microseconds=window.window_end)).astimezone(local)
+        counts = (*window.counts[:place], 0, *window.counts[place + 1 :])
+        empty.append(replace(window, counts=counts))
+        works = opens <= at.hour * 60 + at.minute < closes
+        full.append(replace(window, counts=_one_more(counts, place) if works else counts))
+    there, away = (_closed(policy, recorded.name, windows) for windows in (full, empty))
+    return Attributed(there, away, site.zones[place].id)
+
+
+def _closed(policy: Policy, site: str, windows: Sequence[OccupancyWindow]) -> DayClosed:
+    stage = table(policy, site, laboratory(0), Options(), keep_presence=False).attributes
+    state, made = stage.initial(), list[DayClosed]()
+    for window in windows:
+        state, out = stage.step(state, window)
+        made += out
+    if not made:
+        raise DataError("the recording must hold a whole local day for attributes")
+    return made[0]
+
+
+ALARM_SCORES = ("alerts", "first alert")
+"""The number of windows with an alert; how early the first alert begins."""
+
+RARE = 3
+"""How far from the edge of the question the count is, in scales of its noise: one more device makes rare alerts
+likelier by more than frequent ones."""
+
+
+def alarm_releases(policy: Policy, site: str) -> list[ThresholdRelease]:
+    """Return the threshold streams of a site that are charged per run."""
+    releases = [release for release in policy.release if isinstance(release, ThresholdRelease) and not release.free]
+    return [release for release in releases if policy.zones_of(release, site)]
+
+
+def promised(policy: Policy, site: str, release: ThresholdRelease) -> float:
+    """Return the maximal cost of a device's day."""
+    return float(RunPlan(policy, release, site).price.day)
+
+
+def deciding(policy: Policy, recorded: Recorded, day: Day, release: ThresholdRelease) -> Worlds:
+    """Return both worlds: as many windows of one privacy day as the device may count in.
+
+    Raises:
+        DataError: the recording does not contain them.
+    """
+    plan, site = RunPlan(policy, release, recorded.name), recorded.site
+    middle = day.windows[len(day.windows) // 2].privacy_day
+    windows = [window for window in recorded.windows if window.privacy_day == middle]
+    windows = [window for window in windows if plan.booked(window.window_end)[0]]
+    if middle is None or not windows:
+        raise DataError(f"the recording must hold a privacy day on which release '{release.name}' asks")
+    zone = [each.id for each in site.zones].index(plan.covered[plan.members[0][0]])
+    rare = plan.vector.shift + round(RARE / float(plan.vector.law.half))
+    edge = max(0, plan.thresholds[0] - rare if release.alert == "above" else plan.thresholds[0] + rare - 1)
+    shown = windows[: site.contribution_ticks]
+    there, away = ([_only(window, zone, count) for window in shown] for count in (edge + 1, edge))
+    return Worlds(there, away, zone)
+
+
+def _only(window: OccupancyWindow, zone: int, count: int) -> OccupancyWindow:
+    counts = tuple(count if place == zone else 0 for place in range(len(window.counts)))
+    return replace(window, counts=counts, bounded=counts)
+
+
+def alarm_scores(
+    policy: Policy, site: str, release: ThresholdRelease, windows: list[OccupancyWindow], seed: str
+) -> dict[str, tuple[float, ...]]:
+    """Run a stream over windows; return each audience's scores of the canary's node."""
+    only = policy.model_copy(update={"release": (release,)})
+    stage, node = ReleaseStage(only, site, laboratory(0, seed)), RunPlan(policy, release, site).names[0]
+    topics = {private_topic(audience, release.name): audience for audience in release.audiences}
+    above: dict[str, list[bool]] = {audience: [] for audience in release.audiences}
+    state = stage.initial()
+    for window in windows:
+        state, outputs = stage.step(state, window)
+        for output in outputs:
+            if isinstance(output, Published) and output.topic in topics:
+                above[topics[output.topic]].append(bool(orjson.loads(output.value)["above"].get(node)))
+    return {audience: _scored(alerts) for audience, alerts in above.items()}
+
+
+def _scored(alerts: list[bool]) -> tuple[float, ...]:
+    first = alerts.index(True) if True in alerts else len(alerts)
+    return float(sum(alerts)), float(len(alerts) - first)
+
+
+Tick = Callable[[int], None]
+SCORES = ("likelihood", "values")
+"""What an attacker makes of a run: the exact log-likelihood ratio, 0 where it cannot be had (to nine digits, so that
+outcomes of one ratio are one); values added up."""
+WITHHELD = ("withheld",)
+"""Of attributes: how many are not shown."""
+
+
+class Promise(NamedTuple):
+    """The guarantee of one audience's share of a release about the canary."""
+
+    release: str
+    audience: str
+    unit: str
+    epsilon: float
+    delta: float
+
+
+class MembershipTrial(NamedTuple):
+    """The result of testing one guarantee."""
+
+    promise: Promise
+    bound: Bound
+    score: str
+    """The score, chosen together with the threshold."""
+    largest_ratio: float | None
+    """The largest exact |log-likelihood ratio| of a measured run; None if it is unknown."""
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the lower bound exceeds the guarantee."""
+        return self.bound.exceeds(self.promise.epsilon)
+
+
+class Scores(NamedTuple):
+    """Scores of the runs in both worlds, each of shape [runs, scores]."""
+
+    names: tuple[str, ...]
+    there: Floats
+    away: Floats
+
+
+def membership(
+    policy: Policy, recorded: Recorded, runs: int, seed: int, held: Policy, tick: Tick
+) -> Iterator[MembershipTrial]:
+    """Yield the result for each count and attribute release and audience.
+
+    Args:
+        policy: supplies the releases.
+        recorded: the people among whom the canary is.
+        runs: measured in each world; as many again choose the threshold.
+        seed: of the noise.
+        held: the policy whose guarantees are tested; it has the same releases and audiences.
+        tick: called with the number of completed runs.
+
+    Raises:
+        UsageError: a release has no guarantee.
+        DataError: the recording has no whole days.
+    """
+    counts, attributes = count_releases(policy, recorded.name), _attribute_releases(policy, recorded.name)
+    promises = check_promised(policy, held, recorded.name)
+    level, day, done = LEVEL / max(1, len(promises)), days_of(recorded)[-1], _RunCounter(tick)
+    for release in counts:
+        both = worlds(policy, recorded, day, release)
+        scored = _count_scores(policy, recorded.name, release, both, _Plan(2 * runs, seed, done))
+        for audience in release.epsilon:
+            yield _tried(promises[release.name, audience], scored[audience], level)
+    for attribute_release in attributes:
+        asked = attributed(policy, recorded, day, attribute_release)
+        scored = _attribute_scores(policy, recorded.name, attribute_release, asked, _Plan(2 * runs, seed, done))
+        for audience, mine in scored.items():
+            found = _tried(promises[attribute_release.name, audience], mine, level, one_way=True)
+            yield found._replace(largest_ratio=_withheld_ratio(attribute_release, audience, asked))
+    for stream in alarm_releases(policy, recorded.name):
+        both = deciding(policy, recorded, day, stream)
+        for audience, mine in _alarm_scores(policy, recorded.name, stream, both, _Plan(2 * runs, seed, done)).items():
+            yield _tried(promises[stream.name, audience], mine, level)
+
+
+def check_promised(policy: Policy, held: Policy, site: str) -> dict[tuple[str, str], Promise]:
+    """Return what a policy promises of each release and audience of another.
+
+    Raises:
+        UsageError: it lacks the site, or promises nothing of a release.
+    """
+    if site not in held.site:
+        raise UsageError(f"--promised: must have site '{site}' too")
+    promises = {(p.release, p.audience): p for p in _promises(held, site)}
+    for each in _promises(policy, site):
+        if (each.release, each.audience) not in promises:
+            raise UsageError(f"--promised: must have release '{each.release}' for audience '{each.audience}' too")
+    return promises
+
+
+class _RunCounter:
+    """How many runs have been made."""
+
+    def __init__(self, tick: Tick) -> None:
+        self._tick, self._runs = tick, 0
+
+    def one(self) -> None:
+        self._runs += 1
+        self._tick(self._runs)
+
+
+class _Plan(NamedTuple):
+    runs: int
+    """Runs in each world, including those that choose the threshold."""
+    seed: int
+    done: _RunCounter
+
+
+def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = False) -> MembershipTrial:
+    """Choose score and threshold on the first half of the runs, and measure them on the second."""
+    half, delta = len(scored.there) // 2, promise.delta
+    chosen: tuple[float, int, float] = (-1.0, 0, 0.0)  # lower bound, negated index of the score, threshold
+    exact = np.abs(np.concatenate([scored.there[half:, 0], scored.away[half:, 0]]))
+    known = scored.names[0] == SCORES[0] and bool(exact.any())
+    for kind in range(scored.names == SCORES and not known, len(scored.names)):
+        there, away = scored.there[:half, kind], scored.away[:half, kind]
+        threshold = best_threshold(there, away, level, delta, one_way=one_way)
+        shown = measure(there, away, threshold, level, delta, one_way=one_way).epsilon
+        chosen = max(chosen, (shown, -kind, threshold))
+    kind, threshold = -chosen[1], chosen[2]
+    there, away = scored.there[half:, kind], scored.away[half:, kind]
+    bound = measure(there, away, threshold, level, delta, one_way=one_way)
+    return MembershipTrial(promise, bound, scored.names[kind], float(exact.max()) if known else None)
+
+
+def _promises(policy: Policy, site: str) -> Iterator[Promise]:
+    for release in count_releases(policy, site):
+        windows = "window" if release.windows_paid == 1 else f"{release.windows_paid} windows"
+        unit = "device_day" if release.by_day else windows
+        gaussian = release.by_day and release.noise == "gaussian"
+        delta = float(policy.privacy.delta if release.delta is None else release.delta) if gaussian else 0.0
+        for audience, epsilon in release.epsilon.items():
+            yield Promise(release.name, audience, unit, float(epsilon), delta)
+    for attributes in _attribute_releases(policy, site):
+        for audience in _audiences(attributes):
+            total = sum(float(rule.epsilon.get(audience, 0)) for rule in attributes.attributes.values())
+            yield Promise(attributes.name, audience, "attributes of a day", total, 0.0)
+    for stream in alarm_releases(policy, site):
+        for audience in stream.audiences:
+            yield Promise(stream.name, audience, "device_day", promised(policy, site, stream), 0.0)
+
+
+def _attribute_releases(policy: Policy, site: str) -> list[AttributeRelease]:
+    return [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
+
+
+def _audiences(release: AttributeRelease) -> list[str]:
+    return list(dict.fromkeys(name for rule in release.attributes.values() for name in rule.epsilon))
+
+
+# --- counts -------------------------------------------------------------------------------------------
+
+
+def _count_scores(policy: Policy, site: str, release: CountRelease, both: Worlds, plan: _Plan) -> dict[str, Scores]:
+    """Run a release in both worlds; return the scores of each audience."""
+    publisher = Publisher(policy, site, [release], measured=True)
+    nodes = publisher.nodes[release.name]
+    truth = _Truth(*(_counts(windows, nodes, bounded=release.by_day) for windows in (both.there, both.away)))
+    scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.epsilon}
+    for run in range(plan.runs):
+        for side, windows in enumerate((both.there, both.away)):
+            told = publisher.run(windows, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
+            for audience in release.epsilon:
+                scored[audience][side].append(_score(told, Channel(release.name, audience, "values"), nodes, truth))
+        plan.done.one()
+    return {name: Scores(SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
+
+
+class _Truth(NamedTuple):
+    """True counts of each node in both worlds, shape [windows, nodes]."""
+
+    there: Ints
+    away: Ints
+
+
+def _counts(windows: Sequence[OccupancyWindow], nodes: Nodes, *, bounded: bool) -> Ints:
+    read = [window.bounded if bounded and window.bounded is not None else window.counts for window in windows]
+    return np.asarray(np.array(read, dtype=np.int64) @ nodes.holds.T.astype(np.int64))
+
+
+def _score(told: dict[Channel, PublishedDay], values: Channel, nodes: Nodes, truth: _Truth) -> tuple[float, ...]:
+    """Return the scores of one run: from published values with a known law, and from values in the canary's windows."""
+    changed = truth.there != truth.away
+    shown, likelihood = told[values], 0.0
+    exact = told.get(values._replace(reads="noisy"), shown)
+    for node, law in enumerate(exact.laws or ()):
+        at = changed[:, node] & exact.released
+        seen = exact.values[at, node]
+        ratio = law.log(seen - truth.there[at, node]) - law.log(seen - truth.away[at, node])
+        likelihood += float(ratio.sum())
+    return round(likelihood, 9), float((shown.values * changed * shown.released[:, None]).sum())
+
+
+# --- attributes ---------------------------------------------------------------------------------------
+
+
+def _attribute_scores(
+    policy: Policy, site: str, release: AttributeRelease, asked: Attributed, plan: _Plan
+) -> dict[str, Scores]:
+    """Query a day's attributes; the score is the number withheld, *there* the world whose values are protected."""
+    only = policy.model_copy(update={"release": (release,)})
+    audiences = _audiences(release)
+    scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in audiences}
+    for run in range(plan.runs):
+        for side, closed in enumerate((asked.away, asked.there)):
+            stage = ReleaseStage(only, site, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
+            _, outputs = stage.step(stage.initial(), closed)
+            for audience in audiences:
+                topic = private_topic(audience, release.name)
+                records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == topic]
+                scored[audience][side].append((float(sum(_withheld(each, asked.zone) for each in records)),))
+        plan.done.one()
+    return {name: Scores(WITHHELD, *(np.array(side) for side in sides)) for name, sides in scored.items()}
+
+
+def _withheld(record: dict[str, Any], zone: str) -> bool:
+    return bool(record["zone"] == zone and not record["released"])
+
+
+def _withheld_ratio(release: AttributeRelease, audience: str, asked: Attributed) -> float:
+    """Return the exact log-likelihood ratio of all being withheld: certain if protected, e^-ε each if not."""
+    mine = {each.attribute: each.value for each in asked.there.attributes if each.zone == asked.zone}
+    total = 0.0
+    for name, rule in release.attributes.items():
+        value = mine.get(name)
+        if value is not None and not rule.sensitive.holds(value):
+            total += float(rule.epsilon.get(audience, 0))
+    return total
+
+
+# --- threshold streams --------------------------------------------------------------------------------
+
+
+def _alarm_scores(policy: Policy, site: str, release: ThresholdRelease, both: Worlds, plan: _Plan) -> dict[str, Scores]:
+    """Run a threshold stream in both worlds; return the scores of each audience."""
+    scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.audiences}
+    for run in range(plan.runs):
+        for side, windows in enumerate((both.there, both.away)):
+            key = f"canary {plan.seed} {release.name} {side} {run}"
+            for audience, score in alarm_scores(policy, site, release, windows, key).items():
+                scored[audience][side].append(score)
+        plan.done.one()
+    return {name: Scores(ALARM_SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
+
+
+def membership_report(tried: Sequence[MembershipTrial], runs: int) -> dict[str, Any]:
+    """Return the results as plain objects."""
+    level = LEVEL / max(1, len(tried))
+    rows = [
+        {
+            **each.promise._asdict(), "shown": each.bound.epsilon, "exceeded": each.exceeded,
+            "largest_ratio": each.largest_ratio, "score": each.score, "threshold": each.bound.threshold,
+            "rate_there": each.bound.there, "rate_away": each.bound.away,
+        }
+        for each in tried
+    ]  # fmt: skip
+    return {
+        "laboratory": True, "runs": runs, "confidence": 1 - LEVEL, "releases": len(tried),
+        "most_that_can_be_shown": most_shown(runs, level), "tried": rows,
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Experiments on simulated data, whose truth is known: results as numbers, tables and figures."""

@@ -1,0 +1,1 @@
+"""The simulated building as files, policy, lessons and traps."""

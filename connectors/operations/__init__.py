@@ -1,0 +1,1 @@
+"""What operators use: inventory, doctor, recovery, plans and audit reports."""

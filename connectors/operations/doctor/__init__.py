@@ -1,0 +1,1 @@
+"""Checks of an installation that do not interfere with running processes."""

@@ -1,0 +1,1 @@
+"""Reports for people: status, plans, audits and recovery."""

@@ -1,0 +1,1 @@
+"""The part that all processes share: logs and signals."""

@@ -1,0 +1,248 @@
+"""Views for the roles of account reader and operator, built from the records of the account, quarantine and control.
+
+* ``AccountBook``: the newest account of each site, the attributes of each day, and the denials of the last week. The
+  account lists the denials of each window, which depend on ledger and policy only.
+* ``OperatorBook``: the newest figures of each site of a store.
+* ``ClusterBook``: the same form for sites on Kafka, from the topics that operators may read. What only an engine knows
+  (its position, whether a site is closed, its keys, sums over people) is in no topic. It is null here; the workers'
+  metrics contain it.
+* ``Coalition``: the account of audiences that combine their releases, computed from the records that they received. A
+  record contains its cost, so the records of all audiences contain what the ledger does; a reader of the account sees
+  every audience's outcomes anyway. No view needs the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.serve.record_fields import nano, scalar
+from stream.errors import DataError, UsageError
+from stream.policy.document import Policy
+from stream.records import DAY, MINUTE, Micros, ReleaseId
+from stream.release.account_stage import past_account
+from stream.schemas import parse_record, parse_time
+
+SPAN: Micros = 7 * DAY
+"""The period before a site's newest window in which denials are counted."""
+Denied = tuple[str, str, str]
+"""Release, audience, reason."""
+
+
+class Denials:
+    """The windows of each site for which an audience was denied a release; other windows are not stored."""
+
+    def __init__(self) -> None:
+        self._denied: dict[str, dict[Micros, frozenset[Denied]]] = {}
+        self._newest: dict[str, Micros] = {}
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Add the account of a window's counts. If a window comes again, its last account replaces the earlier one."""
+        site, end = str(record["site"]), parse_time(record["window_end"])
+        windows = self._denied.setdefault(site, {})
+        windows.pop(end, None)
+        if denied := frozenset(map(_denied, record["refused"])):
+            windows[end] = denied
+        if end > self._newest.get(site, 0):
+            self._newest[site] = end
+            self._denied[site] = {at: each for at, each in windows.items() if at > end - SPAN}
+
+    def of(self, site: str) -> list[dict[str, Any]]:
+        """Return, sorted, how many windows of each release were denied, with audience and reason."""
+        since = self._newest.get(site, 0) - SPAN
+        held = (each for end, windows in self._denied.get(site, {}).items() if end > since for each in windows)
+        return [
+            {"release": release, "audience": audience, "reason": reason, "windows": windows}
+            for (release, audience, reason), windows in sorted(Counter(held).items())
+        ]
+
+
+def _denied(row: Mapping[str, str]) -> Denied:
+    release, _, audience = row["release"].partition("/")
+    return release, audience, row["reason"]
+
+
+Record = dict[str, Any]
+
+
+class AccountBook:
+    """The newest account of each site, the odds that each day's attributes have disclosed, and the denials."""
+
+    def __init__(self) -> None:
+        self.denials = Denials()
+        self._newest: dict[str, Record] = {}
+        self._days: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def take(self, records: Iterable[bytes]) -> None:
+        """Add account records in the order in which they were written. The last one of a window counts."""
+        for value in records:
+            record = parse_record(value)
+            try:
+                self._take(record)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                msg = "account: must be a record of an account, has no site, window or kind"
+                raise DataError(msg) from None
+
+    def _take(self, record: Record) -> None:
+        site = record["site"]
+        for name, figures in record.get("attributes", {}).items() if record["kind"] == "attributes" else ():
+            self._days.setdefault((site, name.partition("/")[0]), {})[name] = figures
+        if record["kind"] == "counts":
+            self.denials.take(record)
+        held = self._newest.get(site)
+        if held is None or _place(record) >= _place(held):
+            self._newest[site] = record
+
+    def newest(self) -> dict[str, Record]:
+        """Return the current account of each site."""
+        return self._newest
+
+    def attributes(self, site: str, day: str) -> dict[str, Any]:
+        """Return, by ``day/zone/attribute``, what a day's attributes have disclosed; nothing for a day without
+        attributes."""
+        return self._days.get((site, day), {})
+
+
+def _place(record: Record) -> tuple[int, bool]:
+    return parse_time(record["window_end"]), record["kind"] != "attributes"
+
+
+class OperatorBook:
+    """The newest figures of each site."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Record] = {}
+
+    def take(self, records: Iterable[bytes]) -> None:
+        """Add figures in the order in which they were written."""
+        for value in records:
+            record = parse_record(value)
+            self._newest[str(record.get("site"))] = record
+
+    def newest(self) -> dict[str, Record]:
+        """Return the current figures of each site."""
+        return self._newest
+
+
+APART: Micros = 5 * MINUTE
+"""Figures that depend on people are published at points of the clock's grid of this width, ..."""
+TOGETHER = 8
+"""... and for at least this many access points, or not at all."""
+UNTOLD = ("reached", "closed", "ledger_entries", "late", "oldest_key_day")
+
+
+class ClusterBook:
+    """The figures of each site that has released anything."""
+
+    def __init__(self, account: AccountBook, policy: Policy, clock: Callable[[], Micros]) -> None:
+        """``clock`` is the wall clock."""
+        self._account, self._clock = account, clock
+        access_points = sum(len(zone.radios) for site in policy.site.values() for zone in site.zones)
+        self._enough = access_points >= TOGETHER
+        self._refused, self._point = 0, clock() // APART
+        self._shown_refused: int | None = None
+        """The number of rejected messages at the latest point of the grid; None before the first."""
+        self._version: str | None = None
+        self._silent: Mapping[str, int] = {}
+
+    def take_refused(self, records: Sequence[bytes]) -> None:
+        """Count rejected messages from the quarantine topic."""
+        self._settle()
+        self._refused += len(records)
+
+    def _settle(self) -> None:
+        """Publish the counts up to the latest point of the grid. Call this before more is counted."""
+        point = self._clock() // APART
+        if point != self._point and self._enough:
+            self._shown_refused = self._refused
+        self._point = point
+
+    def take_agreed(self, version: str | None, silent: Mapping[str, int]) -> None:
+        """Store the present policy's version, and for each site how many sources have no heartbeat from ingest."""
+        self._version, self._silent = version, silent
+
+    def newest(self) -> dict[str, dict[str, Any]]:
+        """Return the current figures of each site, in the form of a store's."""
+        self._settle()
+        return {site: self._figures(site, account) for site, account in self._account.newest().items()}
+
+    def _figures(self, site: str, account: Mapping[str, Any]) -> dict[str, Any]:
+        return {"v": 1, "site": site, "window_end": account["window_end"]} | dict.fromkeys(UNTOLD) | {
+            "rejected_messages": self._shown_refused, "policy_version": self._version,
+            "silent_sources": self._silent.get(site, 0),
+        }  # fmt: skip
+
+
+MOST_RECORDS = 40_000
+"""Records that are added up during a request; for more, use 'tacet account --coalition'."""
+
+
+class Coalition:
+    """Audiences that combine their releases, and those of their records that have ledger entries."""
+
+    def __init__(self, policy: Policy, audiences: Collection[str]) -> None:
+        """``policy``: the policy of all the records. ``audiences``: those that combine their releases."""
+        self._policy, self._audiences = policy, frozenset(audiences)
+        self._entries: list[dict[str, Any]] = []
+        self._outcomes: dict[str, Any] = {}
+
+    def take(self, value: bytes) -> None:
+        """Add a record of one of the audiences, each once.
+
+        Raises:
+            UsageError: there are more than ``MOST_RECORDS``.
+            DataError: it is not a private record, or belongs to another audience.
+        """
+        record = parse_record(value)
+        try:
+            self._take(record)
+        except (KeyError, TypeError, ValueError):
+            raise DataError("record: must be a private release of one of the audiences") from None
+        if len(self._entries) > MOST_RECORDS:
+            msg = f"audiences: must have at most {MOST_RECORDS} records; 'tacet account --coalition' adds up more"
+            raise UsageError(msg)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        identity = ReleaseId.parse(record["release_id"])
+        named = (identity.site, identity.release, identity.audience)
+        if named != (record["site"], record["release"], record["audience"]) or named[2] not in self._audiences:
+            raise ValueError
+        if is_charged(self._policy, record):
+            self._entries.append(_entry(record))
+        if "attribute" in record and record["released"]:
+            self._outcomes[record["release_id"]] = scalar(record["value"])
+
+    def units(self) -> dict[str, dict[str, Any]]:
+        """Return, by site, the combined cost in each privacy unit, in epsilons.
+
+        UsageError if a record was released under another policy.
+        """
+        return dict(_by_site(self._policy, self._entries, self._outcomes, self._audiences))
+
+
+def is_charged(policy: Policy, record: Mapping[str, Any]) -> bool:
+    """Return whether a record has a ledger entry: query answers and revised values cost nothing and have none."""
+    return record["release"] in {release.name for release in policy.release}
+
+
+def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ledger entry that a record implies."""
+    attempt, _ = ReleaseId.parse(record["release_id"]).attempt, nano(record["epsilon"])
+    told = ("site", "release_id", "audience", "release", "window_end", "epsilon", "policy_version", "laboratory")
+    return {name: record[name] for name in told} | {
+        "sequence": 0,
+        "attempt": attempt,
+        "nano": nano(record["spend"]),
+        "outcome": record["reason"] or "released",
+    }
+
+
+def _by_site(
+    policy: Policy, entries: list[dict[str, Any]], outcomes: Mapping[str, Any], audiences: frozenset[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    name = "+".join(sorted(audiences))
+    for site in dict.fromkeys(entry["site"] for entry in entries):
+        records = past_account([policy], site, {name: audiences}, entries, outcomes)
+        counts = [record for record in records if record["kind"] == "counts"] or records
+        yield site, counts[-1]["audiences"][name]

@@ -1,1 +1,0 @@
-"""The simulated building as files, policy and traps."""

@@ -1,0 +1,1 @@
+"""The part that all sources share: received sightings become durable batches and heartbeats."""

@@ -1,0 +1,199 @@
+"""The queue between listeners and the receiver, and acknowledgements that wait for durability.
+
+Listeners enqueue sightings, the receiver dequeues them. No acknowledgement is sent before its message is durable. A
+repeated request is answered but not stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from connectors.runtime.clock import AnchoredClock
+from connectors.sources.ingest.sighting import Sighting
+from connectors.sources.ingest.source_filter import QUEUE_FULL, Counters
+from connectors.sources.ingest.state import BatchKey
+from stream.records import SECOND, Micros
+
+MEMORY: Micros = 60 * SECOND
+LIMIT = 65_536
+"""Number of requests that are remembered; beyond it the oldest is forgotten, and its copy would count as new."""
+ANSWER_OCTETS = 64 * 1024 * 1024
+"""Octets of buffered replies for requests that are not durable yet; at most one datagram more."""
+
+RequestKey = tuple[Any, ...]
+"""The identity of a request: its sender and its content."""
+
+
+class Acknowledgement(Protocol):
+    """An acknowledgement that one sender waits for; exactly one of the two methods is called, once."""
+
+    def give(self) -> None:
+        """Send it: the message is durable, or there was nothing to store."""
+
+    def withhold(self) -> None:
+        """Drop it: the message is not stored and will not be, and the sender repeats it."""
+
+
+class PendingAcknowledgements:
+    """Acknowledgements that wait for their batch."""
+
+    def __init__(self) -> None:
+        self._owed: dict[BatchKey, list[Acknowledgement]] = {}
+
+    def owe(self, answer: Acknowledgement, batch: BatchKey) -> None:
+        """Buffer an acknowledgement until the batch with its message is no longer open."""
+        self._owed.setdefault(batch, []).append(answer)
+
+    def due(self, still_open: Container[BatchKey]) -> Iterator[Acknowledgement]:
+        """Remove and yield the acknowledgements of all batches that are no longer open."""
+        for batch in [batch for batch in self._owed if batch not in still_open]:
+            yield from self._owed.pop(batch)
+
+
+class Reply:
+    """One datagram to send when its request is durable; it may repeat the sender's content, so its repr is empty."""
+
+    __slots__ = ("address", "datagram", "key", "requests")
+
+    def __init__(self, requests: Requests, key: RequestKey, address: Any, datagram: bytes) -> None:
+        self.requests, self.key, self.address, self.datagram = requests, key, address, datagram
+
+    def __repr__(self) -> str:
+        """Show nothing."""
+        return "Reply()"
+
+    def give(self) -> None:
+        """Send it and forget it."""
+        self.requests.settle(self)
+
+    def withhold(self) -> None:
+        """Forget it."""
+        self.requests.drop(self)
+
+
+class Requests:
+    """The recent requests at one listener, whether they are durable, and their buffered replies."""
+
+    def __init__(self, send: Callable[[bytes, Any], None], memory: Micros = MEMORY, limit: int = LIMIT) -> None:
+        """Set the function that sends a datagram, how long a request is remembered, and how many are."""
+        self._send, self._memory, self._limit = send, memory, limit
+        self._heard: OrderedDict[RequestKey, tuple[Micros, bool]] = OrderedDict()
+        self._held = 0
+
+    def earlier(self, key: RequestKey, now: Micros) -> bool | None:
+        """Return None for a new request, else whether the first of its kind is durable."""
+        while self._heard and next(iter(self._heard.values()))[0] < now - self._memory:
+            self._heard.popitem(last=False)
+        heard = self._heard.get(key)
+        return None if heard is None else heard[1]
+
+    @property
+    def full(self) -> bool:
+        """Whether no further reply may be buffered."""
+        return self._held > ANSWER_OCTETS
+
+    def remember(self, reply: Reply, now: Micros) -> None:
+        """Record an accepted request and buffer its reply."""
+        self._held += len(reply.datagram)
+        self._heard[reply.key] = (now, False)
+        if len(self._heard) > self._limit:
+            self._heard.popitem(last=False)
+
+    def settle(self, reply: Reply) -> None:
+        """Record that a request is durable, and send its reply."""
+        self.drop(reply)
+        heard = self._heard.get(reply.key)
+        if heard is not None:
+            self._heard[reply.key] = (heard[0], True)
+        self._send(reply.datagram, reply.address)
+
+    def drop(self, reply: Reply) -> None:
+        """Forget a reply."""
+        self._held -= len(reply.datagram)
+
+
+CHUNK = 512
+PATIENCE = 0.02
+"""Batching delay in seconds: how long a sighting waits for others before the worker is called."""
+ROOM = 20_000
+"""Maximum number of queued sightings."""
+
+
+class QueuedSighting(NamedTuple):
+    """A sighting between listener and worker."""
+
+    time: Micros
+    """Receive time."""
+    source: str
+    """Its source, as listed in the policy."""
+    host: str
+    """The sender's numeric address in canonical form."""
+    sighting: Sighting
+    answer: Acknowledgement | None = None
+    """The acknowledgement that the sender waits for; None: none."""
+
+
+class IngestQueue:
+    """A bounded queue, the clock for receive times, and the counts of all dropped messages."""
+
+    def __init__(self, clock: AnchoredClock, reasons: Iterable[str], size: int = ROOM) -> None:
+        """Set the clock, all reasons for drops, and the maximum number of sightings."""
+        self.clock, self.counters = clock, Counters(dropped=dict.fromkeys(reasons, 0))
+        self.queue: deque[QueuedSighting] = deque()
+        self.failure: Exception | None = None
+        self.refusals: dict[str, Micros] = {}
+        """When each source last reported a query that it refused."""
+        self._size = size
+        self._wake = asyncio.Event()
+        self._nudge: asyncio.TimerHandle | None = None
+
+    @property
+    def free(self) -> int:
+        """Number of free places."""
+        return self._size - len(self.queue)
+
+    def take(self, arrival: QueuedSighting) -> bool:
+        """Enqueue a sighting; without a free place, count it as dropped and return False."""
+        if len(self.queue) >= self._size:
+            self.counters.dropped[QUEUE_FULL] += 1
+            return False
+        self.queue.append(arrival)
+        return True
+
+    def drop(self, reason: str) -> None:
+        """Count a message that was received and is not accepted."""
+        self.counters.dropped[reason] += 1
+
+    def turn_back(self, waiting: int) -> None:
+        """Drop all queued sightings after the first ``waiting``: a step that must precede them has failed."""
+        while len(self.queue) > waiting:
+            self.queue.pop()
+            self.counters.dropped[QUEUE_FULL] += 1
+
+    def fail(self, error: Exception) -> None:
+        """End the receiver with an error: heartbeats must not confirm coverage of a listener that fails."""
+        self.failure = error
+
+    def call_worker(self) -> None:
+        """Call the worker at once for a full chunk or a failure, otherwise after the batching delay."""
+        if self.failure is not None or len(self.queue) >= CHUNK:
+            self._wake.set()
+        elif self.queue and self._nudge is None:
+            self._nudge = asyncio.get_running_loop().call_later(PATIENCE, self._wake.set)
+
+    def wake(self) -> None:
+        """Call the worker now."""
+        self._wake.set()
+
+    async def called(self, delay: float | None) -> None:
+        """Wait until the worker is called, or for so many seconds."""
+        alarm = None if delay is None else asyncio.get_running_loop().call_later(delay, self._wake.set)
+        await self._wake.wait()
+        self._wake.clear()
+        for timer in (alarm, self._nudge):
+            if timer is not None:
+                timer.cancel()
+        self._nudge = None

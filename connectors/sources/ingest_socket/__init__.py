@@ -1,0 +1,1 @@
+"""Sightings that another process has verified, received through a local socket."""

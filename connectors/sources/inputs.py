@@ -1,0 +1,329 @@
+"""The inputs of ``tacet run`` and ``tacet ingest``: a recording, a topic of counts, or what controllers send."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from connectors.keys import key_files
+from connectors.runtime.clock import AnchoredClock, wall_clock
+from connectors.runtime.signals import first_to_end
+from connectors.secrets.secret_files import SecretsNow
+from connectors.sources.counters.files import CountsFile
+from connectors.sources.counters.topic import CountsTopic
+from connectors.sources.counters.windows import Gathering, first_windows
+from connectors.sources.ingest.followed_logs import TailedFile
+from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.listeners import Listener
+from connectors.sources.ingest.receiver import Receiver, report_troubles
+from connectors.sources.ingest.sighting import Sink
+from connectors.sources.ingest.source_filter import AllowList
+from connectors.sources.ingest.state import Pair
+from connectors.sources.ingest_socket.listener import HandoverEntrance
+from connectors.sources.probes.methods import ProbeMethod, provoke
+from connectors.sources.probes.scheduler import ProbeScheduler, TrapPath
+from connectors.sources.radius.clients import Client, ClientFile, Clients
+from connectors.sources.radius.listener import AccountingEntrance
+from connectors.sources.recordings.dialect import OWN, Dialect
+from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.rows import CellRules
+from connectors.sources.snmp.collectors import CollectedEntrance, ForwardedEntrance, LoggedEntrance
+from connectors.sources.snmp.communities import CommunityAuth, CommunityFile
+from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.snmptrapd import LONGEST, written_at
+from connectors.sources.snmp.usm.receiver import V3Files
+from connectors.sources.snmp.usm.users import UserFile
+from stream.errors import UsageError
+from stream.policy.document import Policy
+from stream.policy.fields import is_cloud
+from stream.records import SECOND, CountedWindow, Heartbeat, Message, Micros
+
+
+@dataclass(frozen=True, slots=True)
+class UdpSource:
+    """Controllers that send traps to an address of this machine."""
+
+    address: tuple[str, int]
+    communities: tuple[bytes, ...] | CommunityFile
+    v3: V3Files | None = None
+    """The users of SNMPv3; None: none."""
+    start: Micros | None = None
+    """Laboratory: the time of uptime 0, if event time is the controllers' sysUpTime; None: receive time."""
+
+    def entrance(self, sources: Sequence[str]) -> Listener:
+        """Return the listener for traps of the policy's sources."""
+        senders = CommunityAuth(AllowList(sources), self.communities, or_v3=self.v3 is not None)
+        return TrapEntrance(self.address, senders, v3=self.v3)
+
+
+@dataclass(frozen=True, slots=True)
+class RadiusSource:
+    """Controllers that send RADIUS accounting to an address of this machine."""
+
+    address: tuple[str, int]
+    clients: tuple[Client, ...] | ClientFile
+
+    def entrance(self, sources: Sequence[str]) -> Listener:
+        """Return the listener for accounting of the policy's sources."""
+        return AccountingEntrance(self.address, Clients(self.clients, sources))
+
+
+@dataclass(frozen=True, slots=True)
+class HandedSource:
+    """Cloud systems, whose sightings ``tacet hooks`` passes on through a socket."""
+
+    path: Path
+
+    def entrance(self, sources: Sequence[str]) -> Listener:
+        """Return the listener for these sightings of the policy's sources."""
+        return HandoverEntrance(self.path, sources)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedSource:
+    """A pipe to which snmptrapd writes the controllers' traps."""
+
+    path: Path
+    """``-``: standard input."""
+
+    def entrance(self, sources: Sequence[str]) -> Listener:
+        """Return the listener for forwarded traps of the policy's sources."""
+        return ForwardedEntrance(self.path, AllowList(sources))
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSource:
+    """A log to which snmptrapd writes the controllers' traps."""
+
+    path: Path
+    state: Path
+    """The file that stores the position in the log."""
+
+    def entrance(self, sources: Sequence[str]) -> Listener:
+        """Return the listener that reads traps of the policy's sources from the log."""
+        return LoggedEntrance(TailedFile(self.path, self.state, LONGEST, written_at), AllowList(sources))
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedSource:
+    """A topic to which telegraf writes the controllers' traps."""
+
+    kafka: str
+    topic: str
+    group: str
+    communities: CommunityFile | None
+    """None: only SNMPv3 is accepted."""
+
+    def entrance(self, sources: Sequence[str]) -> Listener:
+        """Return the listener that reads traps of the policy's sources from the topic."""
+        from connectors.sources.external_topic import ForeignTopic  # noqa: PLC0415 - loads a client of Kafka
+
+        topic = ForeignTopic(self.kafka, self.topic, self.group)
+        return CollectedEntrance(topic, AllowList(sources), self.communities)
+
+
+LiveSource = UdpSource | RadiusSource | ForwardedSource | LoggedSource | CollectedSource | HandedSource
+Live = Sequence[LiveSource]
+"""All inputs of one receiver."""
+
+
+def secrets_of(live: Live) -> list[SecretsNow[Any]]:
+    """Return the files of secrets that identify senders; each is read again when it changes."""
+    found: list[SecretsNow[Any]] = []
+    for source in live:
+        if isinstance(source, CollectedSource) and source.communities is not None:
+            found.append(source.communities)
+        if isinstance(source, UdpSource):
+            found += [source.communities] if isinstance(source.communities, CommunityFile) else []
+            users = None if source.v3 is None else source.v3.users
+            found += [users.file] if isinstance(users, UserFile) else []
+        elif isinstance(source, RadiusSource) and isinstance(source.clients, ClientFile):
+            found.append(source.clients)
+    return found
+
+
+def uptime_start(live: Live) -> Micros | None:
+    """Return the time of uptime 0 if event time is the controllers' uptime; None: it is the receive time."""
+    return next((source.start for source in live if isinstance(source, UdpSource)), None)
+
+
+log = structlog.get_logger("tacet.run")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A recording, and the windows that it covers."""
+
+    path: Path
+    speed: float | None = None
+    """Multiple of real time; None: as fast as the sink accepts."""
+    since: Micros | None = None
+    until: Micros | None = None
+    dialect: Dialect = OWN
+    counts: bool = False
+    """Whether it contains counts of people counters instead of observations."""
+
+    def opened(
+        self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
+    ) -> ObservationFile | CountsFile:
+        """Return the file's messages; nothing is read yet."""
+        if self.counts:
+            return CountsFile(self.path, policy, since=self.since, until=self.until, progress=progress)
+        return ObservationFile(
+            self.path, policy, pseudonym_key, since=self.since, until=self.until, dialect=self.dialect,
+            progress=progress,
+        )  # fmt: skip
+
+
+class TopicSource(NamedTuple):
+    """A Kafka topic to which people counters write, and the requested windows."""
+
+    kafka: str
+    topic: str
+    since: Micros | None = None
+    until: Micros | None = None
+
+    def opened(self, policy: Policy, session: Micros, next_windows: Mapping[str, Micros]) -> CountsTopic:
+        """Return the topic's windows from the first one that is neither closed nor over; nothing is read yet."""
+        rules = CellRules(policy)
+        first = first_windows(rules, wall_clock(), self.since, next_windows)
+        return CountsTopic(self.kafka, self.topic, Gathering(rules, session, first, self.until))
+
+
+class Probing(NamedTuple):
+    """The sources that are probed, and who receives the results besides the receiver."""
+
+    asked: Mapping[Pair, ProbeMethod]
+    told: Callable[..., None]
+    """Called with site and source, and by keyword ``alive``, and ``at``: the point of the clock's grid of the probe."""
+    provoked: Mapping[Pair, tuple[str, int]]
+    """Host and port of the sources whose trap path is verified with a wrong community."""
+
+    def rounds(self, made: Receiver, clock: AnchoredClock) -> ProbeScheduler:
+        """Return the scheduler whose answers decide the coverage that a receiver's heartbeats confirm."""
+
+        def tell(pair: Pair, at: Micros, *, answered: bool) -> None:
+            made.state.vouching.note(pair, at, answered=answered)
+            self.told(pair, alive=answered, at=at)
+
+        ways = {
+            pair: TrapPath(partial(provoke, *where), partial(made.refused, pair[1]))
+            for pair, where in self.provoked.items()
+        }
+        return ProbeScheduler(self.asked, clock, tell, ways)
+
+
+TURN = 0.005
+"""Seconds after which a busy feeder yields to the event loop for signals."""
+
+
+class FileTaker(Protocol):
+    """Receives a file's messages."""
+
+    async def append(self, message: Any) -> None:
+        """Return when the message is accepted; it is of the kind that the file contains."""
+
+
+async def feed_file(
+    file: ObservationFile | CountsFile, sink: FileTaker, speed: float | None, stop: asyncio.Event
+) -> bool:
+    """Pass a file's messages to a sink at ``speed`` times real time (None: as fast as it accepts them).
+
+    Returns whether the end was reached. It is not if ``stop`` is set, which is checked every few milliseconds even if
+    neither
+    file nor sink ever waits.
+    """
+    first: Micros | None = None
+    began = turn = time.monotonic()
+    for message in file.steps():
+        reached = _reached(message)
+        if reached is not None:
+            first = reached if first is None else first
+            if speed is not None:
+                due = began + (reached - first) / SECOND / speed
+                await _sleep_until(due, stop)
+        if time.monotonic() - turn > TURN:
+            await asyncio.sleep(0)
+            turn = time.monotonic()
+        if stop.is_set():
+            return False
+        if message is not None:
+            await sink.append(message)
+    return True
+
+
+def _reached(message: Message | None) -> Micros | None:
+    """Return the event time that a message reaches, None if it does not advance it."""
+    if isinstance(message, CountedWindow):
+        return message.window_end
+    return message.watermark if isinstance(message, Heartbeat) else None
+
+
+async def _sleep_until(due: float, stop: asyncio.Event) -> None:
+    wait = due - time.monotonic()
+    if wait > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), wait)
+
+
+@asynccontextmanager
+async def receiver(
+    live: Live,
+    policy: Policy,
+    pseudonym_key: bytes,
+    sink: Sink,
+    *,
+    newest: Micros = -1,
+    probing: Probing | None = None,
+) -> AsyncIterator[Receiver]:
+    """Receive from the policy's sources, in a session later than ``newest``, and probe some of them."""
+    sources = sorted({source for site in policy.site.values() for source in site.sources})
+    clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
+    made = Receiver(
+        [source.entrance(sources) for source in live],
+        ingest=Ingest.of_policy(policy, pseudonym_key, start=uptime_start(live)),
+        sink=sink,
+        clock=clock,
+        newest=newest,
+    )
+    async with made:
+        for entrance in made.entrances:
+            log.info("listening", address=entrance.address[0], port=entrance.address[1])
+        beside = [asyncio.create_task(report_troubles(made))]
+        if probing is not None and uptime_start(live) is None:
+            beside.append(asyncio.create_task(probing.rounds(made, clock).run()))
+        try:
+            yield made
+        finally:
+            for task in beside:
+                task.cancel()
+
+
+def check_uptime_clock(policy: Policy, key_file: Path) -> None:
+    """Refuse the uptime clock outside a laboratory: there a controller would determine the time."""
+    sources = {source for site in policy.site.values() for source in site.sources}
+    if not key_files.is_laboratory(key_file):
+        msg = "--clock uptime: must go with a laboratory key"
+        raise UsageError(msg)
+    if foreign := sorted(source for source in sources if not _is_loopback(source)):
+        msg = f"--clock uptime: every source of the policy must be on loopback, got {foreign[0]}"
+        raise UsageError(msg)
+
+
+def _is_loopback(source: str) -> bool:
+    return not is_cloud(source) and ipaddress.ip_network(source).is_loopback
+
+
+async def until_stopped(made: Receiver, stop: asyncio.Event) -> None:
+    """Wait for a stop signal, or raise what ended the receiver."""
+    await first_to_end(made.wait(), stop.wait())

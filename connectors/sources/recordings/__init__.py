@@ -1,0 +1,1 @@
+"""Recordings of observations and counts: reading, replay and output."""

@@ -1,0 +1,100 @@
+"""Authentication of a listed sender's datagram: a trap of any version, or the reason of its rejection and a report."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from connectors.sources.snmp.ber import MalformedTrap
+from connectors.sources.snmp.communities import CommunityAuth
+from connectors.sources.snmp.drop_reasons import (
+    BAD_COMMUNITY,
+    SECURITY_LEVEL,
+    UNKNOWN_ENGINE,
+    UNKNOWN_USER,
+    V3_REQUIRED,
+    WRONG_TAG,
+)
+from connectors.sources.snmp.traps import Trap, decode, envelope, respond
+from connectors.sources.snmp.usm.messages import is_v3
+from connectors.sources.snmp.usm.receiver import V3
+from connectors.sources.snmp.usm.verifier import RejectedMessage, VerifiedMessage
+from stream.records import Micros
+
+
+class AuthenticatedTrap(NamedTuple):
+    """A notification that its sender was allowed to send; its repr hides the content."""
+
+    trap: Trap
+    datagram: bytes
+    heard: VerifiedMessage | None = None
+    """The verified message, if it came over SNMPv3."""
+
+    def __repr__(self) -> str:
+        """Show nothing but the trap, whose repr shows no device."""
+        return f"Said({self.trap!r})"
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it is a copy, octet for octet, of an inform: acknowledged again if the first was accepted, never
+        accepted itself.
+        """
+        return self.heard is not None and self.heard.repeated
+
+
+class TrapAuthenticator:
+    """Authenticates senders: by community and, over SNMPv3, by the USM verifier."""
+
+    def __init__(self, senders: CommunityAuth, v3: V3 | None = None) -> None:
+        self._senders, self._v3 = senders, v3
+
+    def read(self, datagram: bytes, host: str, now: Micros) -> AuthenticatedTrap | RejectedMessage:
+        """Return the notification in a datagram from an address, or why it is rejected. Never raises."""
+        try:
+            if self._v3 is None:
+                around = envelope(datagram)
+            elif is_v3(datagram):
+                return _secured(self._v3, datagram, host, now)
+            else:
+                around = envelope(datagram)
+                if not self._senders.any_community or self._v3.gate.users.demanded_of(host):
+                    return RejectedMessage(V3_REQUIRED, None)
+            if not self._senders.share(around.community):
+                return RejectedMessage(BAD_COMMUNITY, None)
+            return AuthenticatedTrap(decode(datagram, around), datagram)
+        except MalformedTrap as error:
+            return RejectedMessage(error.reason, None)
+
+    def respond(self, said: AuthenticatedTrap, now: Micros) -> bytes:
+        """Return the response to an inform, in its version and with its security."""
+        if self._v3 is None or said.heard is None:
+            return respond(said.datagram)
+        return self._v3.gate.respond(said.heard, now)
+
+    def forget(self, said: AuthenticatedTrap) -> None:
+        """Forget an inform that found no space in the queue, so that its sender's copy counts as new."""
+        if self._v3 is not None and said.heard is not None:
+            self._v3.gate.forget(said.heard)
+
+    def renew(self) -> None:
+        """Drop communities and users that were removed from their files, and add new ones."""
+        self._senders.renew()
+        if self._v3 is not None:
+            self._v3.gate.users.renew()
+
+    def keep(self) -> None:
+        """Store replay protection durably; no message that was read may count before."""
+        if self._v3 is not None:
+            self._v3.keep()
+
+
+MAY_BE_NEW = frozenset({UNKNOWN_ENGINE, UNKNOWN_USER, SECURITY_LEVEL, WRONG_TAG})
+"""Reasons of rejection that a reload of the users' file may resolve; nothing was remembered of such senders."""
+
+
+def _secured(v3: V3, datagram: bytes, host: str, now: Micros) -> AuthenticatedTrap | RejectedMessage:
+    heard = v3.gate.open(datagram, host, now)
+    if isinstance(heard, RejectedMessage) and heard.reason in MAY_BE_NEW and v3.gate.users.renew():
+        heard = v3.gate.open(datagram, host, now)
+    if isinstance(heard, RejectedMessage):
+        return heard
+    return AuthenticatedTrap(decode(heard.plain, heard.around), datagram, heard)

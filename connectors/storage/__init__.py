@@ -1,0 +1,1 @@
+"""Where observations, state and releases are stored: an embedded store, or Apache Kafka."""

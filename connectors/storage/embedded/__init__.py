@@ -1,0 +1,1 @@
+"""The embedded storage: one process and one folder with SQLite files."""

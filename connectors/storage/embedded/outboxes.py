@@ -1,0 +1,257 @@
+"""The files of an embedded store that readers open, all in the folder ``private``.
+
+- **Outboxes of audiences**, ``<audience>.sqlite``: one SQLite file per audience, and the only file that its subscribers
+  open. A release lies in its outbox once and for ever: a record with the same id and other bytes is refused.
+- **Outboxes of two roles** that are no audience: readers of the account, and operators. They have names that no
+  audience can have, so that the service opens neither the store nor its state. Their content is a copy, which can be
+  made again.
+- **Metadata of the sites**, ``_sites.json``, for everyone who may read one of the outboxes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from connectors.secrets.private_files import private_folder, replace_file
+from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX
+from connectors.storage.embedded.sqlite_file import (
+    RECORDS,
+    Identity,
+    connect,
+    identity,
+    naming_errors,
+    refuse_replaced,
+    transaction,
+)
+from stream.engine.partition import PartitionEngine
+from stream.errors import DataError, FinalityError
+from stream.policy.sites import Site
+from stream.records import DAY, MINUTE, Micros, ReleaseId
+from stream.schemas import rfc3339
+from stream.sensing import watermark
+
+
+class OutboxRecord(NamedTuple):
+    """A private record as its outbox stores it."""
+
+    id: str
+    release: str
+    site: str
+    time: int
+    """Event time in ms."""
+    value: bytes
+
+
+class Outboxes:
+    """The outboxes in a folder: ``<audience>.sqlite``, each created or opened when it is first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = private_folder(folder)
+        self._boxes: dict[str, sqlite3.Connection] = {}
+        self._opened: dict[Path, Identity] = {}
+
+    def prepare(self, audiences: Iterable[str]) -> None:
+        """Create the missing outboxes of audiences. An audience without an outbox is no audience of this store."""
+        for audience in audiences:
+            self._box(audience)
+
+    def refuse_replaced(self) -> None:
+        """Raise StoreError if an opened outbox is gone, or if another file has its name."""
+        for path, opened in self._opened.items():
+            refuse_replaced(path, opened)
+
+    def give(self, audience: str, records: Sequence[OutboxRecord]) -> None:
+        """Add records in one transaction. Existing records stay; FinalityError if one would differ."""
+        box = self._box(audience)
+        with naming_errors(self._path(audience)), transaction(box):
+            for record in records:
+                _put(box, record)
+
+    def sync(self) -> bool:
+        """Write everything through to disk; False if a reader prevents it, and the next call does it."""
+        with naming_errors(self._folder):
+            results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
+        return all(not busy and pages == written for busy, pages, written in results)
+
+    def record(self, release_id: str) -> bytes | None:
+        """Return a record that was added; None if there is none."""
+        box = self._box(ReleaseId.parse(release_id).audience)
+        with naming_errors(self._folder):
+            row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def close(self) -> None:
+        """Close every file."""
+        for box in self._boxes.values():
+            box.close()
+
+    def _path(self, audience: str) -> Path:
+        return self._folder / f"{audience}.sqlite"
+
+    def _box(self, audience: str) -> sqlite3.Connection:
+        if audience not in self._boxes:
+            path = self._path(audience)
+            with naming_errors(path):
+                box = connect(path, RECORDS)
+                box.execute("PRAGMA synchronous = NORMAL")  # the store still has what a power cut may lose
+                self._opened[path] = identity(path)
+            self._boxes[audience] = box
+        return self._boxes[audience]
+
+
+def _put(box: sqlite3.Connection, record: OutboxRecord) -> None:
+    held = box.execute("SELECT value FROM records WHERE id = ?", (record.id,)).fetchone()
+    if held is None:
+        box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", record)
+    elif bytes(held[0]) != record.value:
+        msg = f"release {record.id}: was published and would now differ; nothing is released"
+        raise FinalityError(msg)
+
+
+# Outboxes of the two roles
+
+APART: Micros = 5 * MINUTE
+"""Event time between two records of a site's figures.
+
+Figures that depend on people are published only for so long a time ...
+"""
+TOGETHER = 8
+"""... and only for so many access points."""
+KEPT: Micros = 7 * DAY
+
+
+class RoleRecord(NamedTuple):
+    """A record as the store keeps it, with its number among the records of its kind."""
+
+    seq: int
+    site: str
+    time: int
+    """Event time in ms."""
+    value: bytes
+
+
+class AccountBox:
+    """The account as it is streamed; the last record of a window is the valid one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"{ACCOUNT_BOX}.sqlite"
+        self._box = _opened(self._path)
+
+    def last(self) -> int:
+        """Return the number of the last record added, 0 before the first."""
+        with naming_errors(self._path):
+            ((last,),) = self._box.execute("SELECT coalesce(max(seq), 0) FROM records").fetchall()
+        return int(last)
+
+    def forget_behind(self, seq: int) -> None:
+        """Delete the records that a restored store has not written yet, since it may write them differently."""
+        with naming_errors(self._path), transaction(self._box):
+            self._box.execute("DELETE FROM records WHERE seq > ?", (seq,))
+
+    def give(self, records: Iterable[RoleRecord]) -> None:
+        """Add records in one transaction; existing records stay."""
+        rows = ((kept.seq, str(kept.seq), "account", kept.site, kept.time, kept.value) for kept in records)
+        with naming_errors(self._path), transaction(self._box):
+            self._box.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def close(self) -> None:
+        """Close its file."""
+        self._box.close()
+
+
+class OperatorBox:
+    """The status of each site: figures of the engine itself. Of people, only the numbers of late and of quarantined
+    observations.
+
+    Other figures of traffic are exported as metrics only (``connectors.monitoring``), never to the service's clients.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"{OPERATOR_BOX}.sqlite"
+        self._box = _opened(self._path)
+        self._noted: dict[str, Micros] = {}
+
+    def note(self, partition: PartitionEngine) -> None:
+        """Record the figures of each site that has progressed by ``APART``."""
+        sensing, rows = partition.sites.sensing(), []
+        for site, state in sensing.items():
+            window = state.next_tick
+            if window is not None and window >= self._noted.get(site, 0) + APART:
+                self._noted[site] = window
+                rows.append((site, window, orjson.dumps(self._figures(partition, site))))
+        if rows:
+            self._write(rows)
+
+    def _figures(self, partition: PartitionEngine, site: str) -> dict[str, Any]:
+        state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
+        enough = place is not None and _access_points(place) >= TOGETHER
+        everywhere = sum(map(_access_points, partition.policy.site.values()))
+        tick = 0 if place is None else place.tick
+        key_day = partition.sites.oldest_key_day_needed()
+        return {
+            "v": 1,
+            "site": site,
+            "window_end": None if state.next_tick is None else rfc3339(state.next_tick - tick),
+            "reached": rfc3339(watermark.reached(state.clock)),
+            "closed": state.shut,
+            "ledger_entries": partition.sites.chains()[site][0],
+            "late": state.counters["late"] if enough else None,
+            "rejected_messages": partition.counters.rejected if everywhere >= TOGETHER else None,
+            "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
+            "policy_version": partition.policy.version,
+        }
+
+    def _write(self, rows: list[tuple[str, Micros, bytes]]) -> None:
+        newest = max(window for _, window, _ in rows)
+        with naming_errors(self._path), transaction(self._box):
+            for site, window, value in rows:
+                ((last,),) = self._box.execute("SELECT coalesce(max(seq), 0) FROM records").fetchall()
+                row = (f"{site}/{last + 1}", "operator", site, window // 1000, value)
+                self._box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", row)
+            self._box.execute("DELETE FROM records WHERE time < ?", ((newest - KEPT) // 1000,))
+
+    def close(self) -> None:
+        """Close its file."""
+        self._box.close()
+
+
+def _access_points(place: Site) -> int:
+    return sum(len(zone.radios) for zone in place.zones)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    with naming_errors(path):
+        box = connect(path, RECORDS)
+        box.execute("PRAGMA synchronous = NORMAL")  # the store still has the record, or the next window repeats it
+    return box
+
+
+# Metadata of the sites
+
+_NAME = "_sites.json"
+
+
+def write_sites(private: Path, sites: Mapping[str, dict[str, Any]]) -> None:
+    """Replace the file in the folder of outboxes if its content would change."""
+    if read_sites(private) != sites:
+        replace_file(private / _NAME, {"v": 1, "sites": dict(sites)})
+
+
+def read_sites(private: Path) -> dict[str, dict[str, Any]]:
+    """Return each site's metadata by its name; nothing for a store of an earlier version."""
+    try:
+        body = orjson.loads((private / _NAME).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except orjson.JSONDecodeError:
+        body = None
+    sites = body.get("sites") if isinstance(body, dict) else None
+    if not isinstance(sites, dict):
+        msg = f"{private / _NAME}: must be what a run has written there"
+        raise DataError(msg)
+    return sites

@@ -1,0 +1,228 @@
+"""Rotation of production keys on Kafka.
+
+**Key days** (``forget_past_key_days``): when every site of the policy is past a day, that day's key is destroyed. A
+site
+may be on another worker's partition, so the snapshots of all partitions are read, never only this worker's.
+
+**The end of a ledger** (``retire``): a key is lost or stolen, and another key continues in the same topics:
+
+1. Everything is checked, and nothing changed.
+2. One record of the control topic gives the cluster to the new key. From then on no worker starts with the old one.
+3. Each partition is fenced, so that earlier owners can write no more. One transaction writes its new state, the entries
+   that were never released, and the beginning of the new ledger.
+4. The old key is destroyed.
+
+After an interruption the same call resumes: steps that are done are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import stamina
+
+from connectors.keys import key_files
+from connectors.keys.key_files import FileKeys
+from connectors.runtime.clock import wall_clock
+from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
+from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, decide
+from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots, read_range
+from connectors.storage.kafka.writers import KafkaJournal, KafkaWriter
+from stream.encoding import decode_message
+from stream.engine.cluster_state import ClusterState
+from stream.engine.key_rotation import EndedLedger, PredecessorSpend, begins, end_ledger, refuse_retired, taken_over
+from stream.engine.outputs import OutputRecord
+from stream.engine.ports import FencedError, InterruptedWriteError, LossError
+from stream.engine.snapshot import open_snapshot
+from stream.errors import AuditError, KeyFileError, LaterVersionError, TacetError, UsageError
+from stream.keys import fingerprint, key_day_of
+from stream.pipeline import Pipeline
+from stream.policy.document import Policy
+from stream.records import Micros
+from stream.schemas import AUDIT, OBSERVATIONS, parse_time
+
+
+async def forget_past_key_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
+    """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
+    snapshots = await last_snapshots(bootstrap)
+    held = [snapshot for snapshot in snapshots.values() if snapshot is not None]
+    key_day = await asyncio.to_thread(oldest_key_day_needed, held, policy, keys)
+    if key_day is not None:
+        keys.forget_before(key_day)
+
+
+def oldest_key_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys) -> int | None:
+    """Return the oldest key day that some site of the policy still needs; None while one has not begun."""
+    starts: dict[str, Micros] = {}
+    for snapshot in snapshots:
+        head, sites = open_snapshot(snapshot, keys.vault)
+        ours = sites.keys() & policy.site.keys()
+        if ours and (head["policy"] != policy.version or head.get("adopt", False)):  # not begun yet
+            return None
+        for site in ours:
+            pipeline = Pipeline(policy, site, keys)
+            sense = pipeline.table.sense.decode(sites[site]["sense"])
+            day = pipeline.table.attributes.decode(sites[site]["attributes"])
+            start = pipeline.oldest_start(sense, day)
+            if start is not None:
+                starts[site] = start
+    if set(starts) != set(policy.site):
+        return None
+    return min(key_day_of(start) for start in starts.values())
+
+
+TRIES = 5
+"""Attempts to fence a partition: a running worker reopens it once more and then finds that the key has ended."""
+
+
+class Retired(NamedTuple):
+    """The result of ending a ledger."""
+
+    ledger: str
+    """Public id of the new ledger."""
+    entries: int
+    """How many entries the new ledger's budgets and account begin with."""
+    unreleased: int
+    """How many of them were charged just now at their worst case, and are never released."""
+
+
+async def retire(bootstrap: str, new_key: Path, old_key: Path | None) -> Retired:
+    """Continue the cluster with another key and the old ledger's charges; a repeated call after a crash resumes.
+
+    Args:
+        bootstrap: the cluster's servers; no ingest may send to it.
+        new_key: a key that was never used.
+        old_key: the cluster's key, which is destroyed; None if it is lost.
+
+    Raises:
+        UsageError: a key is not suitable, or an ingest still sends.
+        AuditError: the ledger or audit log of a partition is not whole.
+    """
+    control, keys = await checked(bootstrap), key_files.FileKeys(new_key)
+    _ = keys.vault
+    old = None if old_key is None else _old(old_key, keys)
+    partitions = range(control.partitions or 0)
+    found = [entry for each in partitions for entry in (await _left(bootstrap, each, control)).entries]
+    _refuse_key(control, keys, found)
+    ended = {str(entry["ledger"]) for entry in found} | {ledger for ledger, _ in control.beginnings}
+    ended = ended - {keys.ledger} | ({old.ledger} if old is not None else set())
+    if not keys.laboratory:
+        key_files.serve(new_key, str(control.id))
+    before, after = None if old is None else fingerprint(old), fingerprint(keys)
+    control = await decide(bootstrap, lambda present: end_ledger(present, before, after, ended, now=wall_clock()))
+    unreleased = sum([await _patiently_taken(bootstrap, each, control, keys) for each in partitions])
+    if old_key is not None:
+        key_files.retire(old_key, keys.ledger)
+    return Retired(keys.ledger, len(found), unreleased)
+
+
+class _Found(NamedTuple):
+    """The present content of a partition."""
+
+    snapshot: bytes | None
+    entries: list[dict[str, Any]]
+    """Each entry once, each site's in order."""
+    unread: list[bytes]
+    """Those entries that belong to no committed transaction."""
+    audit_end: int
+
+
+async def _left(bootstrap: str, partition: int, control: ClusterState) -> _Found:
+    """Return the content of a partition; AuditError, LossError or UsageError if it is not whole."""
+    try:
+        snapshot = await last_snapshot(bootstrap, partition)
+        written, end = await read_range(bootstrap, AUDIT, partition, 0, committed=False)
+    except LossError as loss:
+        msg = f"{loss}; put the topic back from a mirror first ('tacet recover --kafka')"
+        raise UsageError(msg) from None
+    committed, _ = await read_range(bootstrap, AUDIT, partition, 0)
+    known = {(entry["site"], entry["sequence"]) for entry in parse_entries(committed)}
+    entries: dict[tuple[str, int], tuple[dict[str, Any], bytes]] = {}
+    for entry, value in zip(parse_entries(written), written, strict=True):
+        first, _ = entries.setdefault((entry["site"], entry["sequence"]), (entry, value))
+        if first != entry:
+            raise AuditError(f"audit: site {entry['site']}: entry {entry['sequence']} must be there once")
+    if entries and snapshot is None:
+        msg = f"partition {partition}: must have the state that its ledger entries belong to ('tacet recover --kafka')"
+        raise UsageError(msg)
+    ordered = sorted(entries.items())
+    audit_of([heads_of(snapshot)]).chains(entry for _, (entry, _) in ordered)
+    unread = [value for name, (_, value) in ordered if name not in known]
+    return _Found(snapshot, [entry for _, (entry, _) in ordered], unread, end)
+
+
+def _old(path: Path, new: key_files.FileKeys) -> key_files.FileKeys | None:
+    """Return the old keys; None if they were already destroyed in favour of the new ones."""
+    if (follower := key_files.follower(path)) is not None:
+        if follower != new.ledger:
+            raise UsageError(f"--new-key: must be that of ledger {follower}, for which {path} was retired")
+        return None
+    old = key_files.FileKeys(path)
+    if old.ledger == new.ledger:
+        raise UsageError("--new-key: must be a new key, got that of the ledger which is to end")
+    return old
+
+
+def _refuse_key(control: ClusterState, keys: key_files.FileKeys, entries: Iterable[dict[str, Any]]) -> None:
+    """Raise UsageError for a key that was used before, or for one that would hide that a laboratory key was used."""
+    refuse_retired(control, keys.ledger)
+    if control.key != fingerprint(keys) and any(entry["ledger"] == keys.ledger for entry in entries):
+        raise UsageError("--new-key: must be a new key, got one whose ledger has entries here")
+    if any(entry["laboratory"] != keys.laboratory for entry in entries):
+        kind = "production" if keys.laboratory else "laboratory"
+        raise UsageError(f"--new-key: must be a {kind} key, as the old one was")
+
+
+async def _patiently_taken(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:
+    taking = stamina.AsyncRetryingCaller(attempts=TRIES, timeout=None, wait_initial=1.0, wait_max=2.0)
+    try:
+        return await taking((FencedError, InterruptedWriteError), _take, bootstrap, partition, control, keys)
+    except (FencedError, InterruptedWriteError):
+        msg = f"partition {partition}: must be free to write to; stop all workers, then do the same again"
+        raise TacetError(msg) from None
+
+
+async def _take(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:
+    """Begin the new ledger on a partition, unless it has begun; return how many entries are never released."""
+    writer = await KafkaJournal(bootstrap, fence=ENGINE_FENCE).take(partition)
+    try:
+        found = await _left(bootstrap, partition, control)
+        end = (await end_offsets(bootstrap, OBSERVATIONS))[partition]
+        if found.snapshot is None or await _has_begun(bootstrap, partition, found.snapshot, keys):
+            return 0
+        left = EndedLedger(found.snapshot, found.entries, control.accepted())
+        taken = taken_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
+        await _write(writer, taken, found.unread)
+        return taken.unreleased
+    finally:
+        await writer.close()
+
+
+async def _has_begun(bootstrap: str, partition: int, snapshot: bytes, keys: key_files.FileKeys) -> bool:
+    """Return whether this state belongs to the new ledger, with no later entry under an old key."""
+    head, _ = open_snapshot(snapshot)
+    if head["key"] != fingerprint(keys):
+        return False
+    try:
+        unread, _ = await read_range(bootstrap, OBSERVATIONS, partition, head["next"])
+        for value in unread:
+            decode_message(value, keys.vault)
+    except KeyFileError:
+        return False
+    except (LossError, LaterVersionError):
+        return True
+    return True
+
+
+async def _write(writer: KafkaWriter, taken: PredecessorSpend, unread: Iterable[bytes]) -> None:
+    """Write everything that another ledger inherits on a partition, in one transaction."""
+    entries = [
+        OutputRecord(AUDIT, str(entry["site"]).encode(), value, parse_time(entry["window_end"]) // 1000, True, "")
+        for value in unread
+        for entry in [orjson.loads(value)]
+    ]
+    await writer.commit([*entries, *taken.accounts], taken.snapshot, agreed=begins(taken.beginning))

@@ -1,0 +1,124 @@
+"""An audience's releases from its topics on Kafka, merged into one stream."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import closing
+from functools import partial
+
+from aiokafka.errors import KafkaError
+
+from connectors.storage.kafka.cluster import refuse_grown
+from connectors.storage.kafka.topic_readers import Following, following, made_anew, topic_names, values_at
+from connectors.subscribe.cursor import Cursor, Last
+from connectors.subscribe.order import CAUGHT_UP, Arrived, PendingRecords, Release, as_they_lie, last_of, unseen
+from connectors.subscribe.outbox import not_kept
+from stream.errors import UsageError
+from stream.schemas import parse_record
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 30.0
+"""Seconds between two checks whether the topics are still the same."""
+LOOK_BACK = 1000
+"""Records of a partition that are read again before what a cursor has settled, so that a copy of one is known as such.
+
+A worker that is killed writes again what it has not committed, so a copy follows its first close behind."""
+
+
+async def from_topics(
+    kafka: str, audience: str, release: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
+) -> AsyncGenerator[Release | None, None]:
+    """Yield the topics' records, of one release or all, then CAUGHT_UP, then those that are added.
+
+    ``whole`` starts at the first record, or shortly before the cursor's settled position; otherwise at the present
+    end.
+    """
+    topics = await _private_topics(kafka, audience, release)
+    await refuse_grown(kafka, topics.values())
+    if release is not None and after is None:
+        topics = {release: topics[release]}  # ``after`` may be a record of another release
+    if cursor is not None:
+        cursor.belong_to("kafka")
+    async with following(kafka, [*topics.values()], from_start=whole, begin=_begin_of(cursor)) as records:
+        last: dict[tuple[str, int], Last] = {}
+        async for record in _present(records, after, cursor, last):
+            yield record
+        yield CAUGHT_UP
+        looked = time.monotonic()
+        while True:
+            came = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
+                    for one in await records.coming()]  # fmt: skip
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                await _refuse_made_anew(kafka, last)
+                looked = time.monotonic()
+            async for record in unseen(as_they_lie(came), cursor):
+                yield record
+            last |= last_of(came)
+            _settle(cursor, ((*place, given.at + 1) for place, given in last_of(came).items()), last)
+
+
+def _begin_of(cursor: Cursor | None) -> Callable[[str, int], int] | None:
+    """Return the start position of each partition, shortly before what the cursor has settled; None without a
+    cursor."""
+    return None if cursor is None else lambda topic, partition: cursor.oldest(topic, partition, LOOK_BACK)
+
+
+async def _refuse_made_anew(kafka: str, last: Mapping[tuple[str, int], Last]) -> None:
+    """Raise UsageError unless the last delivered record of each partition is still at its position.
+
+    A topic that was recreated, and has grown beyond the position, answers like the former one. If a broker is
+    unavailable, the check is repeated the next time.
+    """
+    try:
+        held = await values_at(kafka, {place: given.at for place, given in last.items()})
+    except (KafkaError, ConnectionError, TimeoutError) as error:
+        log.info("not looked whether topics are the same: %s", type(error).__name__)
+        return
+    for place, value in held.items():
+        if value is None or parse_record(value).get("release_id") != last[place].id:
+            raise made_anew(place[0])
+
+
+async def _present(
+    records: Following, after: str | None, cursor: Cursor | None, last: dict[tuple[str, int], Last]
+) -> AsyncGenerator[Release, None]:
+    """Yield the existing records; ``last`` receives the last record of each partition."""
+    with closing(PendingRecords()) as waiting:
+        async for batch in records.present():
+            waiting.add(batch)
+        last |= waiting.last()
+        if cursor is not None:
+            for topic, partition, first in records.begins():
+                cursor.refuse_gone(topic, partition, first)
+                since = max(first, cursor.oldest(topic, partition, LOOK_BACK))
+                cursor.refuse_other(topic, partition, since, partial(waiting.release_at, topic, partition))
+        if after is not None and not waiting.forget_up_to(after):
+            raise not_kept(after)
+        for arrived in waiting:
+            async for record in unseen([arrived], cursor):
+                yield record
+    _settle(cursor, records.ends(), last)
+
+
+def _settle(cursor: Cursor | None, ends: Iterable[tuple[str, int, int]], last: Mapping[tuple[str, int], Last]) -> None:
+    if cursor is not None:
+        for topic, partition, end in ends:
+            cursor.settle(topic, partition, end, last.get((topic, partition)))
+
+
+async def _private_topics(kafka: str, audience: str, release: str | None) -> dict[str, str]:
+    """Return an audience's topics by release; UsageError if there are none, or none for ``release``."""
+    pattern = re.compile(rf"tacet\.private\.{re.escape(audience)}\.([a-z0-9-]+)\.v1")
+    matches = [found for name in await topic_names(kafka) if (found := pattern.fullmatch(name))]
+    topics = {found[1]: found[0] for found in matches}
+    if not topics:
+        msg = f"audience {audience}: must have a private topic on this cluster"
+        raise UsageError(msg)
+    if release is not None and release not in topics:
+        msg = f"release {release}: must have a private topic of audience {audience} on this cluster"
+        raise UsageError(msg)
+    return topics

@@ -1,0 +1,1 @@
+"""Tables of counts and predicates: the files of ``decide`` and ``release``."""

@@ -1,0 +1,253 @@
+"""Releases that are paid by the day: how many noisy values each privacy unit can change, and the cost so far.
+
+    symbol   here         meaning
+    K        terms.ticks  windows of a privacy day at which one device counts at most
+    d        days         privacy days that a unit may touch
+
+Adding or removing a device's whole privacy day changes at most K values of each level, by one each; the price is for
+this unit. A unit smaller than a day (one presence, one observation, w windows) may decide which of the device's ticks
+count at all. It is priced as if each day that it touches were replaced, by 2 K values, so it costs no more in two
+windows of a day than in one. A person's devices change the same values: in the worst case a shift by their number.
+
+``DayLines`` adds up the cost: each privacy day of each release counts once, however many windows it has had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import reduce
+from typing import Any, NamedTuple
+
+from stream.accounting.attributes import CERTAIN
+from stream.accounting.composition import Gaussian, Laplace
+from stream.accounting.noise_multisets import Cost, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
+from stream.accounting.privacy_loss import likely_loss
+from stream.accounting.reader_spend import Readers
+from stream.accounting.units import Day
+from stream.records import DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
+
+SHORTEST_DAY: Micros = DAY - HOUR
+"""A privacy day in which the clocks are set forward."""
+
+
+def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[str, UnitCost]:
+    """Return unit -> cost of one day's price.
+
+    Args:
+        terms: of the day.
+        w_span: length of w windows.
+        devices_per_person: number of devices that a person carries.
+    """
+    day, changed, sliding = (UnitCost(cost_of(terms, n)) for n in (1, 2, 2 * days_touched(w_span)))
+    return {
+        "presence_tuple": changed,
+        "tuple_moved": changed,
+        "observation": changed,
+        "observation_moved": changed,
+        "device_w_event": sliding,
+        "device_w_event_moved": sliding,
+        "person_w_event": sliding._replace(group=devices_per_person),
+        "device_day": day,
+        "device_day_moved": changed,
+        "person_day": day._replace(group=devices_per_person),
+    }
+
+
+def cost_of(terms: DayTerms, times_ticks: int) -> Cost:
+    """Return the cost of a change of ``times_ticks`` times K values of each level."""
+    cells = times_ticks * terms.ticks
+    if terms.noise == PURE:
+        return Cost(cells * sum(terms.parameters, Fraction(0)), all_of(pure(each, cells) for each in terms.parameters))
+    if terms.noise == "gaussian":
+        return Cost(math.inf, all_of({Gaussian(variance): cells} for variance in terms.parameters))
+    noise = all_of({Laplace(as_decimal(epsilon)): cells} for epsilon in terms.parameters)
+    return Cost(cells * sum(terms.parameters, Fraction(0)), noise)
+
+
+def cost_of_days(terms: Iterable[DayTerms], times_ticks: int) -> Cost:
+    """Return the cost of a change of ``times_ticks`` times K values of each level, on each of these days."""
+    return reduce(Cost.plus, (cost_of(each, times_ticks) for each in terms), Cost())
+
+
+def changed_loss(
+    noise: str, parameters: tuple[Fraction, ...], ticks: int, probability: Fraction | None, devices: int
+) -> Fraction:
+    """Return a bound on the loss of changed parts of a person's day, for each device.
+
+    Args:
+        noise: ``laplace``, ``gaussian``, or ``PURE``.
+        parameters: as in ``DayTerms``.
+        ticks: K.
+        probability: with which Gaussian noise may exceed it, 1e-10 to 0.01; without it there is none (``CERTAIN``).
+        devices: of one person.
+    """
+    if noise in ("laplace", PURE):
+        return 2 * ticks * sum(parameters, Fraction(0))
+    if probability is None:
+        return CERTAIN
+    return likely_loss(parameters, 2 * ticks, probability, devices) / devices
+
+
+def days_touched(span: Micros) -> int:
+    """Return the largest number of privacy days that a span of time may touch."""
+    return 1 + -(-span // SHORTEST_DAY)
+
+
+def finest(terms: Iterable[DayTerms]) -> DayTerms:
+    """Return the terms with the least noise: readers of one release share its chain, so they know this together."""
+    return min(terms, key=lambda one: one.parameters if one.noise == "gaussian" else _dearest_first(one))
+
+
+def _dearest_first(terms: DayTerms) -> tuple[Fraction, ...]:
+    return (*(-each for each in terms.parameters), Fraction(-terms.ticks))
+
+
+# What releases that are paid by the day have cost: each privacy day of each once, whatever windows it has had.
+#
+# A unit smaller than a day is priced as each day that it touches replaced (``day_units``), so it costs no more in two
+# windows of a day than in one. So is one device's day of another definition, where a site has defined its days anew: it
+# may hold a part of a day that was paid. A paid day that it holds all of is added or removed as a whole.
+
+KEPT: Micros = 3 * DAY
+"""A privacy day has no further window this long after any of its windows."""
+
+
+class DayCharge(NamedTuple):
+    """The subject of one price: one run of the counters through one day of a release."""
+
+    release: str
+    attempt: int
+    day: Day
+
+    @classmethod
+    def of(cls, release: str, attempt: int, terms: DayTerms) -> DayCharge:
+        """Return what was bought on these terms."""
+        return cls(release, attempt, Day(terms.day.start, terms.day.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """A paid day."""
+
+    terms: Mapping[str, DayTerms]
+    """By audience."""
+    end: Micros
+    """End of its last window so far."""
+
+    def and_these(self, terms: Mapping[str, DayTerms]) -> Mapping[str, DayTerms]:
+        """Return the combined terms: runs are charged one after another, a day's noise only once."""
+        before = {who: self.terms[who].ticks for who, each in terms.items() if each.noise == PURE and who in self.terms}
+        return {
+            **self.terms,
+            **{who: each._replace(ticks=each.ticks + before.get(who, 0)) for who, each in terms.items()},
+        }
+
+    def to(self, audiences: frozenset[str]) -> DayTerms | None:
+        """Return the joint knowledge of these readers: that of the reader with the least noise."""
+        own = [terms for audience, terms in sorted(self.terms.items()) if audience in audiences]
+        return finest(own) if own else None
+
+
+@dataclass(slots=True)
+class DayLines:
+    """The latest paid days, and the cost of all days so far for each reader."""
+
+    held: dict[DayCharge, Paid] = field(default_factory=dict)
+    totals: dict[str, Cost] = field(default_factory=dict)
+
+    def pay(self, charges: Iterable[CountCharge], end: Micros, readers: Readers) -> None:
+        """Add the charges of a window that ends at ``end``; those of a day that was paid before cost nothing more.
+
+        Readers who learn more of a day than before (another audience, less noise) pay for it again.
+        """
+        paid: dict[DayCharge, dict[str, DayTerms]] = {}
+        for charge in charges:
+            if charge.terms is not None and (charge.epsilon > 0 or charge.terms.noise == PURE):
+                line = DayCharge.of(charge.release, charge.attempt, charge.terms)
+                paid.setdefault(line, {})[charge.audience] = charge.terms
+        for line, terms in paid.items():
+            before = self.held.get(line, Paid({}, end))
+            after = Paid(before.and_these(terms), max(end, before.end))
+            self.held[line] = after
+            for reader, audiences in readers.items():
+                known = after.to(audiences)
+                more = None if known is None else _beyond(known, before.to(audiences))
+                if more is not None:
+                    self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(more, 1))
+
+    def so_far(self, charge: CountCharge) -> DayTerms | None:
+        """Return the total of a charge's day so far for its audience; None where nothing was charged yet."""
+        assert charge.terms is not None  # noqa: S101
+        held = self.held.get(DayCharge.of(charge.release, charge.attempt, charge.terms))
+        return None if held is None else held.terms.get(charge.audience)
+
+    def forget(self, end: Micros, span: Micros) -> None:
+        """Drop days whose windows lie further back than any unit reaches; ``span`` is the length of w windows."""
+        self.held = {line: paid for line, paid in self.held.items() if paid.end > end - max(span, KEPT)}
+
+    def since(self, start: Micros, audiences: frozenset[str]) -> list[DayTerms]:
+        """Return the readers' terms of each day that had a window after ``start``."""
+        return list(self._terms(audiences, (paid for paid in self.held.values() if paid.end > start)))
+
+    def of_day(self, day: Day, audiences: frozenset[str], *, moved: bool) -> Cost:
+        """Return what one device's day has cost readers, on every paid day that overlaps it.
+
+        Args:
+            day: of any definition.
+            audiences: what they read as.
+            moved: whether the device is elsewhere instead; otherwise its day is added or removed.
+        """
+        overlapping = [(line.day, paid) for line, paid in self.held.items() if day.overlaps(line.day)]
+        whole = [paid for other, paid in overlapping if day.holds(other) and not moved]
+        changed = [paid for other, paid in overlapping if moved or not day.holds(other)]
+        return cost_of_days(self._terms(audiences, whole), 1).plus(cost_of_days(self._terms(audiences, changed), 2))
+
+    @staticmethod
+    def _terms(audiences: frozenset[str], days: Iterable[Paid]) -> Iterator[DayTerms]:
+        for paid in days:
+            if (terms := paid.to(audiences)) is not None:
+                yield terms
+
+
+def _beyond(known: DayTerms, before: DayTerms | None) -> DayTerms | None:
+    """Return the terms that readers with ``before`` pay for additional knowledge; None without any."""
+    if known == before:
+        return None
+    if before is not None and known.noise == PURE:
+        return known._replace(ticks=known.ticks - before.ticks)
+    return known
+
+
+def encode_lines(lines: DayLines) -> dict[str, Any]:
+    """Return the JSON form."""
+    held = [
+        [line.release, line.attempt, paid.end, {who: _written(terms) for who, terms in sorted(paid.terms.items())}]
+        for line, paid in sorted(lines.held.items())
+    ]
+    totals = {reader: [str(cost.pure), encode_tally(cost.tally)] for reader, cost in sorted(lines.totals.items())}
+    return {"held": held, "totals": totals}
+
+
+def decode_lines(data: Mapping[str, Any]) -> DayLines:
+    """Return the lines of their JSON form."""
+    held: dict[DayCharge, Paid] = {}
+    for release, attempt, end, by_audience in data["held"]:
+        paid = Paid({who: _read(terms) for who, terms in by_audience.items()}, end)
+        held[DayCharge.of(release, attempt, next(iter(paid.terms.values())))] = paid
+    totals = {
+        reader: Cost(float(pure) if pure == "inf" else Fraction(pure), decode_tally(tally))
+        for reader, (pure, tally) in data["totals"].items()
+    }
+    return DayLines(held, totals)
+
+
+def _written(terms: DayTerms) -> list[Any]:
+    return [[*terms.day], terms.noise, [str(each) for each in terms.parameters], terms.ticks]
+
+
+def _read(data: list[Any]) -> DayTerms:
+    day, noise, parameters, ticks = data
+    return DayTerms(PrivacyDay(*day), noise, tuple(Fraction(each) for each in parameters), ticks)

@@ -1,1 +1,0 @@
-"""What somebody learns of where people are, from counts and from what was known before: attacks, measured."""

@@ -1,0 +1,306 @@
+"""The byte form of a partition's state: position and sites, with a separate envelope for each site.
+
+A site's envelope has a clear part and an encrypted part. Clear are the site's name, the release state and the account
+without anything about people, the radios of its zones, and the state of its clock. Presence, counts, the current day
+and the state of mechanisms are encrypted under the data key of the oldest day that the site still needs, so they become
+unreadable when that key is destroyed. A pipeline without a vault writes the former version of the form, in which
+everything is clear.
+
+Snapshots of the former version can be read too. A snapshot that another mechanism version has made needs ``upgraded``
+first: windows that were begun under it are not continued, because the bytes that it would have released are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import orjson
+from cramjam import DecompressionError, zstd
+
+from stream.accounting.ledger import GENESIS
+from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal, version_of
+from stream.errors import DataError, GoneKeyError, UsageError
+from stream.keys import Keys, fingerprint
+from stream.pipeline import AWAY, RADIOS
+from stream.policy.counts import LONGEST_W
+from stream.policy.document import Policy
+from stream.records import DAY, HOUR
+from stream.release.prices import ELSEWHERE
+from stream.release.stage import MECHANISMS
+from stream.release.state import upgraded_stages
+from stream.sensing.state import SensingStatus, standing
+
+# --- one site -----------------------------------------------------------------------------------------
+
+Stages = dict[str, bytes]
+"""The byte form of each stage's state, by name."""
+STANDING = "standing"
+"""Name of the clear part of the sensing state, with the clock, in a site that was opened without a key."""
+CLEAR = frozenset({STANDING, "release", "account", RADIOS, AWAY})
+"""Names of the clear parts; of the sensing state only the clock is clear, of the release state only the head."""
+_ZONES, _PARTS, _NO_PARTS = b',"zones":', b',"parts":', b',"parts":[]}\n'
+
+
+def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None, key_day: int = -1) -> bytes:
+    """Return one site's states as one value, encrypted under the key of a day or the oldest one available."""
+    if vault is None:
+        return seal(Kind.SITE, join_parts({}, stages), compress=True)
+    clear = {each: data for each, data in stages.items() if each in CLEAR}
+    secret = {each: data for each, data in stages.items() if each not in CLEAR}
+    clear[STANDING] = standing_form(stages)
+    clear["release"], secret["release"] = _split_release(stages["release"])
+    return seal(
+        Kind.SITE, join_parts({}, secret), clear=join_parts({"site": name}, clear), compress=True,
+        lock=vault.lock(key_day),
+    )  # fmt: skip
+
+
+def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
+    """Return the states that :func:`seal_site` wrote; without a vault only their clear parts.
+
+    If a site was absent from the policy until its day's key was destroyed, its ledger and account are returned, and no
+    device.
+
+    Raises:
+        DataError: ``site`` is not such a value, or belongs to another site.
+        KeyFileError: its key was destroyed, or it was encrypted under another data key.
+    """
+    if version_of(site) == 1:
+        return _opened_1(site)
+    if not is_encrypted(site):
+        return split_parts(unseal(Kind.SITE, site))[1]
+    head, stages = split_parts(clear_of(Kind.SITE, site))
+    if head.get("site") != name:
+        raise DataError(f"site {name}: state must be its own, is another site's")
+    if vault is None:
+        return stages
+    try:
+        secret = split_parts(unseal(Kind.SITE, site, vault))[1]
+    except GoneKeyError:
+        if AWAY not in stages:
+            raise
+        return _forgotten(stages)
+    del stages[STANDING]
+    return stages | secret | {"release": stages["release"].removesuffix(_NO_PARTS) + _PARTS + secret["release"]}
+
+
+def _opened_1(site: bytes) -> Stages:
+    try:
+        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(site)[1].items()}
+    except DecompressionError:
+        msg = "state: must be stages compressed one by one"
+        raise DataError(msg) from None
+
+
+def standing_of(stages: Mapping[str, bytes]) -> SensingStatus:
+    """Return the progress of a site's clock; its states may have been opened without a key."""
+    return standing(standing_form(stages))
+
+
+def standing_form(stages: Mapping[str, bytes]) -> bytes:
+    """Return the clear part of a site's sensing state: its version, clock and ticks."""
+    if STANDING in stages:
+        return stages[STANDING]
+    return (
+        stages["sense"].partition(_ZONES)[0] + b"}"
+    )  # the pattern cannot occur in a string: its quotes would be escaped
+
+
+def _split_release(data: bytes) -> tuple[bytes, bytes]:
+    """Return the head of the release state as a form without parts, and the bytes that complete it again."""
+    line, _, parts = data.partition(b"\n")
+    head, _, lengths = line.rpartition(_PARTS)
+    return head + _NO_PARTS, lengths + b"\n" + parts
+
+
+def _forgotten(stages: Stages) -> Stages:
+    """Return the states of a site of which only the clear parts are left.
+
+    Bounded counts resume two days after its last window, when its last privacy day is certainly over. Mechanisms that
+    carry publications over are blocked for the longest w.
+    """
+    standing, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages["release"])
+    nobody: dict[str, list[object]] = {
+        each: [] for each in ("zones", "current", "stamps", "pending", "rows", "stays", "counters")
+    }
+    counted: list[object] = [None, None, (standing["ticks"][1] or 0) + 2 * DAY, [], []]
+    sense = {"form": 3, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
+    if head["carried"]:
+        head |= {"carried": {}, "waits": max(head["waits"], head["through"] + LONGEST_W * HOUR)}
+    return {**stages, "sense": orjson.dumps(sense), "release": join_parts(head, {})}
+
+
+def books_only(stages: Stages) -> Stages:
+    """Return the states with which another ledger continues: ledger and account, and no devices.
+
+    A privacy day that was begun is not continued: it was paid for one run of counters, with one noise.
+    """
+    clear = {name: data for name, data in stages.items() if name in CLEAR}
+    begun = _forgotten(clear | {STANDING: standing_form(stages), AWAY: b""})
+    head, _ = split_parts(begun["release"])
+    if "paid" in head:
+        head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
+    return begun | {"release": join_parts(head, {})}
+
+
+def chain_anew(stages: Stages) -> Stages:
+    """Return states whose next entries begin a new hash chain."""
+    head, parts = split_parts(stages["release"])
+    head["ledger"] |= {"sequence": 0, "head": GENESIS}
+    return stages | {"release": join_parts(head, parts)}
+
+
+BEFORE = ("1", "2")
+"""The earlier mechanism versions from whose states this one can continue, the oldest first."""
+
+
+def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
+    """Return a snapshot of sealed sites; its head is readable without any key."""
+    return seal(Kind.SNAPSHOT, join_parts(head, dict(sorted(sites.items()))))
+
+
+def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[dict[str, Any], dict[str, Stages]]:
+    """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
+
+    Without a vault the encrypted parts of sites are left out. ``adopt`` in the head says that the mechanism version has
+    changed since. DataError if it is not a snapshot, KeyFileError as for ``open_site``.
+    """
+    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return head, {site: open_site(site, data, vault) for site, data in sites.items()}
+
+
+def made_by(head: Mapping[str, Any]) -> str:
+    """Return the mechanism version that made a snapshot's state, also if it was upgraded for another one."""
+    return str(head.get("before", BEFORE[0]) if head.get("adopt", False) else head["mechanisms"])
+
+
+def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
+    """Return for each site how many ledger entries the state knows, and the hash of the last."""
+    _, sites = open_snapshot(snapshot)
+    return {site: chain_of(stages) for site, stages in sites.items()}
+
+
+def chain_of(stages: Stages) -> tuple[int, str]:
+    """Return how many ledger entries a site's state knows, and the hash of the last; for every version of the form."""
+    ledger = split_parts(stages["release"])[0]["ledger"]
+    return int(ledger["sequence"]), str(ledger["head"])
+
+
+def refuse_differences(
+    head: Mapping[str, Any], keys: Keys, wanted: Policy, accepted: Collection[str], *, accept_policy: bool
+) -> None:
+    """Raise UsageError if a worker with these keys and policies may not continue from a snapshot.
+
+    Args:
+        head: the head of the snapshot.
+        keys: the keys of the worker.
+        wanted: the policy of the worker.
+        accepted: versions of all accepted policies.
+        accept_policy: whether the worker may continue from the state of any policy.
+    """
+    if head["key"] != fingerprint(keys):
+        msg = "key: must be the one this state was made with; another key would break its promises"
+        raise UsageError(msg)
+    refuse_made_by(head["mechanisms"])
+    if head["mechanisms"] != MECHANISMS:
+        msg = (
+            f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
+            "'tacet store upgrade', or --accept-policy, lets it begin with the next window"
+        )
+        raise UsageError(msg)
+    if head["policy"] not in accepted and not accept_policy:
+        msg = (
+            f"policy: must be version {head['policy']}, under which this state was made, got "
+            f"{wanted.version}; --accept-policy lets the new one begin with the next window"
+        )
+        raise UsageError(msg)
+
+
+def is_known(version: str) -> bool:
+    """Whether this version can continue from the states of a mechanism version."""
+    return version in {*BEFORE, MECHANISMS}
+
+
+def refuse_made_by(version: str) -> None:
+    """Raise UsageError if this version cannot continue from the states of a mechanism version."""
+    if not is_known(version):
+        msg = (
+            f"mechanism version: must be {', '.join(BEFORE)} or {MECHANISMS} to go on from, got {version}; "
+            "'tacet recover' says what can be done"
+        )
+        raise UsageError(msg)
+
+
+PUT_BACK = "where snapshots were lost, put them back, on Kafka their topic from a mirror"
+"""The first remedy if there are ledger entries and no state."""
+
+
+def begun_without_state(entries: int, version: str) -> UsageError:
+    """Return the error for ledger entries of another mechanism version when there is no state."""
+    return UsageError(
+        f"mechanism version: must be {version}, under which {entries} ledger entries were published that no saved "
+        f"state belongs to, got {MECHANISMS}; {PUT_BACK}; where none was saved yet, start version {version} once more, "
+        "under the same policy and key, until it has saved one, then this one with --accept-policy; "
+        "'tacet recover --kafka' says what else can be done"
+    )
+
+
+def begun_by_another(entries: int, version: str) -> UsageError:
+    """Return the error for ledger entries beyond a state that another mechanism version made."""
+    return UsageError(
+        f"mechanism version: must be {version}, under which {entries} ledger entries beyond the saved state were "
+        f"published, got {MECHANISMS}; start version {version} once more, under the same policy and key, until it has "
+        "released their windows and saved its state, then this one with --accept-policy; 'tacet recover' says what "
+        "else can be done"
+    )
+
+
+def is_current(snapshot: bytes) -> bool:
+    """Whether a snapshot has the current form and mechanism version."""
+    head, _ = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return version_of(snapshot) > 1 and head["mechanisms"] == MECHANISMS
+
+
+def upgraded(snapshot: bytes) -> bytes:
+    """Return a snapshot with which the current mechanism version continues from the next window.
+
+    Position, presence, ledger and account are kept; the rest restarts from an empty state, as after an accepted change
+    of policy. UsageError if this version cannot continue from the mechanism version that made the snapshot.
+    """
+    if is_current(snapshot):
+        return snapshot
+    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    refuse_made_by(head["mechanisms"])
+    head = {name: value for name, value in head.items() if name != "v"}
+    if head["mechanisms"] != MECHANISMS:
+        head |= {"before": made_by(head), "mechanisms": MECHANISMS, "adopt": True}
+    if version_of(snapshot) == 1:
+        sites = {site: seal_site(site, upgraded_stages(open_site(site, data))) for site, data in sites.items()}
+    return seal_snapshot(head, sites)
+
+
+def successor(snapshot: bytes, keys: Keys) -> bytes:
+    """Return the state with which the ledger of new keys begins in a new store, where an old ledger ends.
+
+    It contains only what is readable without a key: budgets, charges, queried days, the account, and clocks. It has no
+    devices, so bounded counts begin after two days, and each release is blocked until a privacy day that was not paid
+    for. Windows begin with the first that is due.
+
+    UsageError for the state of another mechanism version.
+    """
+    if not is_current(snapshot):
+        msg = "state: must be of this version before its ledger can end; 'tacet store upgrade' takes it up"
+        raise UsageError(msg)
+    head, sites = open_snapshot(snapshot)
+    begun = {site: chain_anew(books_only(stages)) for site, stages in sites.items()}
+    return begun_by(keys, head["policy"], begun)
+
+
+def begun_by(
+    keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
+) -> bytes:  # fmt: skip
+    """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""
+    head = {"next": next_offset, "audit": audit_offset, "policy": policy, "mechanisms": MECHANISMS}
+    head |= {"key": fingerprint(keys), "last": None, "before": MECHANISMS, "adopt": True}
+    return seal_snapshot(head, {site: seal_site(site, stages) for site, stages in sites.items()})

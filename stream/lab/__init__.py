@@ -1,0 +1,1 @@
+"""Simulator, attackers, tuning and evaluation: not needed to run a building."""

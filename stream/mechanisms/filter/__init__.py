@@ -1,0 +1,1 @@
+"""The regime-switching filter: exact Bayesian smoothing of noisy counts."""

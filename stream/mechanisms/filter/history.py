@@ -1,0 +1,358 @@
+"""Revisions of past windows: by hour, an hour later (``Revision``), or by day, when the day is over (``DayHistory``).
+
+All of it is post-processing of noisy values; there is no true count among it.
+
+**By hour.** The windows of an hour are buffered for another hour, and then revised together. The state contains the
+noisy values of the windows and the filters' rounded posterior before the first one. The posteriors in between are
+recomputed when the hour is due, so a snapshot does not contain them.
+
+**Rounded posteriors** have half the size, and serve only to restart a filter at that point. Cells below a
+ten-thousandth of a zone's largest are 0, and the others keep eleven binary digits. The effect on revised values is
+negligible, but a run that starts from a rounded posterior is a different run. So a posterior is rounded when it
+enters the state, not only when it is written. The state does not contain what the filter has learnt: this is the same
+before and after, except for one window of a day.
+
+**By day.** For each part of the zones the filter returns revised values of a past day, one part with each of the first
+windows of the next day (``learning``). With the last part the day's values begin to be published, six windows at
+a time (of a day of more than 288 windows, a 48th), so that no window causes much work. Where no further window comes,
+everything is returned and published at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import takewhile
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stream.encryption import join_parts, split_parts
+from stream.errors import DataError
+from stream.mechanisms.base import RevisedDay, Values, WeekSlot
+from stream.mechanisms.filter.learning import FARTHEST, PARTS
+from stream.mechanisms.filter.mechanism import Revisable
+from stream.mechanisms.filter.model import Cells
+from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.support import Posterior, trimmed
+from stream.mechanisms.noise import Ints
+from stream.records import HOUR, Micros
+
+# Rounded posteriors.
+
+_LEAST = 1e-4
+_HALF, _PLACE = "<f2", "<i4"
+
+
+def rounded(state: FilterState) -> Posterior | None:
+    """Return a state's posterior, rounded; None before the first tick."""
+    if not state.started:
+        return None
+    held = state.posterior
+    spans = (slice(start, start + width) for start, width in zip(held.start, held.width, strict=True))
+    return trimmed(held.low, [_rounded(held.values[:, span]) for span in spans])
+
+
+def _rounded(cells: Cells) -> Cells:
+    share = cells / cells.max()
+    return np.asarray(np.where(share < _LEAST, np.float32(0), share).astype(_HALF).astype(np.float32))
+
+
+def begun_again(posterior: Posterior | None, now: FilterState, initial: FilterState) -> FilterState:
+    """Return a state with a stored posterior and with what the filter has learnt by now."""
+    if posterior is None:
+        return FilterState(False, initial.posterior, now.learnt)
+    return FilterState(True, posterior, now.learnt)
+
+
+def encode_rounded(posterior: Posterior | None) -> bytes:
+    """Return the stable byte form of a rounded posterior."""
+    if posterior is None:
+        return b""
+    places = np.concatenate((posterior.low, posterior.width)).astype(_PLACE).tobytes()
+    return places + posterior.values[:, :-1].astype(_HALF).tobytes()
+
+
+def decode_rounded(filtered: RegimeFilter, data: bytes) -> Posterior | None:
+    """Return the posterior of a byte form; DataError where it is not one of this filter."""
+    if not data:
+        return None
+    zones, rows = len(filtered.capacities), len(filtered.initial().posterior.values)
+    begin = 8 * zones
+    if len(data) < begin:
+        raise DataError("remembered filter state: length does not fit the configuration")
+    low, width = np.frombuffer(data[:begin], _PLACE).astype(np.int64).reshape(2, zones)
+    filtered.grids.refuse_windows(low, width)
+    if len(data) != begin + 2 * rows * int(width.sum()):
+        raise DataError("remembered filter state: length does not fit the configuration")
+    values = np.zeros((rows, int(width.sum()) + 1), np.float32)
+    values[:, :-1] = np.frombuffer(data, _HALF, -1, begin).reshape(rows, -1)
+    return Posterior(low, width, np.arange(zones), values)
+
+
+def remembered_size(filtered: RegimeFilter) -> int:
+    """Return the largest size of a rounded posterior in bytes, uncompressed."""
+    cells = sum(prod(filtered.shape(capacity, len(zones))) for capacity, zones in filtered.families)
+    return 8 * len(filtered.capacities) + 2 * cells
+
+
+class Block(NamedTuple):
+    """A span of windows."""
+
+    end: Micros
+    """End of its last window: its windows end after the block before, and no later than this."""
+    due: Micros
+    """The block is revised with the first window that ends at this time or later."""
+
+
+def block_of_hour(end: Micros) -> Block:
+    """Return the hour of a window. It is revised an hour later, when an hour of data follows each of its windows."""
+    hour = -(-end // HOUR) * HOUR
+    return Block(hour, hour + HOUR)
+
+
+class Window(NamedTuple):
+    """The stored part of a window."""
+
+    end: Micros
+    coverage: Fraction
+    item: FilterItem
+    """Its noisy values, shape [zones], and its position in the local week."""
+
+
+_NOISY = "<i4"
+_A_WINDOW = 64
+"""Size of end, coverage and week position, in bytes."""
+
+
+def window_of(end: Micros, coverage: Fraction, noisy: Ints, slot: WeekSlot) -> Window:
+    """Return the stored part of a window."""
+    return Window(end, coverage, FilterItem(np.clip(noisy, -FARTHEST, FARTHEST), slot))
+
+
+class Passed(NamedTuple):
+    """A window that has been released or denied."""
+
+    end: Micros
+    window: Window | None
+    """None where it was denied and has no noisy values."""
+    before: Any
+    """The mechanism's state before the window."""
+    values: Values | None = None
+    """The published values."""
+
+
+class Revised(NamedTuple):
+    """A window with improved values."""
+
+    end: Micros
+    coverage: Fraction
+    values: Values
+    at: Micros
+    """End of the window with which it is published."""
+
+
+@dataclass(frozen=True)
+class StoredWindow:
+    """The windows not yet revised, in order, and the posterior of each filter before the first, if any."""
+
+    start: tuple[Posterior | None, ...]
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Revises a mechanism's windows hour by hour; an operator of the stream."""
+
+    mechanism: Revisable
+
+    def initial(self) -> StoredWindow:
+        """Return the state before the first window."""
+        return StoredWindow((), ())
+
+    def most_bytes(self, tick: Micros) -> int:
+        """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
+        zones = sum(len(each.capacities) for each in self._filters)
+        windows = 2 * HOUR // tick
+        return windows * (4 * zones + _A_WINDOW) + sum(remembered_size(each) for each in self._filters)
+
+    @property
+    def _filters(self) -> list[RegimeFilter]:
+        return [each.filter for each in self.mechanism.nightly]
+
+    def step(self, state: StoredWindow, item: Passed) -> tuple[StoredWindow, list[Revised]]:
+        """Buffer a window; revise the hours that are due with it, the earliest first."""
+        now = self.mechanism.states(item.before)
+        if item.window is not None:
+            start = state.start if state.windows else tuple(rounded(each) for each in now)
+            state = StoredWindow(start, (*state.windows, item.window))
+        made: list[Revised] = []
+        while state.windows and block_of_hour(state.windows[0].end).due <= item.end:
+            state, revised = self._first_hour(state, item.end, now)
+            made += revised
+        return state, made
+
+    def finish(self, state: StoredWindow, now: Any) -> list[Revised]:
+        """Revise all buffered windows from what is known, where none follows; ``now`` is the mechanism's state."""
+        made: list[Revised] = []
+        while state.windows:
+            state, revised = self._first_hour(state, state.windows[-1].end, self.mechanism.states(now))
+            made += revised
+        return made
+
+    def _first_hour(
+        self, state: StoredWindow, at: Micros, now: tuple[FilterState, ...]
+    ) -> tuple[StoredWindow, list[Revised]]:
+        last = block_of_hour(state.windows[0].end).end
+        hour = tuple(takewhile(lambda window: window.end <= last, state.windows))
+        initial = [each.initial() for each in self._filters]
+        start = [begun_again(*each) for each in zip(state.start, now, initial, strict=True)]
+        after, values = self.mechanism.smooth(start, [window.item for window in state.windows], len(hour))
+        rest = state.windows[len(hour) :]
+        revised = [Revised(window.end, window.coverage, made, at) for window, made in zip(hour, values, strict=True)]
+        return StoredWindow(tuple(rounded(each) for each in after) if rest else (), rest), revised
+
+    def encode(self, state: StoredWindow) -> bytes:
+        """Return the stable byte form: end, coverage and week position of each window; noisy values; states."""
+        windows = [[window.end, str(window.coverage), *window.item.slot] for window in state.windows]
+        noisy = b"".join(window.item.noisy.astype(_NOISY).tobytes() for window in state.windows)
+        states = {str(place): encode_rounded(each) for place, each in enumerate(state.start)}
+        return join_parts({"windows": windows}, {"noisy": noisy} | states)
+
+    def decode(self, data: bytes) -> StoredWindow:
+        """Return the state of a byte form; DataError where it is not one of this stage."""
+        head, parts = split_parts(data)
+        try:
+            rows, noisy = head["windows"], np.frombuffer(parts["noisy"], dtype=_NOISY).astype(np.int64)
+            if not rows:
+                return self.initial()
+            windows = tuple(
+                Window(end, Fraction(coverage), FilterItem(values, WeekSlot(*slot)))
+                for (end, coverage, *slot), values in zip(rows, noisy.reshape(len(rows), -1), strict=True)
+            )
+            start = [decode_rounded(each, parts[str(place)]) for place, each in enumerate(self._filters)]
+        except (KeyError, TypeError, ValueError):
+            raise DataError("revision state: must list windows, their noisy values and the state before them") from None
+        return StoredWindow(tuple(start), windows)
+
+
+# Revision by day.
+
+_INTS = "<i4"
+_WINDOWS_A_STEP = 64
+"""Size of end and coverage, in bytes."""
+
+
+@dataclass(frozen=True)
+class HeldDay:
+    """A day's windows with values, and their revised values so far."""
+
+    number: int
+    ends: tuple[Micros, ...]
+    coverages: tuple[Fraction, ...]
+    told: Ints | None = None
+    """Medians and half-widths, shape [2, windows, nodes], 0 where not known yet; None before any is known."""
+    is_told: bool = False
+    """Whether they are known for all nodes."""
+    published: int = 0
+    """Number of windows that have been published."""
+
+
+Days = tuple[HeldDay, ...]
+"""The earliest first."""
+
+
+@dataclass(frozen=True)
+class DayHistory:
+    """Publishes revised values of a mechanism's days; an operator of the stream."""
+
+    mechanism: Revisable
+
+    def initial(self) -> Days:
+        """Return the state before the first window."""
+        return ()
+
+    def most_bytes(self, tick: Micros) -> int:
+        """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
+        return (25 * HOUR // tick) * (8 * self._nodes + 2 * _WINDOWS_A_STEP)
+
+    @property
+    def _nodes(self) -> int:
+        return sum(len(each.filter.capacities) for each in self.mechanism.nightly)
+
+    def step(self, state: Days, item: Passed) -> tuple[Days, list[Revised]]:
+        """Store the revised parts that a window brings, publish what is due with it, and buffer the window itself."""
+        made: list[Revised] = []
+        state = self._told(state, item.values.histories if item.values is not None else ())
+        state = tuple(self._published(day, _at_a_time(day), item.end, made) for day in state)
+        state = tuple(day for day in state if day.published < len(day.ends))
+        return (state if item.window is None else _with_window(state, item.window)), made
+
+    def finish(self, state: Days, now: Any) -> list[Revised]:
+        """Publish all buffered days, where no further window comes; ``now`` is the mechanism's state."""
+        made: list[Revised] = []
+        for day in self._told(state, self.mechanism.rest(now)):
+            self._published(day, len(day.ends), state[-1].ends[-1], made)
+        return made
+
+    def _told(self, state: Days, histories: Sequence[RevisedDay]) -> Days:
+        """Return the days with these revised parts."""
+        for history in histories:
+            if history.day not in {day.number for day in state}:
+                raise DataError("day history: a day must be held that something is told of")
+            state = tuple(self._with(day, history) if day.number == history.day else day for day in state)
+        return state
+
+    def _with(self, day: HeldDay, history: RevisedDay) -> HeldDay:
+        if len(history.median) != len(day.ends):
+            raise DataError(f"day history: {len(day.ends)} windows are held of a day, {len(history.median)} told of")
+        told = np.zeros((2, len(day.ends), self._nodes), np.int64) if day.told is None else day.told.copy()
+        told[:, :, history.zones] = history.median, history.half_width
+        return replace(day, told=told, is_told=history.is_last)
+
+    def _published(self, day: HeldDay, windows: int, at: Micros, made: list[Revised]) -> HeldDay:
+        """Publish the next windows of a day, once its values are complete."""
+        if not day.is_told or day.told is None:
+            return day
+        until = min(day.published + windows, len(day.ends))
+        for place in range(day.published, until):
+            values = self.mechanism.values_of(*day.told[:, place])
+            made.append(Revised(day.ends[place], day.coverages[place], values, at))
+        return replace(day, published=until)
+
+    def encode(self, state: Days) -> bytes:
+        """Return the stable byte form: of each day its windows' ends and coverages, and its revised values."""
+        days = [
+            [day.number, list(day.ends), [str(each) for each in day.coverages], day.is_told, day.published]
+            for day in state
+        ]
+        told = {str(n): day.told.astype(_INTS).tobytes() for n, day in enumerate(state) if day.told is not None}
+        return join_parts({"days": days}, told)
+
+    def decode(self, data: bytes) -> Days:
+        """Return the state of a byte form; DataError where it is not one of this stage."""
+        head, parts = split_parts(data)
+        try:
+            return tuple(self._day(row, parts.get(str(n))) for n, row in enumerate(head["days"]))
+        except (KeyError, TypeError, ValueError):
+            raise DataError("day history: must list days, their windows, and what is known of them") from None
+
+    def _day(self, row: list[Any], told: bytes | None) -> HeldDay:
+        number, ends, coverages, is_told, published = row
+        known = None
+        if told is not None:
+            known = np.frombuffer(told, _INTS).astype(np.int64).reshape(2, len(ends), self._nodes)
+        return HeldDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_told, published)
+
+
+def _at_a_time(day: HeldDay) -> int:
+    return max(6, -(-len(day.ends) // PARTS))
+
+
+def _with_window(state: Days, window: Window) -> Days:
+    """Return the days with one more window, of the last day or of the next."""
+    number = window.item.slot.day
+    *before, day = state if state and state[-1].number == number else (*state, HeldDay(number, (), ()))
+    return (*before, replace(day, ends=(*day.ends, window.end), coverages=(*day.coverages, window.coverage)))

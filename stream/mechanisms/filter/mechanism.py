@@ -1,0 +1,125 @@
+"""The filter mechanism: noise, then the regime-switching filter with daily learning; values are never negative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickInput, Values
+from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
+from stream.mechanisms.filter.revision import smooth
+from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.grouper import whole
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.noise_parameters import NoiseParameter
+from stream.schemas import HalfWidthKind
+
+# The interface of mechanisms whose values can be revised when later windows are known.
+
+
+@runtime_checkable
+class Revisable(CountMechanism, Protocol):
+    """A mechanism of filters, which can improve a window's values when later windows are known."""
+
+    @property
+    def nightly(self) -> tuple[NightlyFilter, ...]:
+        """Its filters."""
+
+    def states(self, state: Any) -> tuple[FilterState, ...]:
+        """Return the state of each filter."""
+
+    def prepare(self, state: Any) -> Any:
+        """Return a state of equal meaning and bytes, in which one more piece of the next window's work is done.
+
+        Returns the same state where there is no such work.
+        """
+
+    def rest(self, state: Any) -> list[RevisedDay]:
+        """Return the remaining revised parts of days, including the current one, where no further window comes."""
+
+    def values_of(self, median: Ints, half_width: Ints) -> Values:
+        """Return the publishable values of a window with these medians and half-widths of its nodes."""
+
+    def smooth(
+        self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
+    ) -> tuple[tuple[FilterState, ...], list[Values]]:
+        """Return revised values of the first windows of a stream, given all of it.
+
+        Args:
+            states: of each filter, before the first window.
+            items: the noisy values of each window (``Values.noisy``), in order, at least one.
+            final: number of windows to revise, from the first on.
+
+        Returns:
+            The filters' states after these windows, and the publishable values of each.
+        """
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Noise, then the regime-switching filter."""
+
+    filter: NightlyFilter
+    half_width_kind: HalfWidthKind = "posterior"
+
+    @property
+    def noise(self) -> NoiseParameter:
+        """The noise that the filter assumes."""
+        return self.filter.filter.noise
+
+    def initial(self) -> NightlyState:
+        """Return the filter's initial state."""
+        return self.filter.initial()
+
+    def step(self, state: NightlyState, item: TickInput) -> tuple[NightlyState, list[Values]]:
+        """Add the noise, filter it."""
+        noisy = item.counts + item.noise
+        after, [told] = self.filter.step(state, FilterItem(noisy, item.slot))
+        return after, [self.values_of(*told.estimate)._replace(noisy=noisy, histories=told.histories)]
+
+    @property
+    def nightly(self) -> tuple[NightlyFilter, ...]:
+        """The filter, as the only element."""
+        return (self.filter,)
+
+    def states(self, state: NightlyState) -> tuple[FilterState, ...]:
+        """Return the filter's state, as the only element."""
+        return (state.filter,)
+
+    def prepare(self, state: NightlyState) -> NightlyState:
+        """Return the state with more of the next window's work done."""
+        return self.filter.prepare(state)
+
+    def rest(self, state: NightlyState) -> list[RevisedDay]:
+        """Return the remaining revised parts of days."""
+        return self.filter.rest(state)
+
+    def values_of(self, median: Ints, half_width: Ints) -> Values:
+        """Return medians as values."""
+        return Values(median, half_width, whole(median))
+
+    def smooth(
+        self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
+    ) -> tuple[tuple[FilterState, ...], list[Values]]:
+        """Revise the first windows by all of them."""
+        (state,) = states
+        after, estimates = smooth(self.filter.filter, state, items, final)
+        return (after,), [self.values_of(*estimate) for estimate in estimates]
+
+    def pause(self, state: NightlyState) -> NightlyState:
+        """Return the state unchanged: it contains no true count."""
+        return state
+
+    def encode(self, state: NightlyState) -> bytes:
+        """Return the filter's bytes."""
+        return self.filter.encode(state)
+
+    def decode(self, data: bytes) -> NightlyState:
+        """Return the filter's state."""
+        return self.filter.decode(data)
+
+
+def filtered(parameters: Parameters) -> Filtered:
+    """Return the mechanism for these parameters."""
+    return Filtered(NightlyFilter(RegimeFilter(parameters.max_counts, parameters.noise, parameters.calendar)))

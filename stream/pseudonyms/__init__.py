@@ -1,0 +1,1 @@
+"""Keyed, rotating pseudonyms for radio addresses."""

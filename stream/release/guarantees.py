@@ -1,0 +1,449 @@
+"""The guarantees of a policy's releases, and the checks that they hold together.
+
+**Counts.** ``count_promises`` returns the cost of each privacy unit, for each audience and for all together. For a
+release that is paid by the day, units smaller than a day (one observation, w windows) cost as much as a replaced day
+(``accounting.day_charges``). Its epsilons come with a delta, so they are listed beside those that add up.
+
+**Counts and attributes.** A count release weakens the guarantee of an attribute of the same zone: a reader of both can
+raise the odds of a sensitive value by exp(ε_attribute + Σ k n ε), where k devices of one person are counted at n ticks
+by which a sensitive and a non-sensitive day may differ, and ε is what the coalition pays per tick. Each audience's
+own factor is at most that of all together, so ``check_promises`` bounds the largest coalition.
+
+A policy bounds only what it plans. Other charges (a second attempt, a release of an earlier policy) are added up from
+the ledger (``accounting.charges``); a query that would then pass ``max_factor`` is not run.
+
+**Attributes of one day.** All attributes of a zone's day are computed from the same occupied ticks. Where some value of
+one attribute that may be shown leaves another attribute only sensitive values, showing the first proves the second
+sensitive, whatever the epsilons. ``check_attribute_logic`` rejects such sets of attributes, whether they belong to one
+release or to several. Each attribute declares in ``policy.attributes`` which values it leaves possible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from stream.accounting.adversaries import Knowledge
+from stream.accounting.attributes import asked_attributes, day_model
+from stream.accounting.charges import coalition_cost
+from stream.accounting.day_charges import day_units, finest
+from stream.accounting.leakage.entries import exp_or_inf
+from stream.accounting.noise_multisets import Epsilon, UnitCost
+from stream.accounting.reader_spend import readers_of
+from stream.accounting.units import DeviceCosts, whole_day
+from stream.errors import PolicyError, UsageError
+from stream.policy.attributes import ATTRIBUTES, BREAK, AttributeRelease, DayShape, Logic, Sensitive, Value
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy, audiences_of
+from stream.policy.fields import EVERYBODY
+from stream.policy.sites import Site
+from stream.records import DAY, HOUR, DayTerms, Micros, PrivacyDay
+from stream.release.prices import PaidByDay, RunPrice, paid_thresholds
+
+# Which values of one attribute prove another sensitive.
+
+
+class Implication(NamedTuple):
+    """``shown`` at ``value`` proves ``hidden`` sensitive."""
+
+    shown: str
+    value: Value
+    hidden: str
+
+
+def unknown_beside_others(*releases: AttributeRelease) -> str | None:
+    """Return an attribute whose relation to another released attribute of the zone's day is not declared; else None."""
+    names = [name for release in releases for name in release.attributes]
+    known = {name: {name, *(logic.reach if (logic := ATTRIBUTES[name].logic) else ())} for name in names}
+    missing = [name for name in names if not known[name].issuperset(names)]
+    return min(missing, key=lambda name: ATTRIBUTES[name].logic is not None, default=None)
+
+
+def implications(site: Site, *releases: AttributeRelease) -> Iterator[Implication]:
+    """Yield every pair of attributes, once each, in which a value that may be shown proves the other sensitive.
+
+    Args:
+        site: gives ticks and working hours.
+        releases: all that publish attributes of one zone's day; each attribute belongs to one of them. There may be
+            several attributes only where ``unknown_beside_others`` finds none.
+    """
+    day = _day(site)
+    rules = {name: attribute.sensitive for release in releases for name, attribute in release.attributes.items()}
+    logics = {name: logic for name in rules if (logic := ATTRIBUTES[name].logic) is not None}
+    open_numbers = {name: _open(day, logic, rules[name]) for name, logic in logics.items()}
+    for shown, numbers in open_numbers.items():
+        for hidden, wanted in open_numbers.items():
+            if hidden == shown:
+                continue
+            for number in sorted(numbers):
+                low, high = logics[shown].reach[hidden](day, number)
+                if wanted.isdisjoint(range(low, high + 1)):
+                    yield Implication(shown, logics[shown].shown(day, number), hidden)
+                    break
+
+
+def _open(day: DayShape, logic: Logic, rule: Sensitive) -> frozenset[int]:
+    """Return the numbers of an attribute whose values may be shown."""
+    low, high = logic.numbers(day)
+    return frozenset(number for number in range(low, high + 1) if not rule.holds(logic.shown(day, number)))
+
+
+def _day(site: Site) -> DayShape:
+    return DayShape(DAY // site.tick, *site.working_ticks, -(-BREAK // site.tick))
+
+
+# What count releases and threshold streams cost.
+
+LONGEST_DAY: Micros = DAY + HOUR
+"""A local day on which the clocks are put back."""
+ANY_DAY = PrivacyDay(0, 0, DAY)
+"""Each day of a release is paid on the same terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountPromise:
+    """The cost of one count release for one reader, per privacy unit, in epsilons."""
+
+    site: str
+    release: str
+    reader: str
+    mechanism: str
+    zones: int
+    units: Mapping[str, Epsilon]
+    """Sums of pure epsilons; infinite where the noise has no pure epsilon."""
+    terms: DayTerms | None = None
+    """The terms that a day's price pays for; only for a release that is paid by the day."""
+    tight: Mapping[str, float] = field(default_factory=dict)
+    """For such a release, epsilon at ``delta`` in each unit; equal to ``units`` where that holds without a delta."""
+    delta: Fraction = Fraction(0)
+
+
+def count_promises(policy: Policy) -> list[CountPromise]:
+    """Return the cost of every count release, and of every threshold stream, for each audience and for all together."""
+    return [*_of_counts(policy), *_of_thresholds(policy)]
+
+
+def _of_counts(policy: Policy) -> list[CountPromise]:
+    return [
+        _by_day(policy, site_id, release, reader, names)
+        if release.by_day
+        else _by_window(policy, site_id, release, reader, names)
+        for site_id in policy.site
+        for release in counts_of(policy, site_id)
+        for reader, names in [
+            *((name, (name,)) for name in audiences_of(release)), (EVERYBODY, tuple(audiences_of(release)))
+        ]
+    ]  # fmt: skip
+
+
+def _of_thresholds(policy: Policy) -> Iterator[CountPromise]:
+    """Yield the cost of decision streams: all audiences receive the same records, so the coalition pays no more."""
+    for site in policy.site:
+        for release in paid_thresholds(policy, site):
+            price = RunPrice.of(policy, release, site)
+            terms = price.terms(ANY_DAY, price.most)
+            pure = {unit: cost.pure for unit, cost in _units_of(terms, policy.site[site], policy).items()}
+            tight, zones = {unit: float(cost) for unit, cost in pure.items()}, len(policy.zones_of(release, site))
+            for reader in (*release.audiences, EVERYBODY):
+                yield CountPromise(site, release.name, reader, release.mechanism, zones, pure, terms, tight)
+
+
+def _by_window(
+    policy: Policy, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
+) -> CountPromise:
+    site, ticks = policy.site[site_id], policy.site[site_id].ticks_per_observation
+    cost = coalition_cost(release.mechanism, (release.epsilon[name] for name in names))
+
+    def of(windows: int, *, in_a_day: bool = False) -> Fraction:
+        return _consecutive(policy, site, release, names, windows, in_a_day=in_a_day)
+
+    # The windows of a UTC day, one before it and some after it; see ``whole_day``.
+    day = of(1) + of(DAY // site.tick, in_a_day=True) + of(ticks - 1) + of(ticks)
+    if release.windows_paid > 1:
+        day = whole_day(site.tick, ticks).cost(cost, release.windows_paid)
+    costs = DeviceCosts(cost, of(ticks), of(policy.privacy.w), day)
+    units = costs.units(policy.privacy.devices_per_person)
+    zones = len(policy.zones_of(release, site_id))
+    return CountPromise(site_id, release.name, reader, release.mechanism, zones, units)
+
+
+def _consecutive(
+    policy: Policy, site: Site, release: CountRelease, names: tuple[str, ...], windows: int, *, in_a_day: bool
+) -> Fraction:
+    """Return the most that so many windows one after another cost some audiences, within what budgets pay.
+
+    Audiences of equal epsilon get a window all together or not at all. Others may get different windows, which then
+    cost each for itself.
+
+    Args:
+        in_a_day: whether all of them begin in one UTC day.
+    """
+    epsilons = {release.epsilon[name] for name in names}
+    together = coalition_cost(release.mechanism, epsilons)
+    if release.windows_paid > 1:
+        return -(-windows // release.windows_paid) * together
+    # At most so many of the periods of a daily budget have one of the windows.
+    periods = 1 if in_a_day else (release.refresh + (windows - 2) * site.tick) // release.refresh + 1
+    alone = Fraction(0)
+    for epsilon in epsilons:
+        paid = windows
+        for name in (name for name in audiences_of(release) if release.epsilon[name] == epsilon):
+            if name in release.daily_budget:
+                paid = min(paid, periods * int(release.daily_budget[name] / release.charge(name)))
+            if name in release.w_budget:
+                paid = min(paid, -(-windows // policy.privacy.w) * int(release.w_budget[name] / release.charge(name)))
+        alone += paid * coalition_cost(release.mechanism, [epsilon])
+    return min(windows * together, alone)
+
+
+def _by_day(policy: Policy, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]) -> CountPromise:
+    site, days = policy.site[site_id], PaidByDay.of(policy, release, site_id)
+    terms = finest(days.paid(name, ANY_DAY) for name in names)
+    units = _units_of(terms, site, policy)
+    pure = {unit: cost.pure for unit, cost in units.items()}
+    if terms.noise == "laplace":
+        delta, tight = Fraction(0), {unit: float(cost) for unit, cost in pure.items()}
+    else:
+        delta = release.delta or policy.privacy.delta
+        tight = {unit: cost.composed(delta) for unit, cost in units.items()}
+    zones = len(policy.zones_of(release, site_id))
+    return CountPromise(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta)
+
+
+def _units_of(terms: DayTerms, site: Site, policy: Policy) -> dict[str, UnitCost]:
+    return day_units(terms, policy.privacy.w * site.tick, policy.privacy.devices_per_person)
+
+
+def counts_exponent(policy: Policy, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
+    """Return Σ k n ε over the count releases of a zone that these audiences see together.
+
+    Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``).
+    Where an ε pays for a privacy day, a changed reading may change the whole day, and a local day may lie in two
+    privacy days: the sum then counts twice the loss that such a day does not exceed.
+    """
+    total = Fraction(0)
+    for release in counts_of(policy, site):
+        if zone in {covered.id for covered in policy.zones_of(release, site)}:
+            seen = [name for name in audiences_of(release) if name in audiences]
+            total += (
+                _of_changed_day(policy, site, release, seen)
+                if release.by_day
+                else _of_ticks(policy, site, release, seen)
+            )
+    for stream in paid_thresholds(policy, site):
+        told = zone in {covered.id for covered in policy.zones_of(stream, site)} and audiences & set(stream.audiences)
+        if told:
+            total += _days_touched(policy, site) * 2 * RunPrice.of(policy, stream, site).day
+    return total * policy.privacy.devices_per_person
+
+
+def _of_changed_day(policy: Policy, site: str, release: CountRelease, seen: list[str]) -> Fraction:
+    prices = PaidByDay.of(policy, release, site).prices
+    return _days_touched(policy, site) * max((prices[name].changed for name in seen), default=Fraction(0))
+
+
+def _days_touched(policy: Policy, site: str) -> int:
+    """Return how many privacy days a local day may overlap."""
+    return 1 if policy.site[site].day_starts == "00:00" else 2
+
+
+def _of_ticks(policy: Policy, site: str, release: CountRelease, seen: list[str]) -> Fraction:
+    ticks, windows = policy.privacy.ticks_per_attribute, LONGEST_DAY // policy.site[site].tick
+    paid = release.declared.epsilons_for(release.windows_paid, ticks, windows)
+    return paid * coalition_cost(release.mechanism, (release.epsilon[name] for name in seen))
+
+
+def counts_of(policy: Policy, site: str) -> Iterator[CountRelease]:
+    """Yield the count releases that cover a zone of a site."""
+    return (r for r in policy.release if isinstance(r, CountRelease) and policy.zones_of(r, site))
+
+
+@dataclass(frozen=True, slots=True)
+class AttributePromise:
+    """The largest factor by which one reader's view can raise the odds that a suppressed attribute is sensitive."""
+
+    site: str
+    release: str
+    attribute: str
+    reader: str
+    epsilon: Fraction
+    factor: float
+    """From this record alone (Theorem 1): e^epsilon; more where other attributes depend on it."""
+    exact: float | None
+    """The largest factor of any outcome of the day under the declared model, with shown values; None without model."""
+    with_counts: float
+    """The larger of ``factor`` and ``exact``, combined with every count release of the zone that this reader sees."""
+    habit: dict[int, float]
+    """Days -> odds factor of a constant habit, where each day reveals the larger of ``factor`` and ``exact``."""
+
+
+def attribute_promises(policy: Policy) -> list[AttributePromise]:
+    """Return the worst factor over zones of every attribute, for each of its audiences and all together."""
+    promises = []
+    for site in policy.site:
+        for release in policy.release:
+            if isinstance(release, AttributeRelease) and policy.zones_of(release, site):
+                promises += _of_release(policy, site, release)
+    return promises
+
+
+def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[AttributePromise]:
+    promises, readers = [], readers_of(audience.name for audience in policy.audience)
+    zones, worst = policy.zones_of(release, site), _worst_factors(release, readers)
+    for name, attribute in release.attributes.items():
+        largest = [*sorted(attribute.epsilon.items()), (EVERYBODY, max(attribute.epsilon.values()))]
+        for reader, epsilon in largest:
+            counts = max(counts_exponent(policy, site, zone.id, readers[reader]) for zone in zones)
+            exact = worst[reader][name] if worst else None
+            with_counts = max(_exp(epsilon), exact or 0.0) * _exp(counts)
+            daily = max(float(epsilon), math.log(exact) if exact else 0.0)
+            habit = {days: exp_or_inf(days * daily) for days in (5, 20)}
+            promises.append(
+                AttributePromise(site, release.name, name, reader, epsilon, _exp(epsilon), exact, with_counts, habit)
+            )
+    return promises
+
+
+def _worst_factors(release: AttributeRelease, readers: Mapping[str, frozenset[str]]) -> dict[str, dict[str, float]]:
+    """Return, per reader and attribute, the largest factor under the declared model; empty without a model.
+
+    Before each query the adaptive guard ensures that no answer exceeds the cap, so the cap is the largest factor.
+    """
+    model = day_model(release)
+    if model is None:
+        return {}
+    if release.guard == "adaptive" and release.cap is not None:
+        return {reader: dict.fromkeys(model.order, math.exp(release.cap)) for reader in readers}
+    asked = asked_attributes(release, model)
+    return {reader: model.worst(_seen_by(release, asked, audiences)) for reader, audiences in readers.items()}
+
+
+def _seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozenset[str]) -> dict[str, float]:
+    seen: dict[str, float] = {}
+    for name, rule in release.attributes.items():
+        epsilons = [float(epsilon) for audience, epsilon in rule.epsilon.items() if audience in audiences]
+        if name in asked and epsilons:
+            seen[name] = max(epsilons)
+    return seen
+
+
+def log_largest_factor(release: AttributeRelease) -> float:
+    """Return ln of the largest factor that all readers together reach on one of a release's attributes, without counts.
+
+    Equals what ``AttributePromise.factor`` and ``exact`` state: e^epsilon, or more under the declared model.
+    """
+    together = {EVERYBODY: frozenset(release.audiences)}
+    worst = _worst_factors(release, together)
+    exact = max(worst[EVERYBODY].values(), default=0.0) if worst else 0.0
+    alone = max(float(max(attribute.epsilon.values())) for attribute in release.attributes.values())
+    return max(alone, math.log(exact) if exact else 0.0)
+
+
+def check_promises(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError when a coalition's factor on some attribute exceeds ``privacy.max_factor``."""
+    limit = policy.privacy.max_factor
+    for promise in attribute_promises(policy):
+        if promise.with_counts > limit * (1 + 1e-9):
+            msg = (
+                f"{file}: release '{promise.release}', attribute {promise.attribute}: its odds factor together "
+                f"with the counts of the same zones must be at most privacy.max_factor = {limit:.4g}, got "
+                f"{promise.with_counts:.4g} for {promise.reader} at {promise.site}; leave these zones out of "
+                "the count releases, lower the epsilons or set a cap"
+            )
+            raise PolicyError(msg)
+
+
+def check_attribute_logic(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError when something that may be shown of a zone's day proves one of its attributes sensitive.
+
+    All attribute releases of a zone are checked together, since their readers may combine their records.
+    """
+    for site_id, site in policy.site.items():
+        for releases in _together(policy, site_id):
+            _check_values(site, releases, file)
+            _check_absence(releases, file)
+            for release in releases:
+                _check_model_logic(release, file)
+            _check_models_cover(releases, file)
+
+
+def _together(policy: Policy, site: str) -> list[tuple[AttributeRelease, ...]]:
+    """Return the attribute releases that cover a zone, for every zone that has any, each set once."""
+    groups: dict[tuple[str, ...], tuple[AttributeRelease, ...]] = {}
+    for zone in policy.site[site].zones:
+        covering = [r for r in policy.release if isinstance(r, AttributeRelease) and r.zones.covers(zone)]
+        if covering:
+            groups[tuple(release.name for release in covering)] = tuple(covering)
+    return list(groups.values())
+
+
+def _check_values(site: Site, releases: tuple[AttributeRelease, ...], file: str) -> None:
+    owner = {name: release.name for release in releases for name in release.attributes}
+    unknown = unknown_beside_others(*releases)
+    if unknown is not None:
+        msg = (
+            f"{file}: release '{owner[unknown]}': {unknown} must be the only attribute that is released of a zone, "
+            f"since what it says of others is not known, got {', '.join(owner)}"
+        )
+        raise PolicyError(msg)
+    for found in implications(site, *releases):
+        msg = (
+            f"{file}: {_named(owner[found.shown], owner[found.hidden])}: no value of one attribute may prove another "
+            f"sensitive, got {found.shown} = {found.value}, which leaves {found.hidden} only sensitive values"
+        )
+        raise PolicyError(msg)
+
+
+def _check_absence(releases: tuple[AttributeRelease, ...], file: str) -> None:
+    """Raise PolicyError when one release may show an empty day, which another release declares sensitive."""
+    owner = {release.absent: release.name for release in releases}
+    if len(owner) > 1:
+        msg = (
+            f"{file}: {_named(owner['public'], owner['sensitive'])}: absent must be the same in all releases of a "
+            "zone, got 'public' and 'sensitive': a day without anybody that one shows is sensitive in the other"
+        )
+        raise PolicyError(msg)
+
+
+def _check_models_cover(releases: tuple[AttributeRelease, ...], file: str) -> None:
+    """Raise PolicyError when a declared model covers only some of the attributes that are released of a zone."""
+    for release in releases:
+        if release.model is not None and len(releases) > 1:
+            other = next(each for each in releases if each is not release)
+            msg = (
+                f"{file}: {_named(release.name, other.name)}: a model must hold every attribute that is released of a "
+                f"zone, got none of {', '.join(other.attributes)}; put them into one release"
+            )
+            raise PolicyError(msg)
+
+
+def _named(one: str, other: str) -> str:
+    return f"release '{one}'" if one == other else f"releases '{one}' and '{other}'"
+
+
+def _check_model_logic(release: AttributeRelease, file: str) -> None:
+    model = day_model(release)
+    found = None if model is None else model.proves()
+    if found is not None:
+        shown, number, hidden = found
+        msg = (
+            f"{file}: release '{release.name}': model.joint: no class of one attribute may prove another sensitive, "
+            f"got class {number} of {shown}, which comes with sensitive classes of {hidden} only"
+        )
+        raise PolicyError(msg)
+
+
+def check_knowledge(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError when no leakage can be computed from the declared mobility model."""
+    try:
+        Knowledge.of(policy.privacy)
+    except UsageError as error:
+        msg = f"{file}: privacy.mobility.{error}"
+        raise PolicyError(msg) from None
+
+
+def _exp(value: Fraction) -> float:
+    return math.exp(value) if value < 700 else math.inf

@@ -1,0 +1,290 @@
+"""Prices: the noise that a day's or a run's price leaves for a window, and the days that were paid.
+
+**The price of a day.**
+
+    symbol   here              meaning
+    ε, δ     epsilon, delta    cost of one device's privacy day
+    K        ticks             the largest number of windows of a day at which one device counts
+    f_l      shares[l]         part of the day that pays for level l, leaves first; 1 without shares
+    σ²       variance          of gaussian noise, on a level before it is divided by its share
+
+Removing one device's day changes at most K cells of each level, by one each. With ``laplace`` a window of level l has
+f_l ε / K, so that the day costs ε exactly, with no δ. With ``gaussian`` level l has variance σ² / f_l (its share of ρ),
+and σ² is the smallest value of a fixed grid for which K windows of all these levels cost at most (ε, δ).
+
+A unit smaller than a day (one observation, one tick) may move all K cells of the day elsewhere. It is priced as a
+replaced day, with 2 K cells.
+
+**Paid days.** A day's price pays for one continuous run of the counters (``sensing.contribution``) under one set of
+terms. The first window of a day is charged with the whole day, the others with nothing. A change of anything that
+affects what one device can be counted for (epsilon, delta, noise, contribution, residents, zones, shares, levels,
+audiences, the day itself) takes effect when the next day begins. Until then the release waits and publishes nothing.
+
+**Threshold streams.** ``RunPrice`` has the price of one run, and the most that a day can cost one device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from functools import cached_property
+
+import orjson
+
+from stream.accounting.day_charges import changed_loss
+from stream.accounting.privacy_loss import calibrate
+from stream.errors import PolicyError, UsageError
+from stream.mechanisms.gaussian import check_steps
+from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
+from stream.mechanisms.sparse_vector import RunLaw
+from stream.policy.counts import CountRelease
+from stream.policy.document import Policy
+from stream.policy.fields import NANO
+from stream.policy.thresholds import ThresholdRelease, nodes_of
+from stream.records import DAY, PURE, DayTerms, Micros, NoiseKind, PrivacyDay
+
+# Paid days.
+
+KEPT_DAYS = 2
+"""Number of days whose payment is remembered: the current one, and the one before in case the time zone has changed."""
+
+ELSEWHERE = "elsewhere"
+"""Replaces the terms of a day that was paid for a recording; it equals no other terms."""
+
+
+class DayPaymentStatus(Enum):
+    """Whether and how a release has paid for a day."""
+
+    UNPAID = "to be paid"
+    PAID = "paid, on these terms"
+    OTHERWISE = "paid, on other terms"
+
+
+@dataclass(slots=True)
+class PaidDays:
+    """The latest days that each release has paid for."""
+
+    terms: dict[str, dict[PrivacyDay, str]] = field(default_factory=dict)
+    """Release -> day -> digest of the terms on which the day was paid."""
+
+    def standing(self, release: str, day: PrivacyDay, terms: str) -> DayPaymentStatus:
+        """Return whether and how a release has paid for a day.
+
+        Days that overlap it are looked at, and those of its number, by which runs of threshold streams know a day: of
+        another time zone, or another start, they need not be the same.
+        """
+        for other, paid in self.terms.get(release, {}).items():
+            if other.number == day.number or (other.start < day.end and day.start < other.end):
+                return DayPaymentStatus.PAID if (other, paid) == (day, terms) else DayPaymentStatus.OTHERWISE
+        return DayPaymentStatus.UNPAID
+
+    def pay(self, release: str, day: PrivacyDay, terms: str) -> None:
+        """Remember that a day was paid for, and drop days long over."""
+        held = self.terms.get(release, {})
+        kept = {other: paid for other, paid in held.items() if other.end > day.start - KEPT_DAYS * DAY}
+        self.terms[release] = kept | {day: terms}
+
+    def close_to_others(self, late: PaidDays) -> None:
+        """Record days that a backfill has paid for; their price pays for no other run of the counters."""
+        for release, held in late.terms.items():
+            own = self.terms.get(release, {})
+            self.terms[release] = own | {day: ELSEWHERE for day in held if day not in own}
+
+
+def terms_digest(policy: Policy, release: CountRelease, site: str) -> str:
+    """Return the digest of the terms of a release's day at a site."""
+    place = policy.site[site]
+    zones = [(zone.id, zone.floor, zone.largest) for zone in policy.zones_of(release, site)]
+    day = [place.day_starts, place.timezone, place.contribution, place.residents, place.tick, place.validity]
+    terms = [release.model_dump(mode="json"), zones, day, str(policy.privacy.delta)]
+    return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+def encode_paid(days: PaidDays) -> dict[str, list[tuple[int, Micros, Micros, str]]]:
+    """Return the JSON form."""
+    return {
+        release: [(*day, terms) for day, terms in sorted(held.items())] for release, held in sorted(days.terms.items())
+    }
+
+
+def decode_paid(data: Mapping[str, Iterable[tuple[int, Micros, Micros, str]]]) -> PaidDays:
+    """Return the days of their JSON form."""
+    return PaidDays({release: {PrivacyDay(*day): terms for *day, terms in rows} for release, rows in data.items()})
+
+
+@dataclass(frozen=True)
+class DayPrice:
+    """The price of one audience's day of a release at a site."""
+
+    noise: NoiseKind
+    epsilon: Fraction
+    delta: Fraction
+    """0 for noise with a pure epsilon."""
+    ticks: int
+    shares: tuple[Fraction, ...] = (Fraction(1),)
+    factor_delta: Fraction | None = None
+    """Probability with which the loss may exceed ``changed``."""
+    devices: int = 1
+    """Devices of one person that may change the same values."""
+
+    @cached_property
+    def parameters(self) -> tuple[Fraction, ...]:
+        """The noise parameter of each measured level: epsilon of one window, or sigma squared."""
+        if self.noise == "laplace":
+            return tuple(share * self.epsilon / self.ticks for share in self.shares)
+        return calibrate(self.epsilon, self.delta, self.ticks, self.shares)
+
+    @cached_property
+    def changed(self) -> Fraction:
+        """Bound on the privacy loss of changed parts of a day, for each device of a person.
+
+        With gaussian noise the loss may exceed it with probability ``factor_delta``. ``CERTAIN`` where the loss
+        has no bound and none may be exceeded.
+        """
+        return changed_loss(self.noise, self.parameters, self.ticks, self.factor_delta, self.devices)
+
+
+@dataclass(frozen=True)
+class PaidByDay:
+    """The days of a release at a site: their cost, and what a price pays for."""
+
+    prices: Mapping[str, DayPrice]
+    """By audience."""
+    ticks: int
+    terms: str = field(repr=False)
+    """Digest of everything that a day's price pays for (``PaidDays``)."""
+
+    @classmethod
+    def of(cls, policy: Policy, release: CountRelease, site: str) -> PaidByDay:
+        """Return the day prices of a policy's release."""
+        shares = tuple(release.shares[level] for level in release.levels_up if level in release.shares) or (
+            Fraction(1),
+        )
+        delta = Fraction(0) if release.noise == "laplace" else release.delta or policy.privacy.delta
+        ticks, privacy = policy.site[site].contribution_ticks, policy.privacy
+        prices = {
+            audience: DayPrice(
+                release.noise, epsilon, delta, ticks, shares, privacy.factor_delta, privacy.devices_per_person
+            )
+            for audience, epsilon in release.epsilon.items()
+        }
+        return cls(prices, ticks, terms_digest(policy, release, site))
+
+    def suffix(self, day: int) -> str:
+        """Return the additional part of a day's noise labels: no two days, and no two bounds, share a draw."""
+        return f"/day {day}/{self.ticks}"
+
+    def paid(self, audience: str, day: PrivacyDay) -> DayTerms:
+        """Return what an audience paid for when it paid a day."""
+        price = self.prices[audience]
+        return DayTerms(day, price.noise, price.parameters, price.ticks)
+
+
+# The noise of each audience of a count release, at each level.
+
+Laws = Mapping[Fraction, tuple[NoiseParameter, ...]]
+"""Epsilon of an audience -> the noise parameter of each measured level, leaves first; a single one where levels are
+sums of measured values."""
+
+
+def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int = 1) -> Laws:
+    """Return the noise parameters of a release at a site.
+
+    Args:
+        release: of counts.
+        days: cost and terms of a day; None where epsilon pays for windows, which have Laplace noise.
+        multiplicity: the largest number of names under which one device is counted at once.
+    """
+    if days is not None:
+        prices = days.prices.values()
+        return {p.epsilon: tuple(NoiseParameter(p.noise, exact) for exact in p.parameters) for p in prices}
+    shares = [release.shares[level] for level in release.levels_up if level in release.shares] or [Fraction(1)]
+    return {
+        epsilon: tuple(laplace_noise(share * epsilon / multiplicity) for share in shares)
+        for epsilon in set(release.epsilon.values())
+    }
+
+
+def check_noise(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError where no noise fits a day's price, or the audiences' noises form no chain of known law."""
+    for release in policy.release:
+        if isinstance(release, CountRelease) and release.by_day:
+            for site in policy.site:
+                if policy.zones_of(release, site):
+                    _check_days(policy, release, site, file)
+
+
+def _check_days(policy: Policy, release: CountRelease, site: str, file: str) -> None:
+    try:
+        laws = noise_laws(release, PaidByDay.of(policy, release, site))
+        if release.noise == "gaussian":
+            for level in zip(*laws.values(), strict=True):
+                check_steps([law.exact for law in level])
+    except UsageError as error:
+        msg = f"{file}: release '{release.name}' at {site}: noise = '{release.noise}': {error}"
+        raise PolicyError(msg) from None
+
+
+# Prices of threshold streams.
+
+STREAMS = "#thresholds"
+"""The name under which ``PaidDays`` stores the terms of all streams of a site; no release can have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrice:
+    """Prices of one stream at one site."""
+
+    run: Fraction
+    """Epsilon of one run, for a device whose changes all have the same sign."""
+    most: int
+    """The largest number of runs for which a device's day is charged."""
+    unlimited: int
+    """The same without the limit by the budget."""
+
+    @property
+    def day(self) -> Fraction:
+        """The most that a device's privacy day costs, added or removed."""
+        return self.most * self.run
+
+    @classmethod
+    def of(cls, policy: Policy, release: ThresholdRelease, site: str) -> RunPrice:
+        """Return the prices of a release that pays by the run or by the day."""
+        nodes = len(nodes_of(release, policy.zones_of(release, site)))
+        vectors = 1 if release.hysteresis is None else 2
+        runs = min(policy.site[site].contribution_ticks, vectors * release.events * nodes)
+        if release.unit == "device_day":
+            return cls(Fraction(int(release.price * NANO / runs), NANO), runs, runs)
+        budget = release.budget
+        most = runs if budget is None else min(runs, int(budget / release.price))
+        return cls(release.price, most, runs)
+
+    def terms(self, day: PrivacyDay, runs: int) -> DayTerms:
+        """Return what so many runs on a privacy day are charged for."""
+        return DayTerms(day, PURE, (self.run,), runs)
+
+
+def paid_thresholds(policy: Policy, site: str) -> list[ThresholdRelease]:
+    """Return a site's threshold streams that pay for runs, in the order of the policy."""
+    return [r for r in thresholds_at(policy, site) if not r.free]
+
+
+def thresholds_at(policy: Policy, site: str) -> list[ThresholdRelease]:
+    """Return the threshold streams of a site, in the order of the policy."""
+    return [r for r in policy.release if isinstance(r, ThresholdRelease) and policy.zones_of(r, site)]
+
+
+def check_runs(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError where a price leaves too little epsilon for a run."""
+    for site in policy.site:
+        for release in paid_thresholds(policy, site):
+            price = RunPrice.of(policy, release, site)
+            try:
+                RunLaw(price.run).least_shift(release.miss / release.events, release.windows(policy.site[site].tick))
+            except UsageError as error:
+                each = f", {float(price.run):g} for each of {price.most} runs" if release.unit == "device_day" else ""
+                msg = f"{file}: release '{release.name}' at {site}: {error}{each}"
+                raise PolicyError(msg) from None

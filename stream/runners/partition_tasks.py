@@ -1,0 +1,483 @@
+"""The tasks that serve the partitions of a worker: processing, checkpoints, and how a task ends.
+
+A ``PartitionTask`` serves one partition, from the snapshot that it was restored from until the partition is revoked or
+the task fails. ``TaskManager`` opens and ends the tasks. When a task opens, it becomes the partition's only writer:
+whatever an earlier owner still sends is refused. The snapshot record of a partition holds the state of all its sites
+together with the next offset; no other record decides where processing resumes. The input is acknowledged only after
+the transaction that covers it.
+
+If the log no longer holds the message that the state needs next, or holds another message than the one it read last,
+the partition is not opened. The error names the loss; processing continues only with the operator's consent
+(``accept_loss``).
+
+This module knows neither Faust nor Kafka: engine, writer factory and consumer are passed in.
+
+
+States of a task
+================
+
+The state is not stored in one variable. It follows from these attributes:
+
+    state     ended  _ending  lost   meaning
+    RUNNING   no     no       None   messages are processed
+    ENDING    no     yes      None   the last checkpoint is under way; no further message is processed
+    ENDED     yes    any      None   nothing more is processed, and no commit begins
+    LOST      yes    any      error  as ENDED; the writer was fenced, or the outcome of its commit is unknown
+    CLOSED    yes    any      any    ``retire`` has closed the writer
+
+Transitions:
+
+    state             event                                              next     action
+    -                 TaskManager.open has restored the partition        RUNNING  a former task of it is retired
+    RUNNING           feed: the message that is due                      RUNNING  step by step; outputs become pending
+    RUNNING           feed: a message that does not follow               RUNNING  DeliveryError; nothing is processed
+    RUNNING           feed: a message of a later version                 RUNNING  commit, then LaterVersionError
+    RUNNING           checkpoint()                                       RUNNING  commit, and wait for it
+    RUNNING           checkpoint(last=True)                              ENDING   a feed stops after its step; commit
+    ENDING            that checkpoint is done                            ENDED
+    RUNNING, ENDING   a commit raises FencedError                        LOST     logged
+    RUNNING, ENDING   a commit raises InterruptedWriteError              LOST     logged
+    RUNNING, ENDING   a commit raises another error, or is cancelled     ENDED    TaskManager.fail ends all tasks
+    RUNNING, ENDING   TaskManager.end or TaskManager.fail                ENDED    a commit under way completes
+    ENDED, LOST       a commit under way is fenced or interrupted        (same)   ignored
+    ENDED, LOST       a commit under way fails in another way            (same)   TaskManager.fail ends all tasks
+    ENDED, LOST       feed                                               (same)   the message is dropped
+    ENDED, LOST       checkpoint                                         (same)   nothing is committed
+    ENDING            feed                                               ENDING   the message is dropped
+    any but CLOSED    retire()                                           CLOSED   waits for a commit under way
+
+A message that is dropped is not lost: it lies beyond the last snapshot, and the next owner reads it again. The agent
+calls ``feed`` inside ``TaskManager.failing``, so an error of it ends all tasks. The consumer opens a LOST partition
+again while the group still assigns it to this worker.
+
+
+States of the checkpoint loop
+=============================
+
+One loop (``_saving``) makes all commits of a task, one after the other, while further messages are processed:
+
+    state       _saving  meaning
+    IDLE        done     no checkpoint is requested
+    WAITING     runs     a checkpoint is requested; ``SNAPSHOT_SPACING`` since the last commit is not over (``_rested``)
+    COMMITTING  runs     the transaction is under way
+
+    state       event                                           next        action
+    IDLE        a window closed; PENDING_LIMIT outputs;         WAITING     ``_wanted`` is set
+                checkpoint() with unsaved input
+    WAITING     the spacing is over, or checkpoint() ends it    COMMITTING  ``_wanted`` is cleared
+    WAITING     the task has ended                              IDLE        no commit
+    COMMITTING  another request                                 COMMITTING  ``_wanted`` is set
+    COMMITTING  the commit is done, ``_wanted`` is clear        IDLE        the spacing begins, except in ENDING
+    COMMITTING  the commit is done, ``_wanted`` is set          WAITING     the spacing begins, except in ENDING
+    COMMITTING  the commit fails                                IDLE        the task becomes LOST or ENDED
+
+With ``PENDING_LIMIT`` outputs pending, ``feed`` waits until the loop is idle.
+
+
+Steps of a commit
+=================
+
+1. Wait until the spacing since the last commit is over. Stop if the task has ended. Clear ``_wanted``.
+2. Without any await in between, take the snapshot, ``position`` and all pending outputs, and clear ``_unsaved``. The
+   snapshot moves its audit offset past this task's entries only if every published entry has been replayed: entries
+   that are still outstanding must be read by the next owner.
+3. Sort the outputs: audit records come first.
+4. The first time, if the restored state has to be saved before anything that follows from it (``Engine.unsaved``) and
+   there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit entries, the saved
+   state says which mechanism version made them.
+5. Commit the outputs and the snapshot in one transaction.
+6. If audit records were written, check that the audit topic ends later than before; LossError if it does not, since
+   the topic was then recreated.
+7. Set ``acknowledged`` to ``position``. Only then may the consumer acknowledge the input.
+8. Begin the spacing, except in ENDING. Repeat from step 1 while ``_wanted`` is set.
+
+A crash before step 5 leaves no output. A crash during step 5 leaves records of an aborted transaction, which readers of
+uncommitted records have seen: the next owner must produce the same bytes again. A crash after step 5 loses nothing,
+because processing resumes at the offset in the snapshot, not at the acknowledged one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from stream.engine.ports import (
+    Bounds,
+    DeliveryError,
+    Engine,
+    FencedError,
+    InterruptedWriteError,
+    LossError,
+    Output,
+    TransactionalWriter,
+    UnaskedEndError,
+    WriterFactory,
+    audit_beyond,
+    hole,
+    loss_of,
+    price_of,
+    refusal_of,
+    refuse_audit_made_anew,
+)
+from stream.errors import LaterVersionError, UsageError
+from stream.records import Micros
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_SPACING = 0.25
+"""Seconds between two checkpoints of a partition: many sites may close a window at one moment."""
+PENDING_LIMIT = 10_000
+"""With so many pending outputs, a checkpoint is made although no window closed."""
+
+
+class PartitionTask:
+    """Serves one partition, from the snapshot it was restored from until it is revoked; the module lists its states."""
+
+    def __init__(
+        self,
+        partition: int,
+        engine: Engine,
+        writer: TransactionalWriter,
+        *,
+        audit_topic: str,
+        position: int,
+        audit_end: int,
+        fail: Callable[[Exception], None],
+        consent: Callable[[LossError, str], None],
+    ) -> None:
+        """Begin at ``position``; ``consent`` raises a loss, or says that it was accepted and what it costs."""
+        self.partition = partition
+        self.delivered = position
+        """The offset that the consumer passes on next."""
+        self.position = position
+        """The offset that the engine processes next."""
+        self.acknowledged: int | None = None
+        """The offset after the last input that a snapshot of this task covers; None before its first commit."""
+        self.ended = False
+        self.lost: FencedError | InterruptedWriteError | None = None
+        """The error by which the task lost its partition, although as far as it knows the group still assigns it."""
+        self._engine = engine
+        self._writer = writer
+        self._audit_topic = audit_topic
+        self._audit_end = audit_end
+        self._audit_known = engine.audit_offset()
+        self._first = engine.snapshot(position, self._audit_known) if engine.unsaved else None
+        """The restored state if it must be saved before anything is published; None otherwise, and once it is saved."""
+        self._pending: list[Output] = []
+        # Consent to another policy or version is saved even if no message arrives, but not while a window that was
+        # begun under the former one is unfinished.
+        self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
+        """Whether the engine has processed anything since the last snapshot was taken."""
+        self._ending = False
+        """Whether the last checkpoint was requested."""
+        self._wanted = asyncio.Event()
+        """Set while a checkpoint is requested that has not begun."""
+        self._rested = asyncio.Event()
+        """Set when ``SNAPSHOT_SPACING`` has passed since the last commit."""
+        self._rested.set()
+        self._saving: asyncio.Task[None] | None = None
+        """The checkpoint loop that ran last."""
+        self._fail = fail
+        self._consent = consent
+        self._lock = asyncio.Lock()
+        """Held while a message is processed or a requested checkpoint is made."""
+
+    async def feed(
+        self, follows: int, offset: int, key: bytes | None, value: bytes, stamp: Micros | None,
+        *, after_loss: bool = False,
+    ) -> None:  # fmt: skip
+        """Take one message; ``follows`` is the offset that had to come after the message before.
+
+        ``after_loss``: messages between that offset and this one are gone, which was accepted.
+
+        A heartbeat after a long outage closes thousands of windows: between steps the loop has its turn, and
+        a tenure that is to end stops there, in a state that goes on when the message is folded again.
+        """
+        async with self._lock:
+            if self.ended or self._ending:
+                return
+            if follows != self.position:
+                msg = f"partition {self.partition}: offset {self.position} was due, {follows} came"
+                raise DeliveryError(msg)
+            if after_loss:
+                self._engine.resume_after_loss(offset)
+                self.position = offset
+            try:
+                await self._fold(offset, key, value, stamp)
+            except LaterVersionError as later:  # the version that can read it resumes at this offset
+                await self._saved()
+                msg = f"partition {self.partition}, offset {offset}: {later}"
+                raise LaterVersionError(msg) from None
+
+    async def _fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> None:
+        for outputs, last in self._engine.fold(offset, key, value, stamp):
+            if last:
+                self.position = offset + 1
+            await self._take(outputs)
+            if last or self.ended or self._ending:
+                return
+            await asyncio.sleep(0)
+
+    async def _take(self, outputs: Sequence[Output]) -> None:
+        self._unsaved = True
+        self._pending += outputs
+        if any(output.checkpoint for output in outputs) or len(self._pending) >= PENDING_LIMIT:
+            self._begin_checkpoint()
+        if len(self._pending) >= PENDING_LIMIT:
+            await self._settled()
+
+    async def checkpoint(self, *, last: bool = False) -> None:
+        """Commit everything that was processed, and wait for it; ``last`` ends the task."""
+        self._ending = self._ending or last
+        async with self._lock:
+            await self._saved()
+            self.ended = self.ended or last
+
+    async def _saved(self) -> None:
+        """Commit everything that was processed, without waiting for the spacing."""
+        if self._unsaved:
+            self._rested.set()
+            self._begin_checkpoint()
+        await self._settled()
+
+    def _begin_checkpoint(self) -> None:
+        """Request a commit beside the processing of messages; if one is under way, another follows it."""
+        self._wanted.set()
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save())
+            self._saving.add_done_callback(self._settle)
+
+    async def _settled(self) -> None:
+        """Wait for the checkpoint loop; its error is raised here too, unless it means that the partition is lost."""
+        if self._saving is not None:
+            with contextlib.suppress(FencedError, InterruptedWriteError):
+                await asyncio.shield(self._saving)
+
+    def _settle(self, saving: asyncio.Task[None]) -> None:
+        """Change the task's state when the checkpoint loop has failed."""
+        failure = UnaskedEndError("a checkpoint was cancelled") if saving.cancelled() else saving.exception()
+        if isinstance(failure, FencedError | InterruptedWriteError):
+            if not self.ended:
+                level = logging.INFO if isinstance(failure, FencedError) else logging.WARNING  # the first is ordinary
+                log.log(level, "partition %d: %s", self.partition, failure)
+                self.ended, self.lost = True, failure
+        elif isinstance(failure, Exception):
+            self._fail(failure)
+
+    async def _save(self) -> None:
+        """Run the checkpoint loop until no checkpoint is requested; the module lists the steps."""
+        while self._wanted.is_set():
+            await self._rested.wait()
+            if self.ended:
+                return
+            self._wanted.clear()
+            # No await: snapshot, position and outputs must be of one moment.
+            snapshot, position = self._snapshot(), self.position
+            outputs, self._pending = self._pending, []
+            self._unsaved = False
+            outputs.sort(key=lambda output: output.topic != self._audit_topic)
+            await self._save_first(outputs)
+            audit_end = await self._writer.commit(outputs, snapshot)
+            if audit_end is not None:
+                refuse_audit_made_anew(self.partition, self._audit_end, audit_end)
+                self._audit_end = audit_end
+            self.acknowledged = position
+            if not self._ending:
+                self._rest()
+
+    async def _save_first(self, outputs: Sequence[Output]) -> None:
+        """Commit the restored state in a transaction of its own, where outputs follow that need it (step 4)."""
+        first, self._first = self._first, None
+        if first is not None and outputs:
+            await self._writer.commit([], first)
+
+    def _snapshot(self) -> bytes:
+        if not self._engine.has_unreplayed_entries():  # the next owner must read outstanding entries (step 2)
+            self._audit_known = self._audit_end
+        return self._engine.snapshot(self.position, self._audit_known)
+
+    def _rest(self) -> None:
+        self._rested.clear()
+        asyncio.get_running_loop().call_later(SNAPSHOT_SPACING, self._rested.set)
+
+    async def refuse_another_log(self, bounds: Bounds) -> None:
+        """Raise LossError unless the log is the one that was read; ``bounds`` returns its offsets [begin, end)."""
+        loss = await loss_of(self.partition, self._engine, self._writer, self.delivered, await bounds())
+        if loss is not None:
+            raise refusal_of(loss, self._engine.due())
+
+    async def accept_hole(self, offset: int) -> bool:
+        """Return whether messages before ``offset`` which were not read are gone, and that was accepted.
+
+        LossError where it was not. What the log passes over besides are marks of transactions, and what was aborted.
+        """
+        missing = await self._writer.missing(self.delivered, offset)
+        if not missing:
+            return False
+        loss, due = hole(self.partition, self.delivered, offset, missing), self._engine.due()
+        self._consent(refusal_of(loss, due), f"{loss}; {price_of(due)}")
+        return True
+
+    async def retire(self) -> None:
+        """End the task: let a commit under way complete, then close the writer."""
+        self.ended = True
+        self._rested.set()
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+        await self._writer.close()
+
+
+class TaskManager:
+    """Opens and ends the tasks of this worker's partitions; keeps the first failure."""
+
+    def __init__(
+        self,
+        engine_factory: Callable[[int], Awaitable[Engine]],
+        journal: WriterFactory,
+        *,
+        audit_topic: str,
+        accept_loss: bool = False,
+    ) -> None:
+        self.held: dict[int, PartitionTask] = {}
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
+        self._engine_factory = engine_factory
+        self._journal = journal
+        self._audit_topic = audit_topic
+        self._accept_loss = accept_loss
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def open(self, partition: int, bounds: Bounds) -> PartitionTask:
+        """Become a partition's writer and restore it; return its task at the restored position.
+
+        ``bounds`` returns the offsets [begin, end) that the log holds. It is called after the snapshot was read, when
+        no earlier owner can write another one.
+
+        Raises:
+            LossError: the log no longer holds what the state needs, and ``accept_loss`` is not set.
+            UsageError: results were published before, but neither audit nor snapshot records exist.
+        """
+        writer = await self._journal.take(partition)
+        try:
+            task = await self._restored(partition, writer, bounds)
+        except BaseException:
+            self._retire(writer.close())
+            raise
+        self._replace(task)
+        return task
+
+    async def _restored(self, partition: int, writer: TransactionalWriter, bounds: Bounds) -> PartitionTask:
+        engine = await self._engine_factory(partition)
+        position = engine.restore(await self._snapshot(writer))
+        entries, audit_end = await audit_beyond(engine, writer)
+        if position is None and not entries:
+            await _refuse_fresh_books(partition, writer)
+        begin, end = await bounds()
+        loss = None if position is None else await loss_of(partition, engine, writer, position, (begin, end))
+        if loss is not None:
+            self.consent_to(refusal_of(loss, engine.due()), f"{loss}; {price_of(engine.due())}")
+            engine.resume_after_loss(begin)
+        if position is None or loss is not None:
+            position = begin
+        return PartitionTask(
+            partition,
+            engine,
+            writer,
+            audit_topic=self._audit_topic,
+            position=position,
+            audit_end=audit_end,
+            fail=self.fail,
+            consent=self.consent_to,
+        )
+
+    def _replace(self, task: PartitionTask) -> None:
+        former = self.held.get(task.partition)
+        if former is not None:
+            self._retire(former.retire())
+        self.held[task.partition] = task
+
+    def _retire(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Run the end of a task or writer in the background; an error of it is only logged."""
+        task = asyncio.create_task(ending)
+        self._retiring.add(task)
+        task.add_done_callback(self._retired)
+
+    def _retired(self, task: asyncio.Task[None]) -> None:
+        self._retiring.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("a writer did not end well: %s", type(task.exception()).__name__)
+
+    async def _snapshot(self, writer: TransactionalWriter) -> bytes | None:
+        try:
+            return await writer.last_snapshot()
+        except LossError as loss:
+            self.consent_to(loss, str(loss))
+            return None
+
+    def consent_to(self, loss: LossError, accepted: str) -> None:
+        """Log what is accepted where losses are accepted; raise the loss otherwise."""
+        if not self._accept_loss:
+            raise loss
+        log.warning("accepted: %s", accepted)
+
+    async def checkpoint(self, *, last: bool = False) -> None:
+        """Checkpoint every partition that has processed anything since its last one; ``last`` ends the tasks."""
+        await asyncio.gather(*(task.checkpoint(last=last) for task in list(self.held.values())))
+
+    def end(self) -> None:
+        """End every task: nothing more is processed, and no commit begins."""
+        for task in self.held.values():
+            task.ended = True
+
+    def release(self) -> None:
+        """End every task in the background and forget it; the partitions may belong to another worker now."""
+        for task in self.held.values():
+            self._retire(task.retire())
+        self.held.clear()
+
+    async def close(self) -> None:
+        """End every task and wait until each has closed its writer."""
+        self.release()
+        while self._retiring:
+            await asyncio.wait(self._retiring)
+
+    def fail(self, failure: Exception) -> None:
+        """End every task because of an error; the first error is kept in ``failure``."""
+        self.end()
+        self.failure = self.failure or failure
+        self.failed.set()
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """End all tasks on an error of the work inside, or on a cancellation that was not requested.
+
+        An unrequested cancellation becomes an ``UnaskedEndError``: callers would take a bare ``CancelledError`` for
+        their own end and report nothing.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            unasked = UnaskedEndError("work was cancelled and nobody had asked for that")
+            self.fail(unasked)
+            raise unasked from None
+        except Exception as failure:
+            self.fail(failure)
+            raise
+
+
+async def _refuse_fresh_books(partition: int, writer: TransactionalWriter) -> None:
+    """Raise UsageError if results were published before: with an empty ledger their windows would be released again."""
+    topic = await writer.released()
+    if topic is not None:
+        msg = (
+            f"partition {partition}: must have the audit and snapshot records that belong to what {topic} holds, but "
+            "both are empty; fresh books would release windows again; 'tacet recover --kafka' says what can be done"
+        )
+        raise UsageError(msg)

@@ -1,0 +1,263 @@
+"""The state of a site's sensing between messages, and its stable byte form.
+
+``SensingState`` is the whole state. ``PendingWindows`` buffers the rows of one open window: the last entry of each
+device, and batches from which no entries have been made yet. Rows mostly arrive in the order of their times. A batch
+whose first row is later than all buffered rows decides where each of its devices is, whatever they did before. It is
+stored by column until the window closes, and the devices present are then updated from its columns. If entries are
+needed earlier, they are made from the columns; the result and its bytes are the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count, repeat
+from typing import Any, NamedTuple
+
+import orjson
+
+from stream.errors import DataError
+from stream.records import CountedWindow, Message, Micros, ObservationBatch
+from stream.sensing import presence, watermark
+from stream.sensing.contribution import DayCounter
+from stream.sensing.watermark import SiteClock
+
+END = -1
+"""Zone index of a row that ends the device's stay."""
+MOST_ROWS = 16_384
+"""At most so many rows are buffered by column; beyond that they become entries, one per device."""
+
+Stamp = tuple[str, int, int]
+"""(source, session, sequence) of a batch: orders observations of the same time."""
+Entry = tuple[Micros, Stamp, int, int]
+"""(time, stamp, row, zone index or END); the greater of two entries of a device is the later one."""
+Present = dict[str, tuple[int, Micros]]
+"""Device -> (zone index, time) of its last observation."""
+
+
+class TickRun(NamedTuple):
+    """A batch ordered by time, by column."""
+
+    stamp: Stamp
+    devices: Sequence[str]
+    zones: Sequence[int]
+    times: Sequence[Micros]
+
+
+class PendingWindows:
+    """The buffered rows of one open window."""
+
+    __slots__ = ("_entries", "_rows", "_runs", "latest")
+
+    def __init__(self, latest: Micros, entries: dict[str, Entry] | None = None) -> None:
+        """``entries`` are by device; none of them is later than ``latest``."""
+        self.latest = latest
+        self._entries: dict[str, Entry] = {} if entries is None else entries
+        self._runs: list[TickRun] = []
+        self._rows = 0
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """Device -> its last entry; callers may change it."""
+        for run in self._runs:
+            self._entries |= _entries_of(run)
+        self._runs, self._rows = [], 0
+        return self._entries
+
+    def append(self, run: TickRun) -> None:
+        """Add a batch whose rows are all later than ``latest``."""
+        self._runs.append(run)
+        self._rows += len(run.times)
+        if self._rows > MOST_ROWS:
+            _ = self.entries
+
+    def merge(self, run: TickRun) -> None:
+        """Add a batch of any times; the later entry of each device is kept."""
+        entries, new = self.entries, _entries_of(run)
+        for device in entries.keys() & new.keys():
+            new[device] = max(new[device], entries[device])
+        entries |= new
+
+    def devices(self) -> Iterable[str]:
+        """Return the devices, each at least once."""
+        return chain(self._entries, *(run.devices for run in self._runs))
+
+    def move_into(self, present: Present) -> None:
+        """Update the devices present to the end of the window, in place."""
+        for device, (time, _, _, zone) in self._entries.items():
+            if zone == END:
+                present.pop(device, None)
+            else:
+                present[device] = (zone, time)
+        for run in self._runs:
+            present.update(zip(run.devices, zip(run.zones, run.times, strict=False), strict=False))
+        if any(END in run.zones for run in self._runs):
+            for device in [device for device, (zone, _) in present.items() if zone == END]:
+                del present[device]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __eq__(self, other: object) -> bool:
+        return self.entries == other.entries if isinstance(other, PendingWindows) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"Waiting(of {len(self)} devices)"
+
+
+def _entries_of(run: TickRun) -> dict[str, Entry]:
+    """Return device -> its last entry in the batch."""
+    return dict(zip(run.devices, zip(run.times, repeat(run.stamp), count(), run.zones), strict=False))
+
+
+FORMS = 1, 2, 3
+"""Versions of the state's byte form. Version 2 is written without counters of a privacy day, version 3 with them; all
+are read."""
+
+
+@dataclass(slots=True)
+class SensingState:
+    """The state of a site between messages; it never has more than ``max_devices`` devices."""
+
+    clock: SiteClock = field(default_factory=SiteClock)
+    next_tick: Micros | None = None
+    """The window to close next; None until the site has a watermark."""
+    closed: Micros | None = None
+    """The last closed window."""
+    current: Present = field(default_factory=dict, repr=False)
+    """The devices present at ``closed``, by the observations that are valid then."""
+    pending: dict[Micros, PendingWindows] = field(default_factory=dict, repr=False)
+    """Open window -> its buffered rows."""
+    rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
+    """Open window -> (device, time) -> the last entry of that time; filled only if stays are kept."""
+    stays_open: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
+    shut: bool = False
+    """The site is suspended, because it would have stored more than ``max_devices``: it has no input or output."""
+    counters: Counter[str] = field(default_factory=Counter, repr=False)
+    """``rows`` received = ``accepted`` + the rows dropped for each reason."""
+    known: set[str] = field(default_factory=set, repr=False, compare=False)
+    """The devices of ``current``, ``pending`` and ``tally``; derived from them."""
+    tally: DayCounter | None = None
+    """The counters of the privacy day; None if the site does not bound counts."""
+
+    def count(self, batch: ObservationBatch, dropped: Counter[str]) -> None:
+        """Count the rows of a batch: dropped ones by reason, the others as accepted."""
+        self.counters["rows"] += len(batch.rows)
+        self.counters["accepted"] += len(batch.rows) - dropped.total()
+        self.counters.update(dropped)
+
+    def count_dropped(self, item: Message, reason: str) -> None:
+        """Count all rows of a message as dropped."""
+        if isinstance(item, ObservationBatch):
+            self.count(item, Counter({reason: len(item.rows)}))
+        elif isinstance(item, CountedWindow):
+            self.counters.update({"rows": len(item.counts), reason: len(item.counts)})
+
+    def forget_devices(self) -> None:
+        """Remove all devices, and nothing else."""
+        self.current, self.pending, self.rows, self.stays_open, self.known = {}, {}, {}, {}, set()
+
+    def note_known(self) -> None:
+        """Derive ``known`` again."""
+        self.known = set(self.current).union(*(waiting.devices() for waiting in self.pending.values()))
+        if self.tally is not None:
+            self.known |= self.tally.counted.keys()
+
+    def forget_after(self, instant: Micros | None) -> None:
+        """Remove the buffered observations later than an instant; None: all of them."""
+        waiting: list[dict[Any, Entry]] = [each.entries for each in self.pending.values()]
+        for entries in (*waiting, *self.rows.values()):
+            for key in [key for key, entry in entries.items() if instant is None or entry[0] > instant]:
+                del entries[key]
+
+
+def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
+    """Return the stable byte form: JSON in one fixed order, whatever the order of arrival."""
+    stamps = sorted({entry[1] for entry in _entries(state)})
+    number = {stamp: i for i, stamp in enumerate(stamps)}
+    plain = {
+        "form": 2 if state.tally is None else 3,
+        "clock": watermark.to_plain(state.clock),
+        "ticks": [state.next_tick, state.closed, state.shut],
+        "zones": zones,
+        "current": [[device, *where] for device, where in sorted(state.current.items())],
+        "stamps": stamps,
+        "pending": [[tick, _flat(waiting.entries, number)] for tick, waiting in sorted(state.pending.items())],
+        "rows": [[tick, _flat(entries, number)] for tick, entries in sorted(state.rows.items())],
+        "stays": [[device, *stay] for device, stay in sorted(state.stays_open.items())],
+        "counters": sorted(state.counters.items()),
+    }
+    return orjson.dumps(plain if state.tally is None else plain | {"tally": state.tally.to_plain()})
+
+
+def decode(data: bytes, zones: tuple[str, ...]) -> SensingState:
+    """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
+
+    Zones are identified by name: if the registry has changed, devices in removed zones are dropped.
+    """
+    try:
+        return _state_of(orjson.loads(data), zones)
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise DataError("sense state: not the byte form of a state") from None
+
+
+def _entries(state: SensingState) -> list[Entry]:
+    pending = [entry for waiting in state.pending.values() for entry in waiting.entries.values()]
+    return pending + [entry for entries in state.rows.values() for entry in entries.values()]
+
+
+def _flat(entries: Mapping[Any, Entry], number: Mapping[Stamp, int]) -> list[list[Any]]:
+    """Return entries as rows [key, time, stamp number, row, zone], ordered by key."""
+    return [[key, time, number[stamp], row, zone] for key, (time, stamp, row, zone) in sorted(entries.items())]
+
+
+class SensingStatus(NamedTuple):
+    """The progress of a site's sensing; it contains nothing about people."""
+
+    watermark: Micros | None
+    last_window: Micros | None
+    """End of the window that closed last."""
+    shut: bool
+    """Whether the site is suspended at ``max_devices``."""
+    reached: Micros
+    """The site's present time by its own clock."""
+
+
+def standing(data: bytes) -> SensingStatus:
+    """Return the progress of the sensing state whose byte form is ``data``, of any version; zones are not needed.
+
+    Raises:
+        DataError: ``data`` is not such a form.
+    """
+    try:
+        plain = orjson.loads(data)
+        _, closed, shut, *_ = plain["ticks"]
+        clock = watermark.from_plain(plain["clock"], form=plain["form"])
+        return SensingStatus(clock.watermark, closed, plain["form"] > 1 and shut, watermark.reached(clock))
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise DataError("sense state: not the byte form of a state") from None
+
+
+def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
+    if plain["form"] not in FORMS:
+        raise ValueError("form")
+    stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
+    index = {zone: i for i, zone in enumerate(zones)}
+    now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
+    next_tick, closed, shut, *_ = plain["ticks"]
+    state = SensingState(watermark.from_plain(plain["clock"], form=plain["form"]), next_tick, closed)
+    state.shut = plain["form"] > 1 and shut
+    state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
+    for tick, entries in plain["pending"]:
+        waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
+        state.pending[tick] = PendingWindows(tick, waiting)
+    for tick, entries in plain["rows"]:
+        state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
+    state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
+    state.counters = Counter(dict(plain["counters"]))
+    state.tally = DayCounter.from_plain(plain["tally"]) if plain["form"] == 3 else None
+    state.note_known()
+    return state

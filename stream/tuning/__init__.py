@@ -1,1 +1,0 @@
-"""The largest privacy that reaches a utility: candidates, runs, and how sure the answer is."""

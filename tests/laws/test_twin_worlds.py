@@ -1,0 +1,139 @@
+"""Two worlds that differ in one device: nothing but released values may differ in what others see.
+
+Random courses (policies that change in any key, restarts, takeovers, crashes, losses, backfills, silent connectors and
+sources) are gone through twice, with and without one device. Noise is coupled, so that released values are equal
+(``tests/support/coupled_noise.py``). Then everything that others see has to be equal: which records there are, their
+order, ids, times and sizes, denials, charges, audit entries, accounts, errors. What may depend on people stands in
+``BY_DESIGN``. All is drawn from the seed and no test compares frequencies, so none can alarm falsely; that faults which
+are put in are found shows that the courses are wild enough.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from connectors.sources.ingest.ingest import Ingest
+from stream.policy.document import audiences_of
+from stream.records import WAITING
+from stream.release.budget_gate import BudgetDecision, BudgetGate
+from stream.sensing import state as sense_state
+from stream.sensing.contribution import adopted
+from stream.sensing.occupancy import OccupancyOperator
+from tests.support.policy_edits import EDITS, RELEASES, InapplicableError, edited, policy_keys, whole_document
+from tests.support.twin_worlds import first_difference, twins
+
+SEEDS = (2, 6, 10, 12)
+MANY = range(100, 300)
+FOUND = 2
+"""A seed that finds each fault that is put in."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_worlds_that_differ_in_one_device_show_the_same(seed: int) -> None:
+    assert (difference := first_difference(*twins(seed))) is None, difference
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MANY)
+def test_many_worlds_that_differ_in_one_device_show_the_same(seed: int) -> None:
+    assert (difference := first_difference(*twins(seed))) is None, difference
+
+
+# ---- that the comparison means something ----------------------------------------------------------------
+
+
+def test_worlds_release_deny_and_wait_and_their_true_counts_differ() -> None:
+    one, other = twins(12)
+    outcomes = Counter(entry["outcome"] for entry in one.audit())
+    assert min(outcomes[reason] for reason in ("released", "budget", "w_budget", "waiting")) > 10
+    differing = sum(mine != others for mine, others in zip(one.commitments, other.commitments, strict=True))
+    assert differing > 10, "windows were made of other counts in the two worlds"
+
+
+def resuming_at_the_latest_observation(patch: pytest.MonkeyPatch) -> None:
+    """Counting under another privacy day begins behind the latest observation held."""
+
+    def decode(self: OccupancyOperator, data: bytes) -> Any:
+        state = sense_state.decode(data, self.zones)
+        times = [time for _, time in state.current.values()]
+        times += [entry[0] for waiting in state.pending.values() for entry in waiting.entries.values()]
+        state.tally = adopted(state.tally, self.by_day, max(times, default=None))
+        state.note_known()
+        return state
+
+    patch.setattr(OccupancyOperator, "decode", decode)
+
+
+def denying_empty_windows(patch: pytest.MonkeyPatch) -> None:
+    """A window without anybody is not charged."""
+    verdicts = BudgetGate.verdicts
+
+    def judged(self: BudgetGate, state: Any, plan: Any, window: Any) -> Any:
+        if not any(window.counts):
+            return dict.fromkeys(audiences_of(plan.release), BudgetDecision(WAITING))
+        return verdicts(self, state, plan, window)
+
+    patch.setattr(BudgetGate, "verdicts", judged)
+
+
+def vouching_by_traps(patch: pytest.MonkeyPatch) -> None:
+    """A window in which nobody was heard has no coverage."""
+    close = OccupancyOperator._close
+
+    def closed(self: OccupancyOperator, state: Any, tick: int) -> Any:
+        heard = tick in state.pending
+        window = close(self, state, tick)
+        return window if heard else replace(window, coverage=Fraction(0))
+
+    patch.setattr(OccupancyOperator, "_close", closed)
+
+
+def beating_when_heard(patch: pytest.MonkeyPatch) -> None:
+    """A connector that hears nobody sends no heartbeat."""
+    beat = Ingest._beat
+
+    def beaten(self: Ingest, state: Any, pairs: Any, watermark: int) -> None:
+        beat(self, state, tuple(pair for pair in pairs if any(state.seen.values())), watermark)
+
+    patch.setattr(Ingest, "_beat", beaten)
+
+
+@pytest.mark.parametrize(
+    "fault", [resuming_at_the_latest_observation, denying_empty_windows, vouching_by_traps, beating_when_heard]
+)
+def test_a_fault_that_lets_people_decide_is_found(
+    fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    assert first_difference(*twins(FOUND)) is not None
+
+
+# ---- the policies that are drawn ------------------------------------------------------------------------
+
+
+def test_every_key_of_the_policy_is_edited() -> None:
+    """Who adds a key to the policy says in ``EDITS`` how it changes."""
+    assert policy_keys() == EDITS.keys()
+
+
+@pytest.mark.parametrize("key", sorted(EDITS))
+def test_the_edits_of_a_key_give_another_policy(key: str) -> None:
+    document = whole_document(by_day=key not in ("Policy.pseudonym", "Pseudonyms.ttl"))
+    for seed in range(3):
+        changed, _, _ = edited(random.Random(seed), document, [key])
+        assert changed == key
+
+
+def test_an_edit_that_has_nothing_to_change_is_refused() -> None:
+    document = whole_document()
+    document["release"] = [copy.deepcopy(RELEASES["plain"])]
+    with pytest.raises(InapplicableError):
+        edited(random.Random(1), document, ["AttributeRelease.cap"])

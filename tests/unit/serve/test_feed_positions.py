@@ -1,0 +1,139 @@
+"""An index goes on only from a source that still has what was read last, where it was read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+from aiokafka import TopicPartition
+
+from connectors.serve import topics
+from connectors.serve.indexer import follow_outbox
+from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
+from stream.errors import UsageError
+from stream.schemas import private_topic
+from tests.unit.serve.history_ground import history
+from tests.unit.serve.test_history import RECORDS
+
+AUDIENCE = "public"
+PLACE = TopicPartition(private_topic(AUDIENCE, "occupancy"), 0)
+PATIENCE = 240
+"""Seconds after which a source that was taken for the former one is given up."""
+
+
+class EnoughError(Exception):
+    """Something was taken in."""
+
+
+class Read:
+    """An intake that has read so far, and ends with what it is given."""
+
+    def __init__(self, position: int, last: str | None) -> None:
+        self._left = position, last
+        self.taken: list[bytes] = []
+
+    def position(self, source: str) -> int:
+        return self._left[0]
+
+    def last(self, source: str) -> str | None:
+        return self._left[1]
+
+    async def take(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        self.taken += records
+        raise EnoughError
+
+
+def name(number: int) -> str:
+    return f"dbh/occupancy/{AUDIENCE}/{number}"
+
+
+def record(number: int) -> bytes:
+    return orjson.dumps({"release_id": name(number), "audience": AUDIENCE})
+
+
+def test_a_history_keeps_the_id_of_what_was_read_last_of_each_source() -> None:
+    kept = history()
+    kept.add(RECORDS[:3], {"a": 3})
+    kept.add([RECORDS[4], RECORDS[0]], {"b": 2})
+    ids = [orjson.loads(value)["release_id"] for value in RECORDS]
+    assert (kept.last("a"), kept.last("b"), kept.last("c")) == (ids[2], ids[0], None)
+
+
+@pytest.mark.parametrize(("position", "last", "goes_on"), [(0, None, True), (4, 4, True), (4, 5, False), (9, 9, False)])
+async def test_an_outbox_that_was_made_anew_is_refused_though_it_has_grown_past_what_was_read(
+    tmp_path: Path, position: int, last: int | None, goes_on: bool
+) -> None:
+    """It has releases 1 to 8; another one of that audience had release 5 as its fourth."""
+    with closing(Outboxes(tmp_path / "private")) as boxes:
+        boxes.give(AUDIENCE, [OutboxRecord(name(n), "occupancy", "dbh", n, record(n)) for n in range(1, 9)])
+    intake = Read(position, None if last is None else name(last))
+    following = follow_outbox(tmp_path, AUDIENCE, intake)  # type: ignore[arg-type]
+    with pytest.raises(
+        EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must have been made"
+    ):
+        await asyncio.wait_for(following, PATIENCE)
+
+
+class Raw(NamedTuple):
+    offset: int
+    value: bytes
+
+
+class Reader:
+    """A topic of one partition that keeps records from ``begin`` on."""
+
+    _client = None
+
+    def __init__(self, begin: int, end: int) -> None:
+        self._begin, self._end, self._at = begin, end, 0
+
+    def assign(self, places: Any) -> None:
+        assert list(places) == [PLACE]
+
+    async def beginning_offsets(self, places: Any) -> dict[TopicPartition, int]:
+        return {PLACE: self._begin}
+
+    async def end_offsets(self, places: Any) -> dict[TopicPartition, int]:
+        return {PLACE: self._end}
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        self._at = offset
+
+    async def getmany(self, timeout_ms: int) -> dict[TopicPartition, list[Raw]]:
+        await asyncio.sleep(0)
+        held = [Raw(offset, record(offset)) for offset in range(self._at, self._end)]
+        self._at = self._end
+        return {PLACE: held}
+
+
+@pytest.mark.parametrize(
+    ("position", "last", "begin", "first"),
+    [(0, None, 0, 0), (4, 3, 0, 4), (4, 3, 4, 4), (4, 3, 6, 6), (4, 7, 4, 4), (4, 7, 0, None), (9, 8, 0, None)],
+)  # fmt: skip
+async def test_a_topic_that_was_made_anew_is_refused_though_it_has_grown_past_what_was_read(
+    monkeypatch: pytest.MonkeyPatch, position: int, last: int | None, begin: int, first: int | None
+) -> None:
+    """Offsets have the number of their release; what was read is another topic's where they differ."""
+
+    @asynccontextmanager
+    async def reader_of(kafka: str) -> AsyncIterator[Reader]:
+        yield Reader(begin, 8)
+
+    async def one(*_: object) -> list[int]:
+        return [0]
+
+    async def names(*_: object) -> list[str]:
+        return [PLACE.topic]
+
+    for what, stand_in in (("reader_of", reader_of), ("partitions_of", one), ("topic_names", names)):
+        monkeypatch.setattr(topics, what, stand_in)
+    intake = Read(position, None if last is None else name(last))
+    following = topics.follow_private("servers", [AUDIENCE], intake)  # type: ignore[arg-type]
+    with pytest.raises(UsageError if first is None else EnoughError, match="--index: must" if first is None else None):
+        await asyncio.wait_for(following, PATIENCE)
+    assert intake.taken[:1] == ([] if first is None else [record(first)])
