@@ -112,7 +112,8 @@ def test_the_policy_in_the_readme_is_accepted_and_paid_by_the_day(tmp_path: Path
     file = tmp_path / "policy.toml"
     file.write_text(block.text)
     rows = promises(read_policy(file))["counts"]
-    assert rows and all(row["unit"] == "device_day" for row in rows)
+    assert rows
+    assert all(row["unit"] == "device_day" for row in rows)
 
 
 def test_choices_of_the_policy_are_named() -> None:
