@@ -150,7 +150,7 @@ MADE = [
     ("docs/sources.md", f"every {VALIDITY // MINUTE // 2} minutes.** A sighting holds for the policy's ` ,"),
     ("docs/sources.md", f"{VALIDITY // MINUTE} minutes by default; a device"),
     ("docs/sources.md", f"nor than {MOST_AGE // SECOND} s."),
-    ("docs/sources.md", f"read for {BEHIND:.0f} s, the ingest vouches for nothing"),
+    ("docs/sources.md", f"read for {BEHIND:.0f} s, none of the ingest's sources counts as covered"),
     ("docs/sources.md", f"(than {CLOCKS_APART // SECOND} s, if ` is less)"),
     ("docs/sources.md", f"{CLOCKS_APART // SECOND} s ahead, is dropped"),
     ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),
