@@ -29,7 +29,6 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budget_gate import BudgetDecision, BudgetDecisions, BudgetGate
@@ -39,6 +38,7 @@ from stream.release.queries import Question, questions_of
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
 from stream.release.thresholds import free_decisions
+from stream.release.validation import Policy
 from stream.schemas import private_topic
 
 

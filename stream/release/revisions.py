@@ -18,7 +18,7 @@ from stream.mechanisms.base import CountMechanism, Values, noisy_of
 from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, Window, window_of
 from stream.mechanisms.filter.mechanism import Revisable
 from stream.policy.counts import CountRelease, Span
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.records import OccupancyWindow, Published, ReleaseId
@@ -95,7 +95,7 @@ LARGEST_HELD = 16 << 20
 """Limit for a site's buffered windows, uncompressed, in bytes: no snapshot is larger."""
 
 
-def check_revisions(policy: Policy, file: str = "policy") -> None:
+def check_revisions(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError where a site's windows buffered for revision would not fit a snapshot."""
     for name, site in policy.site.items():
         size = sum(

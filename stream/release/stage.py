@@ -8,7 +8,6 @@ from typing import Any
 from stream.errors import DataError
 from stream.keys import Keys
 from stream.operators import Operator
-from stream.policy.document import Policy
 from stream.records import Charge, DayClosed, OccupancyWindow, Published, Spent
 from stream.release.attributes import AttributeReleases, attribute_plans
 from stream.release.count_plan import count_plans
@@ -16,6 +15,7 @@ from stream.release.count_stage import CountReleases
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import ReleaseState, continued, decode_release_state, encode_release_state, waiting_until
 from stream.release.thresholds import ThresholdReleases
+from stream.release.validation import Policy
 
 MECHANISMS = "3"
 """Version of everything that decides a released byte; a state of another version is rejected."""

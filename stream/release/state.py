@@ -26,7 +26,7 @@ from stream.accounting.noise_multisets import encode_tally, pure
 from stream.encryption import join_parts, split_parts
 from stream.mechanisms.wevent import is_publication
 from stream.policy.counts import LONGEST_W, CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import DAY, HOUR, Micros
 from stream.release.prices import PaidDays, decode_paid, encode_paid
@@ -60,7 +60,7 @@ class PublicationKey:
         return cls(mechanism, tuple(audiences), tuple(zones), tuple((n, tuple(held)) for n, held in states), *rest)
 
 
-def owner_of(policy: Policy, release: CountRelease, site: str) -> PublicationKey:
+def owner_of(policy: PolicyDocument, release: CountRelease, site: str) -> PublicationKey:
     """Return the key of the publications of a w-event release at a site."""
     [epsilon] = set(release.epsilon.values())
     return PublicationKey(

@@ -38,7 +38,6 @@ from stream.mechanisms.sparse_vector import (
     SparseVectorInput,
     SparseVectorOutput,
 )
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of
@@ -48,6 +47,7 @@ from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from stream.schemas import Levels, ThresholdRecord, private_topic
 
 # Plans: the nodes of a stream, its schedule, and the shape of its records.

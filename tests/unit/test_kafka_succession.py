@@ -28,10 +28,10 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import chains, open_snapshot
 from stream.errors import AuditError, UsageError
 from stream.keys import LaboratoryKeys, fingerprint
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, SECOND
 from stream.release.queried_days import LocalDay
 from stream.release.state import ReleaseState, decode_release_state
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, building, laboratory, messages, people, policy_text
 

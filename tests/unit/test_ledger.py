@@ -24,9 +24,9 @@ from stream.accounting.ledger import (
 from stream.errors import AuditError, FinalityError
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (

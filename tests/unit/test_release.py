@@ -15,8 +15,8 @@ from stream.keys import ForwardKeys, key_day_of
 from stream.mechanisms.noise import half_width_95, sum_half_width_95
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_time
 from tests.core_ground import ATTRIBUTES, SITE, bodies, building, laboratory, messages, outputs_of, people
 

@@ -36,8 +36,8 @@ from connectors.sources.probes.methods import ProbeMethod
 from connectors.storage.embedded.reader import OPERATOR_BOX, last_given, read_identity, read_outbox, read_snapshot
 from connectors.storage.embedded.rollback_mark import mark_path, read_marks
 from connectors.storage.kafka.topics import BESIDES, TopicSettings, held_topics, topic_names, wrong_settings
-from stream.policy.document import Policy
 from stream.records import DAY, EPOCH, MINUTE, SECOND, Micros
+from stream.release.validation import Policy
 from stream.schemas import CONTROL, parse_time
 
 PROBE = "probe"

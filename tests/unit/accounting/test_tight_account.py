@@ -15,10 +15,10 @@ import pytest
 from stream.accounting.account import ADDING, Account, AccountState
 from stream.accounting.composition import Gaussian, Laplace, Noise, compose
 from stream.operators import scan
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, CountCharge, DayTerms, Micros, Spent
 from stream.release.account_stage import account_stage, rebuild_account
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from tests.core_ground import (
     SITE,
