@@ -186,7 +186,7 @@ class CountPlan:
         return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
 
     def state_name(self, epsilon: Fraction) -> str:
-        """Return the name under which an epsilon's post-processing state is stored."""
+        """Return the name under which an epsilon's operator state is stored."""
         return f"{self.release.name}/{decimal_string(epsilon)}"
 
     # --- records --------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     before["ledger"]["recent"] = {"r/facilities": [[START, 25]]}
     unnamed = join_parts(before, parts)
     later = stage.adopt(upgraded_stages({"release": unnamed})["release"], {})
-    assert later.smoothing == {}
+    assert later.operator_states == {}
     assert later.waits >= START + (LONGEST_W - 1) * TICK
 
 
