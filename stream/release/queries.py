@@ -28,8 +28,7 @@ import numpy as np
 
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
-from stream.mechanisms.base import CountMechanism, Values
-from stream.mechanisms.grouper import Ratio
+from stream.mechanisms.base import CountMechanism, Ratio, Values
 from stream.mechanisms.heatmap import Floats, HeatMap, Passed, Past, Shown
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.noise import Ints, sum_half_width_95

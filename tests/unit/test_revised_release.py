@@ -13,10 +13,9 @@ import pytest
 from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.base import Values
+from stream.mechanisms.base import Values, whole
 from stream.mechanisms.filter.history import remembered_size
 from stream.mechanisms.filter.step import RegimeFilter
-from stream.mechanisms.grouper import whole
 from stream.mechanisms.noise_parameters import laplace_noise
 from stream.operators import scan
 from stream.policy.privacy_days import PrivacyDays
