@@ -91,7 +91,7 @@ class PolicyReplay:
                 self._runs[release.name] = RunPrice.of(policy, release, site)
 
     def note(self, state: ReleaseState, entry: Entry, end: Micros) -> None:
-        """Add one charge to the charged windows and the queried days."""
+        """Add one charge to what budgets and attribute limits read: spending, charged windows and queried days."""
         release = entry["release"]
         if release in self._lines:
             line = self._lines[release]
@@ -104,6 +104,9 @@ class PolicyReplay:
         elif release in self._alone:
             local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
             local = LocalDay(local_day, *span_of_day(local_day, self._timezone))
+            if entry["nano"]:
+                account = account_of(release, entry["audience"], ())
+                state.ledger.remember(account, key_day_of(local.start), end, entry["nano"])
             for now in self._now[zone]:
                 state.asked.note(local, now, attribute, self._alone[release])
 
