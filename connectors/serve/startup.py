@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -170,8 +170,12 @@ def topic_feeds(
     wanted: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a cluster. Once something was read, they outlive outages of the brokers."""
-    service.contact = contact = BrokerContact(needed=not any(service.history.newest(name) != START for name in wanted.audiences))
-    found = [partial(topics.follow_private, kafka, wanted.audiences, intake)] if wanted.audiences else []
+    service.contact = contact = BrokerContact(
+        needed=not any(service.history.newest(name) != START for name in wanted.audiences)
+    )
+    found: list[Callable[[], Awaitable[None]]] = []
+    if wanted.audiences:
+        found.append(partial(topics.follow_private, kafka, wanted.audiences, intake))
     if wanted.account or wanted.operator:
         found.append(topics.TopicOfView(kafka, LEAKAGE, service.account.take).follow)
     if wanted.account:
