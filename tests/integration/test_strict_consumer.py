@@ -481,6 +481,11 @@ async def compact(broker: Broker, topic: str) -> None:
     """Let the broker compact a topic as soon and as often as it can."""
     settings = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01",
                 "max.compaction.lag.ms": "100"}  # fmt: skip
+    await configure(broker, topic, settings)
+
+
+async def configure(broker: Broker, topic: str, settings: dict[str, str]) -> None:
+    """Set a topic; what is left out is set back to what the broker has."""
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     await admin.start()
     await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
@@ -507,6 +512,7 @@ async def test_a_compacted_topic_stops_the_worker_and_accept_loss_goes_on(
     assert "--accept-loss" in log
     assert await records(kafka.bootstrap, topics.private) == []
 
+    await configure(kafka, topics.source, {"cleanup.policy": "delete"})  # or it goes on with what comes now
     worker("--accept-loss")
     await send(kafka, topics.source, range(sent, sent + 5))
     await wait_for(kafka, topics.private, 1)
