@@ -29,13 +29,16 @@ RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
 QUARANTINE = "tacet.quarantine.v1"
 CONTROL = "tacet.control.v1"
 METADATA = "tacet.metadata.v1"
-PRIVATE = "tacet.private."
-"""Prefix of the topics of audiences."""
 
 
 def private_topic(audience: str, release: str) -> str:
     """Return the topic on which an audience reads a release."""
-    return f"{PRIVATE}{audience}.{release}.v1"
+    return f"tacet.private.{audience}.{release}.v1"
+
+
+def is_private(topic: str) -> bool:
+    """Return whether a topic is one that an audience reads."""
+    return topic.startswith("tacet.private.")
 
 
 def rfc3339(time: Micros) -> str:

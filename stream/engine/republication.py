@@ -19,7 +19,7 @@ from stream.keys import Keys
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import Micros
-from stream.schemas import AUDIT, PRIVATE
+from stream.schemas import AUDIT, is_private
 
 
 class Republication:
@@ -83,7 +83,7 @@ class Republication:
         for output in outputs:
             if output.topic == AUDIT:
                 self._collect_entry(site, output)
-            elif output.topic.startswith(PRIVATE) and self._is_settled(site, output):
+            elif is_private(output.topic) and self._is_settled(site, output):
                 self._compare(output)
 
     def _collect_entry(self, site: str, output: OutputRecord) -> None:

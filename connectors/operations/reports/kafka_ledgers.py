@@ -12,7 +12,7 @@ from connectors.storage.kafka.cluster import read
 from connectors.storage.kafka.topic_readers import by_sequence, consume, last_snapshots, topic_names
 from connectors.subscribe.subscriber import subscribe
 from stream.engine.cluster_state import ClusterState
-from stream.schemas import AUDIT, CONTROL
+from stream.schemas import AUDIT, CONTROL, is_private
 
 
 def kafka_books(servers: str, *, records: bool = False) -> AuditBundle:
@@ -39,7 +39,7 @@ async def cluster_books(servers: str, *, records: bool = False) -> AuditBundle:
 
 async def _published(servers: str) -> list[dict[str, Any]]:
     """Return the private records of all audiences."""
-    names = [name.split(".") for name in await topic_names(servers) if name.startswith("tacet.private.")]
+    names = [name.split(".") for name in await topic_names(servers) if is_private(name)]
     return [
         record
         for audience in sorted({parts[2] for parts in names})

@@ -17,6 +17,7 @@ from connectors.keys.key_files import FileKeys
 from connectors.operations.reports.audit import compare
 from connectors.operations.reports.kafka_ledgers import kafka_books
 from connectors.operations.reports.remedies import NEW_LEDGER, REPUBLISH, Finding, Remedy, left_out
+from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import engine_counts, read
 from connectors.storage.kafka.topic_readers import (
     begin_offsets,
@@ -427,6 +428,8 @@ def _of_books(servers: str) -> list[Finding]:
         books = kafka_books(servers, records=True)
         books.audit().chains(books.entries)
         missing = by_release(compare(books).missing)
+    except NotAllowedError:
+        raise
     except (AuditError, DataError, UsageError) as problem:
         return [Finding(str(problem), (COPY, NEW_CLUSTER_LEDGER))]
     return [Finding(str(each), (COPY, REPUBLISH, left_out(each.audience))) for each in missing]

@@ -11,7 +11,7 @@ from connectors.storage.kafka.writers import headers_of
 from stream.engine.cluster_state import ClusterState
 from stream.engine.outputs import OutputRecord
 from stream.engine.ports import LossError
-from stream.schemas import AUDIT, OBSERVATIONS, PRIVATE, parse_record
+from stream.schemas import AUDIT, OBSERVATIONS, is_private, parse_record
 
 
 async def ledger_of(servers: str) -> tuple[ClusterState, list[bytes], dict[str, bytes]]:
@@ -22,7 +22,7 @@ async def ledger_of(servers: str) -> tuple[ClusterState, list[bytes], dict[str, 
     control = await read(servers)
     entries = [record.value async for record in consume(servers, AUDIT, until_end=True, identity=by_sequence)]
     published: dict[str, bytes] = {}
-    for topic in [name for name in await topic_names(servers) if name.startswith(PRIVATE)]:
+    for topic in [name for name in await topic_names(servers) if is_private(name)]:
         async for record in consume(servers, topic, until_end=True):
             published[parse_record(record.value)["release_id"]] = record.value
     return control, entries, published
