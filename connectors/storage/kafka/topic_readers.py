@@ -101,7 +101,11 @@ async def read_first(bootstrap: str, topic: str, partition: int, count: int) -> 
 
 
 async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> tuple[bytes | None, bytes] | None:
-    """Return key and value of the record at an offset that the log has reached; None if there is none."""
+    """Return key and value of the record at an offset that the log has reached; None if there is none.
+
+    A record of a transaction that is open or was aborted counts too: workers read observations whether or not somebody
+    commits them, so that a foreign producer cannot hold them up.
+    """
 
     async def read(reader: Any) -> tuple[bytes | None, bytes] | None:
         at = TopicPartition(topic, partition)
@@ -112,7 +116,7 @@ async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> t
             return record.key, record.value or b""
         return None
 
-    return await _patiently(bootstrap, read)
+    return await _patiently(bootstrap, read, committed=False)
 
 
 async def count_missing(bootstrap: str, topic: str, partition: int, start: int, end: int) -> int:
@@ -260,8 +264,8 @@ async def partition_counts(bootstrap: str) -> dict[str, int]:
 
 
 async def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
-    """Return, per partition of a topic, the offset after its last record."""
-    async with reader_of(bootstrap) as reader:
+    """Return, per partition of a topic, the offset after its last record, whether or not it was committed."""
+    async with reader_of(bootstrap, committed=False) as reader:
         places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}
 
