@@ -116,7 +116,8 @@ async def latest(request: Request) -> Response:
     release_of(service, asked.audience, asked.site)
     known = await service.remembered(service.history.latest, asked.audience, asked.site)
     feed = _feed(service, asked.site, known["feed"])
-    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed]})
+    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed],
+                   "outage_seconds": service.outage_seconds()})  # fmt: skip
 
 
 def _feed(service: Service, site: str, newest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -208,7 +209,8 @@ async def account(request: Request) -> Response:
     role(request, ACCOUNT)
     names = [audience.name for audience in service.policy.audience]
     promise = {name: (await service.promised_to(name))["promise"] for name in names}
-    return answer({"sites": service.account.newest(), "promise": promise})
+    outage = service.outage_seconds()
+    return answer({"sites": service.account.newest(), "promise": promise, "outage_seconds": outage})
 
 
 async def account_coalition(request: Request) -> Response:
@@ -241,7 +243,7 @@ async def operator(request: Request) -> Response:
         for site, row in service.operator.newest().items()
     ]  # fmt: skip
     free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
-    return answer({"sites": rows, "free_mib": free})
+    return answer({"sites": rows, "free_mib": free, "outage_seconds": service.outage_seconds()})
 
 
 def _lag(now: Micros, window_end: str | None) -> float | None:

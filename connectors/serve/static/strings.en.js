@@ -76,6 +76,8 @@ export const strings = {
     healthyEmpty: (p) => `The feed is healthy; the building itself is likely empty (${p}).`,
     healthyMaybe: "The feed is healthy; the building itself may be empty, for its band reaches down to none.",
     healthy: "Low figures are low counts, not a broken feed.",
+    outage: (age) => `Kafka has not answered for ${age}`,
+    outageWhy: "The figures are those that were read before. Newer ones follow once it answers again.",
     none: "Nothing has been released yet.",
   },
   live: {

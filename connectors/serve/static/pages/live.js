@@ -97,7 +97,7 @@ function drawn(place, context, state, choices) {
     const by = (state.by === "heat" && !heat ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     const zones = countedZones(state.release, site);
     cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
-    cards.feed.paint(latest.feed, rows.get("building"), site);
+    cards.feed.paint(latest.feed, rows.get("building"), site, latest.outage);
     context.alerts.paint(latest.all, latest.now, site);
     cards.empty.paint(rows, zones);
     cards.away.paint(rows, zones, by === "heat" ? "usual" : by, (node) => capacityOf(node, state.release, site));
@@ -136,7 +136,7 @@ function drawn(place, context, state, choices) {
     },
     paint(answer) {
       const feed = answer.feed.find((each) => each.site === site.site);
-      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed };
+      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed, outage: answer.outage_seconds };
       repaint();
     },
   };

@@ -12,12 +12,14 @@ const DAY = 86_400_000;
 /** Draw the page; see router.js for what a page is given. */
 export async function mount(place, context) {
   const { signal } = context;
+  const lost = h("div", {});
   const sites = h("div", { class: "ops-sites" });
-  put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro), sites,
+  put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro), lost, sites,
     h("section", { class: "card" }, h("h2", {}, words.absent), h("ul", { class: "plain" }, words.absentText.map((text) => h("li", {}, text)))));
   const draw = async () => {
     const told = await ask("operator", {}, signal);
     if (signal.aborted) return;
+    put(lost, typeof told.outage_seconds === "number" ? h("p", { class: "notice" }, strings.feed.outage(age(told.outage_seconds)), ". ", strings.feed.outageWhy) : []);
     put(sites, told.sites.length ? told.sites.map((figures) => card(figures, told.free_mib, context)) : h("p", { class: "notice" }, words.none));
   };
   await draw();
