@@ -82,11 +82,11 @@ def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
     assert last["rejected_messages"] == (0 if enough else None)
 
 
-def test_of_traffic_no_more_is_told_than_how_much_of_it_came_late(tmp_path: Path) -> None:
+def test_the_record_of_a_site_has_these_fields(tmp_path: Path) -> None:
     told = {field for _, value in read_outbox(ran(tmp_path), OPERATOR_BOX, 0) for field in orjson.loads(value)}
     assert told == {
-        "v", "site", "window_end", "reached", "closed", "ledger_entries", "late", "rejected_messages",
-        "oldest_key_day", "policy_version",
+        "v", "site", "window_end", "reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps",
+        "rejected_messages", "oldest_key_day", "policy_version",
     }  # fmt: skip
 
 

@@ -104,9 +104,9 @@ def test_alerts_that_last_are_listed_where_there_is_a_stream(seen: Watched, scen
 
 def test_a_window_without_alerts_says_so_and_one_without_answers_that_too(seen: Watched, scene: Scene) -> None:
     scene.alerts = {"zone:2003": 0}
-    expect(seen.go().locator(".alerts")).to_contain_text("No alert lasts in the newest window.")
+    expect(seen.go().locator(".alerts")).to_contain_text("No active alert.")
     scene.alerts = {}
-    expect(seen.go("#/live?view=table").locator(".alerts")).to_contain_text("The newest window has no answer")
+    expect(seen.go("#/live?view=table").locator(".alerts")).to_contain_text("Alerts are not evaluated now")
 
 
 def test_an_alert_of_an_earlier_window_is_none_of_now(seen: Watched, scene: Scene) -> None:
@@ -117,7 +117,7 @@ def test_an_alert_of_an_earlier_window_is_none_of_now(seen: Watched, scene: Scen
         if row[answer["columns"].index("release")] == "crowded":
             row[answer["columns"].index("end")] = "2018-02-01T22:30:00Z"
     seen.page.route("**/latest?*", lambda route: route.fulfill(json=answer))
-    expect(seen.go().locator(".alerts")).to_contain_text("The newest window has no answer")
+    expect(seen.go().locator(".alerts")).to_contain_text("Alerts are not evaluated now")
 
 
 def test_nobody_without_a_stream_sees_alerts(seen: Watched, scene: Scene) -> None:
@@ -146,7 +146,7 @@ def test_where_usual_is_not_known_colours_are_shares_of_capacity_and_it_is_said(
     scene.usual = False
     page = seen.go()
     expect(page.get_by_role("radio", name="share of capacity")).to_be_checked()
-    expect(page.locator(".now")).to_contain_text("usual not known yet")
+    expect(page.locator(".now")).to_contain_text("usual value not known yet")
     expect(page.locator("[data-node='zone:2003']")).to_have_attribute("data-step", re.compile(r"^q\d$"))
 
 
@@ -201,11 +201,11 @@ def test_rooms_likely_empty_are_listed_with_a_probability_and_never_for_certain(
 
 
 FEEDS = [
-    ({}, "Feed healthy", "live"),
-    ({"coverage": 0.5}, "Feed partly heard: 50 % of sources", "partly"),
-    ({"state": "late", "age_seconds": 1500}, "Feed late", "late"),
-    ({"state": "silent", "age_seconds": 90_000}, "Feed silent", "silent"),
-    ({"denied": True}, "Window denied", "denied"),
+    ({}, "Data is up to date", "live"),
+    ({"coverage": 0.5}, "Data is incomplete: 50 % of sources", "partly"),
+    ({"state": "late", "age_seconds": 1500}, "Data is late", "late"),
+    ({"state": "silent", "age_seconds": 90_000}, "No data", "silent"),
+    ({"denied": True}, "No budget left", "denied"),
 ]
 
 
@@ -222,7 +222,7 @@ def test_the_feeds_health_is_said_apart_from_the_counts(
 def test_an_empty_building_with_a_healthy_feed_is_said_to_be_that(seen: Watched, scene: Scene) -> None:
     scene.rows["building"] = {"value": 1, "low": -17, "high": 19, "likely_empty": 0.93}
     card = seen.go().locator(".feed")
-    expect(card).to_contain_text("The feed is healthy; the building itself is likely empty (93 %).")
+    expect(card).to_contain_text("Data arrives as expected. The building is probably empty (93 %).")
 
 
 def test_a_denied_window_says_so_and_shows_no_figure(seen: Watched, scene: Scene) -> None:
@@ -244,7 +244,7 @@ def release(scene: Scene, minutes: int) -> None:
 
 def test_a_new_window_is_shown_and_announced_without_a_reload(seen: Watched, scene: Scene) -> None:
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     release(scene, 5)
     expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
     expect(page.locator(".big-value")).to_have_text(str(newest(scene, "building")["value"]))
@@ -265,13 +265,13 @@ def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown
     """A lost line is an error in the browser's own console, which is why this test does not watch it."""
     with served(application(scene)) as origin:
         page = watched(browser, origin).go()
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         release(scene, 5)
         expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
         scene.stream_open.clear()
-        expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+        expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
         scene.now += timedelta(minutes=5)
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         expect(page.locator(".now")).to_contain_text("at 14:45 (PST)")
         assert scene.since[0] is None
         assert scene.since[-1] == "dbh/occupancy/facilities/2240"
@@ -281,7 +281,7 @@ def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown
 
 def test_a_session_that_is_revoked_asks_for_a_token_again(seen: Watched, scene: Scene) -> None:
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     scene.ended = "revoked"
     expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
     expect(page.get_by_label("Token")).to_be_focused()
@@ -290,12 +290,12 @@ def test_a_session_that_is_revoked_asks_for_a_token_again(seen: Watched, scene: 
 @pytest.mark.parametrize("why", ["rewound", "stopping"])
 def test_a_stream_that_ends_for_another_reason_is_begun_again(seen: Watched, scene: Scene, why: str) -> None:
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     scene.now -= timedelta(hours=2)
     scene.ended = why
-    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
     scene.ended = ""
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     expect(page.locator(".now")).to_contain_text("at 12:35 (PST)")
 
 
@@ -303,7 +303,7 @@ def test_a_session_that_is_gone_when_the_line_comes_back_asks_for_a_token(browse
     """The service was begun anew, say. The refusal stands in the browser's console, which is not watched here."""
     with served(application(scene)) as origin:
         page = watched(browser, origin).go()
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         scene.signed = False
         scene.ended = "stopping"
         expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
@@ -320,13 +320,13 @@ def test_a_page_that_nobody_sees_gives_its_line_up_and_asks_anew_when_it_is_seen
     """A browser has six lines to a place: six forgotten tabs would leave none for the seventh."""
     seen.page.clock.install()
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     page.evaluate(HIDE, True)
     page.clock.fast_forward(130_000)
-    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
     scene.now += timedelta(minutes=5)
     page.evaluate(HIDE, False)
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     page.clock.fast_forward(1000)
     expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
 

@@ -56,7 +56,7 @@ def test_what_has_no_figure_is_named(seen: Watched) -> None:
 def test_before_the_first_window_it_says_so(seen: Watched, scene: Scene) -> None:
     scene.bare = True
     page = seen.go("#/ops")
-    expect(page.locator(".notice")).to_contain_text("The engine has noted nothing yet")
+    expect(page.locator(".notice")).to_contain_text("No status yet")
 
 
 def test_an_operator_alone_comes_to_ops_and_is_told_what_was_denied(seen: Watched, scene: Scene) -> None:

@@ -69,15 +69,15 @@ def test_live_shows_what_was_released_last(visitor: Watched, service: Served, fo
     for zone, value in record["values"].items():
         expect(page.locator(f"[data-node='zone:{zone}'] b")).to_have_text(str(value).replace("-", "−"))
     expect(page.locator("[data-node='zone:den']")).to_contain_text("not released")
-    expect(page.locator(".feed")).to_contain_text("Feed silent")
-    expect(page.locator(".now")).to_contain_text("Last heard of the building at Tue 3 Mar 01:00 (GMT+1)")
+    expect(page.locator(".feed")).to_contain_text("No data")
+    expect(page.locator(".now")).to_contain_text("Last known count of the building at Tue 3 Mar 01:00 (GMT+1)")
 
 
 def test_another_site_and_another_reader_are_a_choice_away(visitor: Watched, service: Served) -> None:
     page = entered(visitor, service)
     page.get_by_label("Building").select_option("west")
     expect(page.locator("[data-node='zone:cellar'] b")).to_have_text(re.compile(r"\d"))
-    expect(page.locator(".now")).to_contain_text("The building's total is not released to this reader.")
+    expect(page.locator(".now")).to_contain_text("The total of the building is not released to this reader.")
     page.get_by_label("Reader").select_option("public")
     expect(page.locator(".notice")).to_have_text("No counts of this building are released to this reader.")
     page.get_by_label("Building").select_option("east")
@@ -114,10 +114,10 @@ def test_a_used_link_is_refused_and_a_token_lets_in(browser: Browser, folder: Pa
     secret = new_token(tmp_path / "tokens", "desk", "audience:public")
     with served(wanted(folder, tokens=tmp_path / "tokens")) as service:
         page = watched(browser, service.address).go("#link=wrong")
-        expect(page.get_by_role("alert")).to_contain_text("That token or link is not valid here")
+        expect(page.get_by_role("alert")).to_contain_text("This token or link is not valid")
         page.get_by_label("Token").fill("nothing like it")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("alert")).to_contain_text("That token or link is not valid here")
+        expect(page.get_by_role("alert")).to_contain_text("This token or link is not valid")
         page.get_by_label("Token").fill(secret)
         page.keyboard.press("Enter")
         expect(page.locator(".now")).to_be_visible()
@@ -147,10 +147,10 @@ def test_a_played_day_is_shown_to_its_end_at_once_and_then_from_its_start(browse
         page = seen.go("#/day?audience=facilities&site=east")
         expect(page.locator(".notice")).to_contain_text("No day has been released yet")
         bar = page.get_by_role("group", name="Recorded day")
-        bar.get_by_role("button", name="To the end").click()
+        bar.get_by_role("button", name="Skip to end").click()
         expect(page.locator(".attributes td")).not_to_have_count(0)
         expect(bar.get_by_role("button", name="Pause")).to_be_hidden()
-        bar.get_by_role("button", name="From the start").click()
+        bar.get_by_role("button", name="Restart").click()
         expect(bar.get_by_role("button", name="Pause")).to_be_visible()
         expect(bar).to_contain_text("Mon 2 Mar 00:00")
         page.context.close()
@@ -162,11 +162,11 @@ def test_a_service_that_is_stopped_and_begun_again_is_followed_again(browser: Br
     asked = wanted(folder, opened="public")
     with served(asked) as service:
         page = watched(browser, service.address).go("#/live")
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         port = service.port
-    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
     with served(replace(asked, listen=("127.0.0.1", port))):
-        expect(page.locator(".line")).to_have_text("Following", timeout=60_000)
+        expect(page.locator(".line")).to_have_text("Connected", timeout=60_000)
         expect(page.locator("[data-node='zone:hall'] b")).to_have_text(re.compile(r"\d"))
         page.context.close()
 
@@ -190,7 +190,7 @@ def test_a_floor_is_drawn_by_the_plan_that_was_given(browser: Browser, folder: P
 
 
 def test_a_store_of_one_day_says_that_usual_is_not_known_yet(visitor: Watched, service: Served) -> None:
-    expect(entered(visitor, service).locator(".now")).to_contain_text("usual not known yet")
+    expect(entered(visitor, service).locator(".now")).to_contain_text("usual value not known yet")
 
 
 # --- day, privacy, ops, learn ----------------------------------------------------------------------------------------
