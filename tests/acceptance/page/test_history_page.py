@@ -164,6 +164,16 @@ def test_an_export_is_what_the_chart_shows(seen: Watched) -> None:
     assert len(lines) == 1 + 2 * 24
 
 
+def test_places_of_two_releases_share_a_chart_and_have_a_file_each(seen: Watched, scene: Scene) -> None:
+    scene.split = True
+    page = drawn(seen, "#/history?span=2h&nodes=building,zone:2003")
+    expect(page.locator(".readout")).to_have_text(re.compile(r"PST: Building \d+ ±18 · 2003 −?\d+ ±3\.2$"))
+    expect(page.locator(".part-glance tbody tr")).to_have_count(2)
+    found = {release: asked_of(page, f"CSV: {release}")["nodes"] for release in ("sums", "rooms")}
+    assert found == {"sums": "building", "rooms": "zone:2003"}
+    expect(page.locator(".part-controls").get_by_label("Release")).to_have_count(0)
+
+
 def test_all_rooms_share_a_chart_whose_bands_follow_the_pointer(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=8h&nodes=building")
     page.get_by_label("Add a place …").select_option("all")

@@ -192,6 +192,48 @@ def test_a_reader_of_floors_sees_floors_as_numbers_and_that_rooms_are_not_releas
     expect(page.locator(".tile:visible")).to_have_count(0)
 
 
+def test_each_figure_comes_from_the_release_that_has_it(seen: Watched, scene: Scene) -> None:
+    """'policy init' makes one release of rooms and one of sums: a reader of both sees one building."""
+    scene.split = True
+    page = seen.go()
+    expect(page.locator(".now .big-value")).to_have_text(str(newest(scene, "building")["value"]))
+    expect(page.locator(".now .big-band")).to_have_text("±18")
+    expect(page.locator(".now")).not_to_contain_text("not released")
+    for floor in range(1, 7):
+        expect(page.locator(f".floor-total[data-node='floor:{floor}']")).to_contain_text("±7.9")
+    expect(page.locator(".tile[data-node='zone:2003'] small")).to_have_text("±3.2")
+    expect(page.get_by_label("Release")).to_have_count(0)
+    expect(page.locator(".today svg")).to_be_attached()
+    expect(page.locator("[data-spark='floor:2'] .spark-line[d^='M']")).to_be_attached()
+
+
+def test_floors_are_in_the_order_of_the_service_the_highest_first(seen: Watched, scene: Scene) -> None:
+    scene.order = ("4", "1", "2", "3", "6", "5")
+    page = seen.go()
+    expect(page.locator(".floor h3")).to_have_text([f"Floor {floor}" for floor in "563214"])
+
+
+def test_where_no_place_is_empty_with_the_stated_probability_one_sentence_says_so(seen: Watched, scene: Scene) -> None:
+    scene.rows = {f"zone:{zone['zone']}": {"likely_empty": 0.79} for zone in scene.counted()}
+    page = seen.go()
+    expect(page.locator(".empties p:visible")).to_have_text(["No place is empty with a probability of 80 % or more."])
+    expect(page.locator(".empties li")).to_have_count(0)
+    expect(page.locator(".perhaps-empty")).to_have_count(0)
+    page.locator("[data-node='zone:2003']").hover()
+    expect(page.get_by_role("tooltip")).not_to_contain_text("empty")
+
+
+def test_on_a_phone_the_header_leaves_the_screen_to_the_figures(seen: Watched) -> None:
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    page = seen.go()
+    box = page.locator("#header").bounding_box()
+    assert box is not None
+    assert box["height"] < 120
+    for each in ("Live", "Privacy"):
+        expect(page.locator("#nav").get_by_role("link", name=each)).to_be_in_viewport()
+    expect(page.locator(".big-value")).to_be_in_viewport()
+
+
 def test_rooms_likely_empty_are_listed_with_a_probability_and_never_for_certain(seen: Watched, scene: Scene) -> None:
     scene.rows = {f"zone:{zone['zone']}": {"likely_empty": 0.01} for zone in scene.counted()}
     scene.rows["zone:2003"] = {"likely_empty": 0.81}
@@ -355,6 +397,21 @@ def test_a_floor_with_a_plan_is_drawn_by_it_and_what_the_plan_leaves_out_as_tile
     expect(room.locator("text")).to_contain_text("±3.2")
     room.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("2003 · classroom")
+
+
+def test_a_room_on_a_plan_that_is_not_released_is_hatched(seen: Watched, scene: Scene) -> None:
+    scene.plan = plan()
+    page = seen.go()
+    released = {zone["zone"] for zone in scene.counted()}
+    unreleased = next(f"2{i:03}" for i in range(1, 9) if f"2{i:03}" not in released)
+    shape = page.locator(f".room[data-node='zone:{unreleased}'] .shape")
+    expect(shape).to_have_class(re.compile("hatched"))
+    fill = shape.evaluate("shape => getComputedStyle(shape).fill")
+    pattern = re.fullmatch(r'url\("?#(.+?)"?\)', fill)
+    assert pattern, fill
+    expect(page.locator(f"pattern#{pattern[1]} .stripe")).to_be_attached()
+    other = page.locator(".room[data-node='zone:2003'] .shape")
+    assert "url" not in other.evaluate("shape => getComputedStyle(shape).fill")
 
 
 def test_arrow_keys_walk_the_rooms_and_enter_opens_their_history(seen: Watched, scene: Scene) -> None:
