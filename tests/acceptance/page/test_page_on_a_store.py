@@ -245,6 +245,14 @@ def test_a_floor_is_drawn_by_the_plan_that_was_given(browser: Browser, folder: P
         assert not seen.said
 
 
+def test_the_interface_is_described_on_a_page_of_this_origin(visitor: Watched, service: Served) -> None:
+    page = entered(visitor, service)
+    page.get_by_role("link", name="HTTP interface").click()
+    expect(page.get_by_role("heading", name="HTTP interface")).to_be_visible()
+    expect(page.get_by_text("/api/v1/latest", exact=True)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_store_of_one_day_says_that_usual_is_not_known_yet(visitor: Watched, service: Served) -> None:
     expect(entered(visitor, service).locator(".now")).to_contain_text("usual value not known yet")
 
