@@ -40,7 +40,8 @@ from tests.support.twin_worlds import BEGIN, SPAN, Course, Happening, People, co
 
 BY_DESIGN: Mapping[str, str] = {
     "store.sqlite": "observations, state, true stays and counts, quarantine: closed to all but the engine",
-    "_operator.sqlite accepted, late, dropped, traps, rejected_messages": "coarse sums over at least eight access points, for operators",
+    "_operator.sqlite accepted, late, dropped, traps, rejected_messages": "coarse sums over at least eight access "
+    "points, for operators",
     "metrics of nature TRAFFIC": "coarse sums over at least eight access points and five minutes, for operators",
     "metrics of nature SIZE": "sizes of the store's files, in steps of 64 MiB",
 }

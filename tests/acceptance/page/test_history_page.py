@@ -171,7 +171,7 @@ def test_places_of_two_releases_share_a_chart_and_have_a_file_each(seen: Watched
     expect(page.locator(".part-glance tbody tr")).to_have_count(2)
     found = {release: asked_of(page, f"CSV: {release}")["nodes"] for release in ("sums", "rooms")}
     assert found == {"sums": "building", "rooms": "zone:2003"}
-    expect(page.locator(".part-controls").get_by_label("Release")).to_have_count(0)
+    expect(page.locator(".part-controls").get_by_label("Release", exact=True)).to_have_count(0)
 
 
 def test_all_rooms_share_a_chart_whose_bands_follow_the_pointer(seen: Watched) -> None:

@@ -202,7 +202,7 @@ def test_each_figure_comes_from_the_release_that_has_it(seen: Watched, scene: Sc
     for floor in range(1, 7):
         expect(page.locator(f".floor-total[data-node='floor:{floor}']")).to_contain_text("±7.9")
     expect(page.locator(".tile[data-node='zone:2003'] small")).to_have_text("±3.2")
-    expect(page.get_by_label("Release")).to_have_count(0)
+    expect(page.get_by_label("Release", exact=True)).to_have_count(0)
     expect(page.locator(".today svg")).to_be_attached()
     expect(page.locator("[data-spark='floor:2'] .spark-line[d^='M']")).to_be_attached()
 
