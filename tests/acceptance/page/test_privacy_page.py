@@ -19,7 +19,7 @@ def test_a_day_paid_by_the_day_says_its_delta_and_what_that_comes_to(seen: Watch
     page = seen.go("#/privacy?audience=public")
     card = page.locator(".price").first
     expect(card.locator(".big-price")).to_have_text("ε 2 δ 1e−6")
-    expect(card).to_contain_text("changes at most 7.39 times")
+    expect(card).to_contain_text("change at most 7.39 times")
     expect(card).to_contain_text("3e−2 for 1,000 devices over 30 days")
 
 
@@ -71,7 +71,7 @@ def test_on_paper_stands_the_promise_alone_with_room_to_sign(seen: Watched, scen
 def test_the_promise_is_printed_by_a_button(seen: Watched) -> None:
     page = seen.go("#/privacy?audience=facilities")
     page.evaluate("() => { window.print = () => { document.title = 'printed'; }; }")
-    page.get_by_role("button", name="Print for a privacy officer").click()
+    page.get_by_role("button", name="Print for the privacy officer").click()
     expect(page).to_have_title("printed")
 
 
