@@ -33,7 +33,6 @@ from stream.errors import DataError, FinalityError
 from stream.policy.sites import Site
 from stream.records import DAY, MINUTE, Micros, ReleaseId
 from stream.schemas import rfc3339
-from stream.sensing import watermark
 
 
 class OutboxRecord(NamedTuple):
@@ -231,7 +230,7 @@ class OperatorBox:
             "v": 1,
             "site": site,
             "window_end": None if state.next_tick is None else rfc3339(state.next_tick - tick),
-            "reached": rfc3339(watermark.reached(state.clock)),
+            "reached": rfc3339(state.clock.watermark or 0),  # a session's start would show that a device was heard
             "closed": state.shut,
             "ledger_entries": partition.sites.chains()[site][0],
             "accepted": state.counters["accepted"] if enough else None,
