@@ -26,7 +26,7 @@ from connectors.runtime.clock import wall_clock
 from connectors.secrets.secret_files import SecretsNow
 from connectors.sources.counters.topic import CountsTopic
 from connectors.sources.ingest.ingest import OUTAGE
-from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.receiver import KERNEL, Receiver
 from connectors.storage.embedded.reader import has_outbox
 from connectors.storage.kafka.connection import SYSTEM
 from stream.engine.partition import PartitionEngine
@@ -102,6 +102,18 @@ def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulate
     monitor.often(look)
     if everywhere >= TOGETHER:  # below that size the sums are never published, and a 0 would mean that nobody comes
         monitor.traffic.count(lambda: _datagrams(made, everywhere))
+
+
+def published_drops(monitor: Monitor) -> dict[str, int] | None:
+    """Return the datagrams dropped by a receiver since its start, by reason, as ``/metrics`` shows them.
+
+    None before the first step, and where there are too few access points for sums.
+    """
+    dropped = monitor.figures.values("tacet_datagrams_dropped_total")
+    if not dropped or not monitor.traffic.has_stepped:
+        return None
+    (kernel,) = monitor.figures.values("tacet_kernel_drops_total").values()
+    return {reason: int(number) for (reason,), number in dropped.items()} | {KERNEL: int(kernel)}
 
 
 def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:

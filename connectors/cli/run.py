@@ -14,6 +14,7 @@ from connectors.cli.metrics import (
     MetricsPort,
     metrics_option,
     monitor_of,
+    published_drops,
     watch_embedded,
     watch_key,
     watch_receiver,
@@ -216,7 +217,8 @@ def _run_live(live: Live, asking: Probing | None, setup: _RunSetup, *, as_json: 
         if isinstance(source, UdpSource | RadiusSource):
             Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times are independent of this machine's clock
-    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):
+    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
+        store.operator_box.dropped_datagrams = partial(published_drops, setup.monitor)
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
         made = run_async(setup.monitor.during(_listen(live, asking, setup, runner)))

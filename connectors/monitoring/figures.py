@@ -99,6 +99,11 @@ class Figures:
         with self._lock:
             self._spreads.setdefault(name, {}).setdefault(labels, Spread()).add(max(0, math.ceil(seconds)))
 
+    def values(self, name: str) -> dict[Labels, float]:
+        """Return the values of a gauge or counter that is set, by its labels."""
+        with self._lock:
+            return dict(self._values.get(name, {}))
+
     def families(self) -> list[Family]:
         """Return all metrics of this command, with or without values, at one moment."""
         now = self._clock()
@@ -156,6 +161,8 @@ class Traffic:
         self._told: list[dict[str, Part]] = []
         self._since: Micros | None = None
         self._point: Micros | None = None
+        self.has_stepped = False
+        """Whether any counts have been published; before that, a 0 means nothing."""
 
     def count(self, read: Callable[[], Parts]) -> None:
         """Publish the counts of ``read`` from now on; earlier counts are not published."""
@@ -186,6 +193,7 @@ class Traffic:
         told = self._told[number]
         whole = {name: part for name, part in parts.items() if name in told and _goes_on(told[name], part)}
         if sum(part.access_points for part in whole.values()) >= TOGETHER:
+            self.has_stepped = True
             for name, part in whole.items():
                 for series, value in part.counts.items():
                     self._figures.add(series[0], value - told[name].counts.get(series, 0), *series[1:])

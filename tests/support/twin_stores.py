@@ -45,7 +45,7 @@ BY_DESIGN: Mapping[str, str] = {
     "metrics of nature SIZE": "sizes of the store's files, in steps of 64 MiB",
 }
 """What may depend on people, and why."""
-_OF_PEOPLE = ("late", "rejected_messages")
+_OF_PEOPLE = ("late", "rejected_messages", "dropped_observations", "dropped_datagrams")
 _NATURES = (Nature.PUBLIC, Nature.TIMING)
 PORT = 8050
 LOOKS = 5 * MINUTE

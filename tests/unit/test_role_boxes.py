@@ -80,14 +80,41 @@ def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
     last = parse_record(read_outbox(ran(tmp_path), OPERATOR_BOX, 0)[-1][1])
     assert last["late"] == (0 if enough else None)
     assert last["rejected_messages"] == (0 if enough else None)
+    assert last["dropped_observations"] == ({} if enough else None)
 
 
-def test_of_traffic_no_more_is_told_than_how_much_of_it_came_late(tmp_path: Path) -> None:
+def test_dropped_observations_are_recorded_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.storage.embedded.outboxes.TOGETHER", 1)
+    key_files.create(tmp_path / "key", laboratory=True)
+    with opened(POLICY, tmp_path / "key", tmp_path / "store") as (runner, _):
+        for message in messages(people()[:60], POLICY):
+            runner.take(message)
+        (state,) = runner.partition.sites.sensing().values()
+        state.counters["late"] += 3
+        for message in messages(people(hours=13)[-60:], POLICY):
+            runner.take(message)
+    last = orjson.loads(read_outbox(tmp_path / "store", OPERATOR_BOX, 0)[-1][1])
+    assert last["dropped_observations"]["late"] >= 3
+    assert not last["dropped_observations"].keys() & {"rows", "accepted", "stale_heartbeats"}
+
+
+def test_of_traffic_only_sums_are_told(tmp_path: Path) -> None:
     told = {field for _, value in read_outbox(ran(tmp_path), OPERATOR_BOX, 0) for field in orjson.loads(value)}
     assert told == {
         "v", "site", "window_end", "reached", "closed", "ledger_entries", "late", "rejected_messages",
-        "oldest_key_day", "policy_version",
+        "dropped_observations", "dropped_datagrams", "oldest_key_day", "policy_version",
     }  # fmt: skip
+
+
+def test_a_receivers_drops_are_recorded_as_they_are_published(tmp_path: Path) -> None:
+    key_files.create(tmp_path / "key", laboratory=True)
+    with opened(POLICY, tmp_path / "key", tmp_path / "store") as (runner, store):
+        store.operator_box.dropped_datagrams = lambda: {"bad_community": 7}
+        for message in messages(people()[:60], POLICY):
+            runner.take(message)
+    told = [orjson.loads(value)["dropped_datagrams"] for _, value in read_outbox(tmp_path / "store", OPERATOR_BOX, 0)]
+    assert told
+    assert all(dropped == {"bad_community": 7} for dropped in told)
 
 
 def test_figures_are_five_minutes_apart_at_least(tmp_path: Path) -> None:

@@ -121,16 +121,20 @@ def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
 
 
 def _received(folder: Path) -> Iterator[Finding]:
-    """Yield the receiver's last figures for operators; nothing if the building is too small for sums."""
+    """Yield what the receiver of a store's run has dropped, as the run last recorded it."""
+    for finding in drops(dropped_datagrams(folder) or {}):
+        yield Finding(RECEIVED, finding.state, f"{finding.text} (since the run began)")
+
+
+def dropped_datagrams(folder: Path) -> dict[str, int] | None:
+    """Return the datagrams that the receiver of a store's run has dropped, by reason.
+
+    None if the run has not recorded any: the sums step every five minutes, and need enough access points.
+    """
     last = last_given(folder, OPERATOR_BOX)
     rows = read_outbox(folder, OPERATOR_BOX, last - 1, most=1) if last else []
-    for _, value in rows:
-        traps = orjson.loads(value).get("traps")
-        if traps and "dropped" in traps:
-            yield from (
-                Finding(RECEIVED, finding.state, f"{finding.text} (since the run began)")
-                for finding in drops(traps["dropped"], traps.get("kernel_drops", 0))
-            )
+    dropped = orjson.loads(rows[0][1])["dropped_datagrams"] if rows else None
+    return None if dropped is None else dict(dropped)
 
 
 KEY, MARK = "key file", "mark"

@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
+from connectors.monitoring.engine import NOT_DROPPED
 from connectors.secrets.private_files import private_folder, replace_file
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX
 from connectors.storage.embedded.sqlite_file import (
@@ -165,16 +166,18 @@ class AccountBox:
 
 
 class OperatorBox:
-    """The status of each site: figures of the engine itself. Of people, only the numbers of late and of quarantined
-    observations.
+    """The status of each site: figures of the engine itself, and sums over people as coarse as those of the metrics.
 
-    Other figures of traffic are exported as metrics only (``connectors.monitoring``), never to the service's clients.
+    The sums are late and dropped observations of the site, quarantined messages of all sites, and datagrams that a
+    receiver has dropped.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"{OPERATOR_BOX}.sqlite"
         self._box = _opened(self._path)
         self._noted: dict[str, Micros] = {}
+        self.dropped_datagrams: Callable[[], Mapping[str, int] | None] = lambda: None
+        """Returns a receiver's drops by reason since its start, in the steps of the metrics; None: not known."""
 
     def note(self, partition: PartitionEngine) -> None:
         """Record the figures of each site that has progressed by ``APART``."""
@@ -201,6 +204,8 @@ class OperatorBox:
             "closed": state.shut,
             "ledger_entries": partition.sites.chains()[site][0],
             "late": state.counters["late"] if enough else None,
+            "dropped_observations": _dropped(state.counters) if enough else None,
+            "dropped_datagrams": self.dropped_datagrams(),
             "rejected_messages": partition.counters.rejected if everywhere >= TOGETHER else None,
             "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
             "policy_version": partition.policy.version,
@@ -218,6 +223,11 @@ class OperatorBox:
     def close(self) -> None:
         """Close its file."""
         self._box.close()
+
+
+def _dropped(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the rows that sensing has dropped since the store was created, by reason."""
+    return {reason: rows for reason, rows in sorted(counters.items()) if rows and reason not in NOT_DROPPED}
 
 
 def _access_points(place: Site) -> int:

@@ -25,10 +25,12 @@ from connectors.cli.metrics import (
     watch_store,
 )
 from connectors.keys import key_files
-from connectors.monitoring.catalogue import SIZE_STEP
+from connectors.monitoring import figures
+from connectors.monitoring.catalogue import APART, SIZE_STEP
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest
+from connectors.sources.ingest.receiver import KERNEL
 from connectors.sources.ingest.source_filter import Counters
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.storage.kafka.connection import SYSTEM
@@ -200,6 +202,48 @@ class Heard:
     counters = Counters(datagrams=2, accepted=2)
     clock = AnchoredClock(lambda: NOW, lambda: 0)
     state = Ingest.of_policy(building(), b"k" * 32).initial(NOW)
+
+
+class BusyReceiver(Heard):
+    """A receiver whose drops grow."""
+
+    def __init__(self) -> None:
+        self.counters = Counters(datagrams=2, accepted=2, dropped={"bad_community": 0})
+
+
+def test_drops_are_published_for_the_operators_record_in_the_steps_of_the_metrics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "TOGETHER", 1)
+    monkeypatch.setattr(figures, "TOGETHER", 1)
+    made, receiver = monitor(), BusyReceiver()
+    watch_receiver(made, receiver, building())  # type: ignore[arg-type]
+    start = NOW // APART * APART
+    made.traffic.look(start + SECOND, 0)
+    receiver.counters.dropped["bad_community"] = 7
+    receiver.counters.kernel_drops = 2
+    assert metrics.published_drops(made) is None, "a 0 before the first step would say that nothing was dropped"
+    made.traffic.look(start + 2 * APART, 2 * APART)
+    assert metrics.published_drops(made) == {"bad_community": 7, KERNEL: 2}
+    receiver.counters.dropped["bad_community"] = 9
+    made.traffic.look(start + 2 * APART + SECOND, 2 * APART + SECOND)
+    assert metrics.published_drops(made) == {"bad_community": 7, KERNEL: 2}
+
+
+def test_drops_of_too_few_access_points_are_not_published() -> None:
+    made = monitor()
+    watch_receiver(made, BusyReceiver(), building())  # type: ignore[arg-type]
+    made.traffic.look(NOW // APART * APART + SECOND, 0)
+    made.traffic.look(NOW // APART * APART + 2 * APART, 2 * APART)
+    assert metrics.published_drops(made) is None
+
+
+async def test_figures_are_kept_up_to_date_where_no_port_shows_them() -> None:
+    """The operator's record needs their sums."""
+    made, looked = monitor(), asyncio.Event()
+    made.often(looked.set, 2)
+    looked.clear()
+    await made.during(looked.wait())
 
 
 def test_of_too_few_access_points_there_is_no_figure_that_could_say_that_nobody_comes() -> None:
