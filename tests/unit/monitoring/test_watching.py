@@ -40,6 +40,7 @@ from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
 from stream.schemas import parse_time
 from tests.core_ground import building
+from tests.patience import waiting_for
 from tests.unit.monitoring.test_figures import shown
 
 NOW = 1_700_000_000 * SECOND
@@ -243,7 +244,8 @@ async def test_figures_are_kept_up_to_date_where_no_port_shows_them() -> None:
     made, looked = monitor(), asyncio.Event()
     made.often(looked.set, 2)
     looked.clear()
-    await made.during(looked.wait())
+    async with waiting_for("a look at the figures"):
+        await made.during(looked.wait())
 
 
 def test_of_too_few_access_points_there_is_no_figure_that_could_say_that_nobody_comes() -> None:
