@@ -54,11 +54,14 @@ def _rows(command: click.Command, words: str) -> Iterator[str]:
 
 
 def _metrics() -> str:
-    rows = ["| metric | kind | what | labels | follows from | shown by |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| metric | kind | what | labels | follows from | when it changes | shown by |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for metric in METRICS:
         verbs = "all" if metric.verbs == EVERYONE else ", ".join(verb for verb in ORDER if verb in metric.verbs)
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-        words = (metric.kind, _cell(metric.help), labels, metric.nature.name.lower(), verbs)
+        words = (metric.kind, _cell(metric.help), labels, metric.nature.name.lower(), _cell(metric.changes), verbs)
         rows.append(f"| `{metric.name}` | {' | '.join(words)} |")
     return "\n".join(rows) + "\n"
 
