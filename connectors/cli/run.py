@@ -86,8 +86,8 @@ from connectors.storage.embedded.runner import (
 )
 from connectors.storage.embedded.store import SqliteStore
 from stream.pipeline import Options
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from stream.settings import Settings
 

@@ -22,9 +22,9 @@ from connectors.serve.playback import Playback
 from connectors.serve.policy_description import described_plan, described_releases, described_site, sites_of, zones_told
 from connectors.serve.service import Service, body_of, parsed, recognised, release_of, role, service_of, who_asks
 from stream.errors import DataError
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.records import SECOND, Micros
+from stream.release.validation import Policy
 from stream.schemas import parse_time, rfc3339
 
 LIVE, LATE = 3, 12
@@ -117,7 +117,8 @@ async def latest(request: Request) -> Response:
     release_of(service, asked.audience, asked.site)
     known = await service.remembered(service.history.latest, asked.audience, asked.site)
     feed = _feed(service, asked.site, known["feed"])
-    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed]})
+    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed],
+                   "outage_seconds": service.outage_seconds()})  # fmt: skip
 
 
 def _feed(service: Service, site: str, newest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -213,7 +214,8 @@ async def account(request: Request) -> Response:
     role(request, ACCOUNT)
     names = [audience.name for audience in service.policy.audience]
     promise = {name: (await service.promised_to(name))["promise"] for name in names}
-    return answer({"sites": service.account.newest(), "promise": promise})
+    outage = service.outage_seconds()
+    return answer({"sites": service.account.newest(), "promise": promise, "outage_seconds": outage})
 
 
 async def account_coalition(request: Request) -> Response:
@@ -246,7 +248,7 @@ async def operator(request: Request) -> Response:
         for site, row in service.operator.newest().items()
     ]  # fmt: skip
     free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
-    return answer({"sites": rows, "free_mib": free})
+    return answer({"sites": rows, "free_mib": free, "outage_seconds": service.outage_seconds()})
 
 
 def _lag(service: Service, site: str, window_end: str | None) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from typing import Any
 
 from connectors.serve.record_fields import nano, scalar
 from stream.errors import DataError, UsageError
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, Micros, ReleaseId
 from stream.release.account_stage import past_account
+from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time
 
 SPAN: Micros = 7 * DAY

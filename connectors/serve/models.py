@@ -289,6 +289,9 @@ class Records(BaseModel):
     next: str | None
 
 
+OUTAGE = "For how long no broker of Kafka has answered; null while one does, and of a store."
+
+
 class SiteFeed(BaseModel):
     """Whether windows come."""
 
@@ -306,6 +309,7 @@ class Latest(BaseModel):
     now: str
     rows: list[dict[str, Any]]
     feed: list[SiteFeed]
+    outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class Usual(BaseModel):
@@ -337,6 +341,7 @@ class AccountPart(Figures):
     """The newest account of each site, and what is promised to whom."""
 
     promise: dict[str, list[str]]
+    outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class Coalition(Figures):
@@ -409,6 +414,7 @@ class OperatorPart(BaseModel):
 
     sites: list[OperatorSite]
     free_mib: int | None
+    outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class PlayState(BaseModel):

@@ -10,13 +10,14 @@ from typing import Any
 from connectors.operations.reports.guarantees import COUNTED, UNITS, not_protected, promise_lines, unit_words
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, Zone
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.prices import RunPrice
+from stream.release.validation import Policy
 from stream.schemas import json_float
 
 Plans = Mapping[tuple[str, str], Mapping[str, Any]]

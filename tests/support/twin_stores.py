@@ -33,8 +33,9 @@ from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, outbox
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.store import SqliteStore
 from stream.errors import TacetError
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from tests.support.twin_worlds import BEGIN, SPAN, Course, Happening, People, connector_log
 

@@ -55,9 +55,9 @@ export function feedCard() {
     const seconds = shown.feed.age_seconds + (performance.now() - shown.heard) / 1000;
     say(newest, words.newest(`${clock(Date.parse(shown.feed.window_end), shown.timezone)} ${zoneName(Date.parse(shown.feed.window_end), shown.timezone)}`, age(seconds)));
   };
-  return { element, paintAge, paint(feed, building, site) {
+  return { element, paintAge, paint(feed, building, site, outage) {
     shown = feed?.window_end ? { feed, timezone: site.timezone, heard: performance.now() } : null;
-    const [name, text, why] = feedState(feed, building);
+    const [name, text, why] = feedState(feed, building, outage);
     element.dataset.state = name;
     say(state, text);
     say(meaning, why);
@@ -67,8 +67,9 @@ export function feedCard() {
   } };
 }
 
-function feedState(feed, building) {
+function feedState(feed, building, outage) {
   const words = strings.feed;
+  if (typeof outage === "number") return ["silent", words.outage(age(outage)), words.outageWhy];
   if (!feed?.window_end) return ["silent", words.silent, words.none];
   if (feed.state !== "live") return [feed.state, words[feed.state], words.lateWhy];
   if (feed.denied) return ["denied", words.denied, words.deniedWhy];

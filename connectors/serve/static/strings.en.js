@@ -76,6 +76,8 @@ export const strings = {
     lateWhy: "The figures below are outdated: new releases are not arriving. This says nothing about occupancy.",
     healthyEmpty: (p) => `Data arrives as expected. The building is probably empty (${p}).`,
     healthy: "Data arrives as expected: low figures mean low counts.",
+    outage: (age) => `Kafka has not answered for ${age}`,
+    outageWhy: "The figures below were read before that. Newer figures follow when Kafka answers again.",
     none: "Nothing has been released yet.",
   },
   live: {

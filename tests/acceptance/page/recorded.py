@@ -64,6 +64,8 @@ class Scene:
     now: datetime = NOW
     feed: dict[str, Any] = field(default_factory=dict)
     """Fields of the feed that differ from a healthy one."""
+    outage: float | None = None
+    """Seconds for which no broker has answered."""
     usual: bool = True
     """Whether usual is known."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -258,7 +260,7 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
     }
     return {
         "now": stamp(scene.now), "columns": columns, "rows": [[each[name] for name in columns] for each in found],
-        "feed": [feed | scene.feed],
+        "feed": [feed | scene.feed], "outage_seconds": scene.outage,
     }  # fmt: skip
 
 

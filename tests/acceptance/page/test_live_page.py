@@ -261,6 +261,14 @@ def test_the_feeds_health_is_said_apart_from_the_counts(
     expect(card).to_have_attribute("data-state", state)
 
 
+def test_an_outage_of_the_brokers_is_said_with_the_age_of_the_figures(seen: Watched, scene: Scene) -> None:
+    scene.outage = 180.0
+    card = seen.go().locator(".feed")
+    expect(card).to_contain_text("Kafka has not answered for 3 min")
+    expect(card).to_contain_text("The figures are those that were read before.")
+    expect(card).to_have_attribute("data-state", "silent")
+
+
 def test_an_empty_building_with_a_healthy_feed_is_said_to_be_that(seen: Watched, scene: Scene) -> None:
     scene.rows["building"] = {"value": 1, "low": -17, "high": 19, "likely_empty": 0.93}
     card = seen.go().locator(".feed")

@@ -94,7 +94,7 @@ function drawn(place, context, state) {
     for (const heat of heats) colour(rows, heat.base, latest.all.filter((row) => row.release === heat.release));
     const by = (state.by === "heat" && !heats.length ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
-    cards.feed.paint(latest.feed, rows.get("building"), site);
+    cards.feed.paint(latest.feed, rows.get("building"), site, latest.outage);
     context.alerts.paint(latest.all, latest.now, site);
     cards.empty.paint(rows, zones);
     cards.away.paint(rows, zones, by === "heat" ? "usual" : by, counts.capacity);
@@ -129,7 +129,7 @@ function drawn(place, context, state) {
     },
     paint(answer) {
       const feed = answer.feed.find((each) => each.site === site.site);
-      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed };
+      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed, outage: answer.outage_seconds };
       repaint();
     },
   };

@@ -12,12 +12,14 @@ const DAY = 86_400_000;
 /** Draw the page; see shell.js for the context. */
 export async function mount(place, context) {
   const { signal } = context;
+  const lost = h("div", {});
   const sites = h("div", { class: "ops-sites" });
-  put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro), sites,
+  put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro), lost, sites,
     h("section", { class: "card" }, h("h2", {}, words.absent), h("ul", { class: "plain" }, words.absentText.map((text) => h("li", {}, text)))));
   const draw = async () => {
     const status = await ask("operator", {}, signal);
     if (signal.aborted) return;
+    put(lost, typeof status.outage_seconds === "number" ? h("p", { class: "notice" }, strings.feed.outage(age(status.outage_seconds)), ". ", strings.feed.outageWhy) : []);
     put(sites, status.sites.length ? status.sites.map((figures) => card(figures, status.free_mib, context)) : h("p", { class: "notice" }, words.none));
   };
   await draw();
