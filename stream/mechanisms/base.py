@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 from stream.errors import UsageError
+from stream.mechanisms.exact import Floats
 from stream.mechanisms.grouper import Groups, Ratio
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
@@ -58,6 +59,13 @@ class TickInput(NamedTuple):
     """The window's end in the site's local week."""
 
 
+class ErrorMoments(NamedTuple):
+    """What released values tell of count − value before rounding; each of shape [zones]."""
+
+    mean: Floats
+    deviation: Floats
+
+
 class Values(NamedTuple):
     """The publishable output for one window, shape [zones]."""
 
@@ -72,6 +80,8 @@ class Values(NamedTuple):
     """The noise in these values, where it differs from the mechanism's in some windows."""
     noisy: Ints | None = None
     """Counts with noise, of filters and groups, shape of ``values``: the input of these values."""
+    errors: ErrorMoments | None = None
+    """Of smoothed values: what bands of sums over zones follow from."""
     histories: Sequence[RevisedDay] = ()
     """Revised parts of past days that become known with this window, for mechanisms with revisions; by node."""
 
@@ -92,7 +102,7 @@ class CountMechanism(Operator[Any, TickInput, Values], Protocol):
 
     @property
     def half_width_kind(self) -> HalfWidthKind:
-        """``noise``: of the noise alone; ``posterior``: the filter's 1-99 % range, not guaranteed."""
+        """``noise``: of the noise alone; ``posterior``: what released values make likely, not guaranteed."""
 
     def pause(self, state: Any) -> Any:
         """Return the state after a window that is not released, or at the start of the next key day."""
