@@ -72,7 +72,8 @@ class GroupErrors(NamedTuple):
         order = np.argsort(far, axis=0, kind="stable")
         share = np.cumsum(np.take_along_axis(self.weight, order, axis=0), axis=0)
         place = np.minimum((share < BAND).sum(axis=0), len(far) - 1)
-        return np.ceil(far[order[place, np.arange(len(place))], np.arange(len(place))] - 0.5).astype(np.int64)
+        zones = np.arange(len(place))
+        return np.asarray(np.ceil(far[order[place, zones], zones] - 0.5), np.int64)
 
 
 def group_errors(groups: Groups, value: Floats, scale: Floats) -> GroupErrors:
