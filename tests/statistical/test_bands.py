@@ -255,15 +255,15 @@ def test_bands_that_were_too_narrow_or_too_wide_would_be_seen(release: str) -> N
     """The twins that must fail."""
     found = bands(release, "simulated")
     assert all(each.coverage < LEAST for each in cells(found, wider=0.6) if each.level == "zone")
-    assert all(each.coverage > 0.985 for each in cells(found, wider=1.4) if each.level == "zone")
+    assert all(each.coverage > 0.985 for each in cells(found, wider=1.5) if each.level == "zone")
 
 
 def test_bands_of_sums_are_no_sums_of_bands() -> None:
-    """Of zones that are filtered: the building's is less than a third of all zones' bands together."""
+    """Of zones that are filtered: the building's is less than half of all zones' bands together."""
     found = bands("filter", "simulated")
     zones = np.array([each == "zone" for each in found.levels])
     building_width = found.half_width[:, found.levels.index("building")]
-    assert building_width.sum() < 0.45 * found.half_width[:, zones].sum()
+    assert building_width.sum() < 0.5 * found.half_width[:, zones].sum()
 
 
 def main() -> None:
