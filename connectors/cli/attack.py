@@ -26,8 +26,8 @@ from connectors.sources.recordings.replay import refuse_used
 from stream.errors import TacetError, UsageError
 from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, check_closed, opened
 from stream.lab.attackers.membership import LEVEL, most_shown
-from stream.policy.document import Policy
 from stream.records import MINUTE
+from stream.release.validation import Policy
 
 # attack membership
 
@@ -81,8 +81,7 @@ def _with_only(policy: Policy, names: tuple[str, ...]) -> Policy:
     for name in names:
         if name not in known:
             raise UsageError(f"--release: must be a release of the policy ({', '.join(known)}), got {name!r}")
-    kept = tuple(release for release in policy.release if not names or release.name in names)
-    return policy.model_copy(update={"release": kept})
+    return policy.with_releases(release for release in policy.release if not names or release.name in names)
 
 
 def _table(tried: list[MembershipTrial], runs: int) -> Table:

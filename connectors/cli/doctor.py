@@ -31,9 +31,9 @@ from connectors.operations.doctor.findings import Finding, looked_at, note
 from connectors.runtime.clock import wall_clock
 from connectors.sources.probes.methods import declared
 from connectors.sources.snmp.usm.receiver import V3Files
-from stream.policy.document import Policy
 from stream.policy.fields import parse_duration
 from stream.records import MINUTE, SECOND, Micros
+from stream.release.validation import Policy
 from stream.settings import Settings
 
 WRONG = 1

@@ -28,9 +28,9 @@ from connectors.monitoring.catalogue import ENGINE, Verb
 from connectors.monitoring.figures import BUCKETS, Family, Figures, Labels, Spread, Traffic
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
-from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 
 STALL = 60.0
 """Seconds for which the service's loop may be blocked, for example by a night's learning, and still count as alive."""

@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream.mechanisms.base import Groups
 from stream.mechanisms.exact import Floats, exp, ln, ordered_sum
-from stream.mechanisms.grouper import Groups
 from stream.mechanisms.noise import Ints
 
 BAND = 0.97

@@ -13,8 +13,8 @@ from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import report
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.sources.recordings.dialect import OWN
-from stream.policy.document import load_policy
 from stream.records import MINUTE
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
 from tests.attack_ground import RELEASES, written
 from tests.core_ground import SITE

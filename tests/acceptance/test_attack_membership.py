@@ -13,8 +13,8 @@ import pytest
 from connectors.lab.attacks.membership import alarm_releases, alarm_scores, deciding
 from connectors.lab.attacks.recording import days_of, record
 from connectors.sources.recordings.dialect import OWN
-from stream.policy.document import load_policy
 from stream.records import MINUTE
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
 from tests.core_ground import SITE as BUILDING
 from tests.core_ground import people, policy_text, write_csv

@@ -44,8 +44,8 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import Engine
 from stream.keys import LaboratoryKeys
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.release.validation import Policy, load_policy
 from stream.runners.faust_app import create_app
 from stream.runners.partition_tasks import TaskManager
 from stream.schemas import AUDIT, OBSERVATIONS

@@ -25,8 +25,8 @@ from connectors.sources.ingest.sighting import Message
 from connectors.storage.embedded.reader import read_outbox
 from connectors.storage.embedded.runner import embedded
 from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from tests.benchmarks.ground import Figure, by_window, cpu, log, policy, quick, simulations, tell
 

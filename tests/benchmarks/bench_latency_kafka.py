@@ -23,8 +23,8 @@ from connectors.lab.simulation.policy import site_text
 from connectors.sources.ingest.sighting import Message
 from connectors.storage.kafka.client import KafkaSink
 from connectors.storage.kafka.topics import create_topics, topic_names
-from stream.policy.document import Policy
 from stream.records import MINUTE
+from stream.release.validation import Policy
 from stream.schemas import private_topic
 from tests.benchmarks.ground import RELEASE, SOURCE, Figure, by_window, log, policy, quick, simulations, tell
 from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker

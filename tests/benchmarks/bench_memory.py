@@ -16,8 +16,8 @@ from pathlib import Path
 from connectors.keys import key_files
 from connectors.lab.simulation.policy import policy_text
 from connectors.storage.embedded.runner import embedded
-from stream.policy.document import load_policy
 from stream.records import DAY, Heartbeat
+from stream.release.validation import load_policy
 from tests.benchmarks.ground import SOURCE, Figure, cpu, log, quick, simulations, tell
 
 GOAL = 1.02

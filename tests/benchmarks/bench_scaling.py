@@ -13,8 +13,8 @@ from itertools import pairwise
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.lab.simulator.events import Simulation
-from stream.policy.document import Policy
 from stream.records import MINUTE
+from stream.release.validation import Policy
 from tests.benchmarks.ground import KEYS, MECHANISMS, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL = 2.1

@@ -10,13 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from connectors.cli.main import tacet
-from connectors.cli.options import read_policy_text
 from connectors.operations.inventory.access_points import columns_of, kind_of, last_part, name_of, read_inventory, stem
 from connectors.sources.ingest.addresses import address_of
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.fields import parse_epsilon
+from stream.release.validation import Policy, load_policy
 from tests.documents import ROOT
 
 EXAMPLES = ROOT / "docs/examples/inventory"
@@ -39,7 +38,7 @@ def made(path: Path, *options: str) -> Policy:
     """Return the policy that a list becomes; it passes every check of 'policy check'."""
     done = initialised(path, *options)
     assert done.exit_code == 0, done.output
-    return read_policy_text(done.stdout, "made")
+    return load_policy(done.stdout, "made")
 
 
 def listed(folder: Path, *rows: str, header: str = "ap,name,site,floor,zone,kind,capacity") -> Path:
@@ -123,7 +122,7 @@ def test_sites_are_those_of_the_list(tmp_path: Path) -> None:
 
 def test_a_controller_that_is_not_named_is_nobody() -> None:
     done = initialised(EXAMPLES / "plain.csv")
-    assert read_policy_text(done.stdout, "made").site["building"].sources == ("127.0.0.1",)
+    assert load_policy(done.stdout, "made").site["building"].sources == ("127.0.0.1",)
     assert re.search(r"^sources = .*# CHECK", done.stdout, flags=re.M)
 
 
@@ -183,7 +182,7 @@ def test_a_policy_from_a_recording_says_that_it_is_for_a_laboratory(tmp_path: Pa
     recording.write_text("time,device,access_point,site\n2018-02-01T08:00:00Z,a4:00:00:00:00:01,5C52.1E00.2010,dbh\n")
     done = CliRunner().invoke(tacet, ["policy", "init", "--from-observations", str(recording)])
     assert "LABORATORY" in done.stdout
-    policy = read_policy_text(done.stdout, "made")
+    policy = load_policy(done.stdout, "made")
     assert policy.site["dbh"].name == "dbh (from a recording)"
     assert policy.access_points() == {"5c:52:1e:00:20:10": ("dbh", "5c521e002010")}
     assert "a4:00" not in done.stdout

@@ -23,10 +23,10 @@ from stream.keys import LaboratoryKeys
 from stream.lab.attackers.beliefs import Flags, Ints, opened_for
 from stream.local_time import span_of_day
 from stream.pipeline import Options, table
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import EPOCH, Message, Micros, ObservationBatch, OccupancyWindow, Row
+from stream.release.validation import Policy
 
 CONTROL = 10
 """One of this many devices is excluded from what is released."""

@@ -40,9 +40,9 @@ from connectors.sources.snmp.drop_reasons import (
 from connectors.sources.snmp.listener import TrapEntrance
 from connectors.sources.snmp.usm.receiver import in_passing
 from connectors.sources.snmp.usm.users import Users
-from stream.policy.document import Policy
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
+from stream.release.validation import Policy
 
 HEARD, DROPPED, PLACES, STEP = "controllers", "dropped", "access points", "clock"
 KERNEL = "kernel_queue_full"

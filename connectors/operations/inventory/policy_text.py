@@ -14,8 +14,8 @@ from typing import Literal
 
 from connectors.operations.inventory.zones import PER_ACCESS_POINT, AccessPointPlace, Sites
 from connectors.sources.ingest.addresses import colons
-from stream.policy.document import load_policy
 from stream.release.guarantees import count_promises
+from stream.release.validation import load_policy
 
 NOBODY = ("127.0.0.1",)
 """In the place of controllers that are not known: nothing but this machine is heard."""

@@ -7,10 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import integrate
 
-from stream.mechanisms.base import ErrorMoments, Values
+from stream.mechanisms.base import ErrorMoments, Groups, Values, whole
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.group_errors import BAND, GroupErrors, group_errors
-from stream.mechanisms.grouper import Groups, whole
 from stream.mechanisms.hierarchy import ALIKE_FILTERED, ALIKE_GROUPED, level_half_width
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.pegasus import Pegasus
@@ -27,7 +26,7 @@ def law(*groups: list[int], value: float = 0.0, scale: float = B) -> GroupErrors
 
 
 def widths(errors: GroupErrors) -> list[int]:
-    return errors.half_width(np.zeros(errors.weight.shape[1])).tolist()
+    return [int(width) for width in errors.half_width(np.zeros(errors.weight.shape[1]))]
 
 
 def density(far: float, one: float, other: float) -> float:
