@@ -22,7 +22,6 @@ from connectors.serve.playback import Playback
 from connectors.serve.policy_description import described_plan, described_releases, described_site, sites_of, zones_told
 from connectors.serve.service import Service, body_of, parsed, recognised, release_of, role, service_of, who_asks
 from stream.errors import DataError
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.records import SECOND, Micros
 from stream.release.validation import Policy
