@@ -24,9 +24,9 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.policy.counts import CountRelease
-from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE
 from stream.release.count_plan import CountPlan
+from stream.release.validation import load_policy
 from tests import office
 from tests.simulated_truth import true_occupancy
 from tests.statistical.test_filter_error import TABLE, building
