@@ -31,9 +31,9 @@ from connectors.storage.embedded.reader import has_outbox
 from connectors.storage.kafka.connection import SYSTEM
 from stream.engine.partition import PartitionEngine
 from stream.errors import KeyFileError
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.records import DAY, SECOND, Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 
 if TYPE_CHECKING:

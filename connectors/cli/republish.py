@@ -39,8 +39,8 @@ from stream.engine.republication import Republication
 from stream.engine.snapshot import made_by, open_snapshot
 from stream.errors import DataError
 from stream.pipeline import Options
-from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 from stream.schemas import parse_record
 from stream.settings import Settings
 

@@ -365,6 +365,15 @@ class Denied(BaseModel):
     windows: int
 
 
+class ReceivedTraps(BaseModel):
+    """Messages of a receiver."""
+
+    received: int
+    accepted: int
+    kernel_drops: int
+    dropped: dict[str, int] = Field(description="By reason.")
+
+
 class OperatorSite(BaseModel):
     """How a site stands; null is what is not known here: on Kafka, what only the workers' metrics tell."""
 
@@ -373,11 +382,22 @@ class OperatorSite(BaseModel):
     site: str
     window_end: str | None
     lag_seconds: float | None
+    state: Literal["live", "late", "silent"] | None = Field(
+        description="Whether windows come, as in 'latest'; none of a site that the policy does not have."
+    )
     reached: str | None
     closed: bool | None
     ledger_entries: int | None
+    accepted: int | None = Field(description="Accepted observations; of enough access points only.")
     late: int | None = Field(
         description="Observations that came after their window had closed; of enough access points only."
+    )
+    dropped: dict[str, int] | None = Field(
+        description="Other dropped observations, by reason; of enough access points only."
+    )
+    traps: ReceivedTraps | None = Field(
+        description="Messages that the receiver of 'tacet run' got since it began, of all sites; of enough access "
+        "points only."
     )
     rejected_messages: int | None = Field(
         description="Messages and rows that were put aside, of all sites; of enough access points only, and on Kafka "

@@ -26,8 +26,8 @@ from connectors.serve.models import Asked
 from connectors.serve.playback import Playback
 from connectors.serve.policy_description import Plans, promised, releases_of, sites_of
 from stream.errors import UsageError
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Asked)

@@ -30,8 +30,8 @@ from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
 from stream.errors import UsageError
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, QUARANTINE
 
 SWEEP_SECONDS = 1.0

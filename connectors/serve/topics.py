@@ -22,8 +22,8 @@ from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.schemas import parse_record
 
 log = logging.getLogger(__name__)

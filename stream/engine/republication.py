@@ -17,8 +17,8 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import AuditError, FinalityError, KeyFileError
 from stream.keys import Keys
 from stream.pipeline import Options
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
 
 

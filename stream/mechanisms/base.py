@@ -1,4 +1,4 @@
-"""The interface of count mechanisms: input, output and parameters.
+"""The interface of count mechanisms: input, output and parameters. It imports no mechanism.
 
 A mechanism receives its noise instead of drawing it, because all audiences of a release share one noise chain.
 """
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from stream.errors import UsageError
-from stream.mechanisms.grouper import Groups, Ratio
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import NoiseParameter
@@ -56,6 +57,27 @@ class TickInput(NamedTuple):
     context: Context
     slot: WeekSlot
     """The window's end in the site's local week."""
+
+
+class Ratio(NamedTuple):
+    """Exact values ``numerator / denominator``, denominators positive; shape [zones]."""
+
+    numerator: Ints
+    denominator: Ints
+
+
+def whole(values: Ints) -> Ratio:
+    """Return integers as exact values."""
+    return Ratio(values, np.ones_like(values))
+
+
+class Groups(NamedTuple):
+    """The last group of every zone's partition, as noisy values."""
+
+    size: Ints
+    """Shape [zones], at least 1."""
+    noisy: Ints
+    """Shape [zones, longest]; zone z has ``size[z]`` values in time order, the rest is 0."""
 
 
 class Values(NamedTuple):

@@ -56,10 +56,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.base import CountMechanism, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem, whole
+from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem
 from stream.mechanisms.noise import Ints, chain, check_epsilon, discrete_laplace, std
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise

@@ -39,8 +39,7 @@ from fractions import Fraction
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.base import Parameters, TickInput, Values
-from stream.mechanisms.grouper import whole
+from stream.mechanisms.base import Parameters, TickInput, Values, whole
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
 from stream.mechanisms.noise_labels import counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise

@@ -20,7 +20,7 @@ from connectors.storage.embedded.reader import read_topic
 from connectors.storage.embedded.runner import opened
 from stream.accounting.ledger import chain_hash
 from stream.encryption import Kind, seal, unseal
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.acceptance.command_line import TIMEOUT, Done, command, run
 from tests.core_ground import COUNTS, SITE, messages, people, policy_text, write_csv

@@ -25,7 +25,7 @@ from connectors.sources.recordings.replay import replay
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Options
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import private_topic
 from tests.acceptance.command_line import run
 from tests.day_ground import day_release, shared

@@ -20,8 +20,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from connectors.secrets.private_files import replace_file
 from connectors.storage.kafka.topics import topic_config, topic_names
-from stream.policy.document import load_policy
 from stream.release.stage import MECHANISMS
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import tacet

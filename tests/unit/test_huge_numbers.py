@@ -15,8 +15,8 @@ from connectors.tables.decisions import Source, question, read_thresholds
 from stream.accounting.audit import Audit, compare_records
 from stream.accounting.ledger import GENESIS, chain_hash
 from stream.errors import AuditError, DataError, PolicyError, UsageError
-from stream.policy.document import load_policy
 from stream.policy.fields import parse_amount, parse_delta, parse_epsilon, parse_spend
+from stream.release.validation import load_policy
 from tests.core_ground import policy_text
 
 HUGE = ("1e999999999", "1e-999999999", "1e99999999999999999999", "9" * 5000, "0." + "0" * 5000 + "1", "-1e999999999")

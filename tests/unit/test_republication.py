@@ -13,9 +13,9 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.republication import Republication
 from stream.errors import AuditError, UsageError
 from stream.pipeline import DEFAULTS
-from stream.policy.document import Policy
 from stream.records import Heartbeat
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
 from tests.core_ground import SITE, Seen, building, laboratory, messages, people
 

@@ -21,7 +21,7 @@ from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import SqliteStore
 from stream.engine.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.errors import KeyFileError, UsageError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.chains import verify_chain

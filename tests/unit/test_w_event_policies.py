@@ -17,12 +17,12 @@ from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
 from stream.policy.counts import LONGEST_W, CountRelease
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.backfill import BackfillStage
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState, upgraded_stages
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import (
     ACCESS_POINTS,
@@ -234,7 +234,7 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     before["ledger"]["recent"] = {"r/facilities": [[START, 25]]}
     unnamed = join_parts(before, parts)
     later = stage.adopt(upgraded_stages({"release": unnamed})["release"], {})
-    assert later.smoothing == {}
+    assert later.operator_states == {}
     assert later.waits >= START + (LONGEST_W - 1) * TICK
 
 

@@ -33,6 +33,7 @@ from connectors.operations.reports.audit import AuditBundle, compare, store_book
 from connectors.operations.reports.kafka_ledgers import cluster_books
 from connectors.operations.reports.status import describe
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
+from connectors.sources.ingest.receiver import KERNEL
 from connectors.sources.ingest.state import Pair
 from connectors.sources.probes.methods import ProbeMethod
 from connectors.storage.embedded.reader import OPERATOR_BOX, last_given, read_identity, read_outbox, read_snapshot
@@ -40,8 +41,8 @@ from connectors.storage.embedded.rollback_mark import mark_path, read_marks
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.topics import BESIDES, TopicSettings, held_topics, topic_names, wrong_settings
 from stream.accounting.audit import by_release
-from stream.policy.document import Policy
 from stream.records import DAY, EPOCH, MINUTE, SECOND, Micros
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, CONTROL, parse_time
 
 PROBE = "probe"
@@ -145,16 +146,20 @@ def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
 
 
 def _received(folder: Path) -> Iterator[Finding]:
-    """Yield the receiver's last figures for operators; nothing if the building is too small for sums."""
+    """Yield what the receiver of a store's run has dropped, as the run last recorded it."""
+    for finding in drops(dropped_datagrams(folder) or {}):
+        yield Finding(RECEIVED, finding.state, f"{finding.text} (since the run began)")
+
+
+def dropped_datagrams(folder: Path) -> dict[str, int] | None:
+    """Return the datagrams that the receiver of a store's run has dropped, by reason.
+
+    None if the run has not recorded any: the sums step every five minutes, and need enough access points.
+    """
     last = last_given(folder, OPERATOR_BOX)
     rows = read_outbox(folder, OPERATOR_BOX, last - 1, most=1) if last else []
-    for _, value in rows:
-        traps = orjson.loads(value).get("traps")
-        if traps and "dropped" in traps:
-            yield from (
-                Finding(RECEIVED, finding.state, f"{finding.text} (since the run began)")
-                for finding in drops(traps["dropped"], traps.get("kernel_drops", 0))
-            )
+    traps = orjson.loads(rows[0][1])["traps"] if rows else None
+    return None if traps is None else {**traps["dropped"], KERNEL: traps["kernel_drops"]}
 
 
 KEY, MARK = "key file", "mark"

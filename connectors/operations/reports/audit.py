@@ -33,17 +33,18 @@ from stream.encryption import Vault
 from stream.errors import AuditError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site
 from stream.records import OccupancyWindow
 from stream.release.backfill import BackfillStage
+from stream.release.validation import Policy, validate
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 
 Entry = Mapping[str, Any]
 
 
 def compare_commitments(
-    entries: Iterable[Entry], counted: Iterable[Mapping[str, Any]], policies: Iterable[Policy], keys: Keys
+    entries: Iterable[Entry], counted: Iterable[Mapping[str, Any]], policies: Iterable[PolicyDocument], keys: Keys
 ) -> int:
     """Return how many commitments were compared; AuditError names the first one that does not match."""
     known = {policy.version: policy for policy in policies}
@@ -54,18 +55,19 @@ def compare_commitments(
         if policy is not None and entry["attempt"] == 1 and _of_counts(policy, entry["release"]):
             groups[entry["site"], entry["window_end"], entry["policy_version"]].append(entry)
     compared = 0
+    validated = {version: validate(known[version]) for version in {version for _, _, version in groups}}
     for (site, end, version), made in groups.items():
         if (site, end) in windows:
             window = _window(known[version], site, windows[site, end])
-            compared += _compare(made, window, known[version], keys)
+            compared += _compare(made, window, validated[version], keys)
     return compared
 
 
-def _of_counts(policy: Policy, release: str) -> bool:
+def _of_counts(policy: PolicyDocument, release: str) -> bool:
     return any(isinstance(each, CountRelease) and each.name == release for each in policy.release)
 
 
-def _window(policy: Policy, site: str, record: Mapping[str, Any]) -> OccupancyWindow | None:
+def _window(policy: PolicyDocument, site: str, record: Mapping[str, Any]) -> OccupancyWindow | None:
     """Return the window that was counted; None if it was counted in other zones."""
     place = policy.site.get(site)
     if place is None or {zone.id for zone in place.zones} != set(record["counts"]):
@@ -208,9 +210,9 @@ def store_books(folder: Path, *, records: bool = False) -> AuditBundle:
     )  # fmt: skip
 
 
-def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
+def with_kept(kept: Iterable[bytes], given: Iterable[PolicyDocument]) -> list[PolicyDocument]:
     """Return the policies that were stored with the ledger, and those given besides."""
-    policies = [*map(Policy.from_document, kept), *given]
+    policies = [*map(PolicyDocument.from_document, kept), *given]
     return list({policy.version: policy for policy in reversed(policies)}.values())
 
 

@@ -52,9 +52,10 @@ from stream.accounting.audit import ChainLink, by_release
 from stream.engine.snapshot import BEFORE, is_known, made_by, open_snapshot, standing_form, standing_of
 from stream.errors import AuditError, DataError, KeyFileError, UsageError
 from stream.keys import key_day_of
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 from stream.schemas import rfc3339
 
 
@@ -249,7 +250,7 @@ def _of_clock(folder: Path, now: Micros | None) -> Iterator[Finding]:
 
 
 def _kept_versions(folder: Path) -> set[str]:
-    return {Policy.from_document(document).version for document in read_policies(folder)}
+    return {PolicyDocument.from_document(document).version for document in read_policies(folder)}
 
 
 def _of_key(folder: Path, key_file: Path) -> Iterator[Finding]:

@@ -21,8 +21,8 @@ from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_o
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, SiteState
-from stream.policy.document import Policy
 from stream.records import Micros, OccupancyWindow, Published
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, is_private, parse_record, parse_time
 
 
@@ -43,8 +43,7 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
     """Run a file through every site's pipeline and write the outputs under ``out``.
 
     ``out`` must not contain an earlier replay: two releases of one window side by side would allow a comparison that
-    the
-    account does not cover. A replay that fails leaves nothing there.
+    the account does not cover. A replay that fails leaves nothing there.
 
     Raises:
         UsageError: ``out`` is not a new or empty folder, or the file cannot be read.

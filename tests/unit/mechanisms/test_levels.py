@@ -9,8 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms.base import CountMechanism, Values
-from stream.mechanisms.grouper import Ratio
+from stream.mechanisms.base import CountMechanism, Ratio, Values
 from stream.mechanisms.hierarchy import LevelSums, level_half_width, level_sums, shared_out
 from stream.mechanisms.laplace import Laplace
 from stream.mechanisms.noise_parameters import laplace_noise
