@@ -71,6 +71,10 @@ def membership(
     else:
         Console().print(_table(tried, runs))
     broken = [each.promise for each in tried if each.exceeded]
+    if recorded.problem is not None:
+        if not broken:
+            raise recorded.problem
+        click.echo(f"tacet: {recorded.problem}", err=True)
     if broken:
         raise TacetError(f"release '{broken[0].release}' for '{broken[0].audience}' shows more than it promises")
 
@@ -144,7 +148,7 @@ def attack(
     no key is needed.
     """
     if context.invoked_subcommand is not None:
-        return None
+        return
     if observations is None or policy_file is None or attacker is None or out is None:
         raise click.UsageError("give --observations, --policy, --attacker and --out, or membership")
     need_matplotlib("attack")
@@ -166,11 +170,13 @@ def attack(
     for path in folder.iterdir():
         path.chmod(0o600)
     if as_json:
-        return print_json(made)
-    for table in tables(found, attacker):
-        Console().print(table)
-    click.echo(f"{NOTICE} → {out}")
-    return None
+        print_json(made)
+    else:
+        for table in tables(found, attacker):
+            Console().print(table)
+        click.echo(f"{NOTICE} → {out}")
+    if recorded.problem is not None:
+        raise recorded.problem
 
 
 def _opened(policy: Policy, site: str, attacker: str, more: tuple[str, ...]) -> Flags:

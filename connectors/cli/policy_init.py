@@ -24,7 +24,7 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @click.command("init")
-@click.option("--access-points", type=FILE, help="A list of access points (CSV).")
+@click.option("--access-points", type=FILE, help="A list of access points (CSV; commas, semicolons or tabs).")
 @click.option(
     "--columns",
     multiple=True,
@@ -37,7 +37,8 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
     type=click.Choice(["floor", "name", "access-point"]),
     default="floor",
     show_default=True,
-    help="What makes a zone where the list has none: a floor, a name without its last part, or each by itself.",
+    help="What makes a zone where the list has none: a floor, names of a floor that differ in the last part, or each "
+    "access point.",
 )
 @click.option("--site", default="building", show_default=True, help="Of rows that name none.")
 @click.option("--timezone", help="Of the building, such as Europe/Berlin.")

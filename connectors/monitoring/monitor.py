@@ -131,12 +131,12 @@ class Exposed(Collector):
 def _metric(family: Family) -> Metric:
     metric = family.metric
     if metric.kind == "histogram":
-        spread = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        spread = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
         for labels, held in sorted(family.spreads.items()):
             spread.add_metric(labels, _buckets(held), held.total)
         return spread
     simple = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-    made = simple(metric.name, metric.help, labels=metric.labels)
+    made = simple(metric.name, metric.text, labels=metric.labels)
     for labels, value in sorted(family.values.items()):
         made.add_metric(labels, value)
     return made

@@ -15,6 +15,10 @@ skipped node; its half-width is included in full.
 
 Values that are not noisy values (medians of a filter, groups of PeGaSus) have errors that are correlated between
 windows. Averaging does not reduce them: the mean has the mean of their half-widths, and its kind says "at most".
+
+A filter's record contains both, its value and the noisy value. A mean over less than a day is the mean of the values,
+revised ones where they exist, since they are what single windows show. A mean over a day is the mean of the noisy
+values if its band is narrower: the noise of many windows cancels out.
 """
 
 from __future__ import annotations
@@ -80,8 +84,8 @@ def mean_half_width(law: Law, windows: int) -> float:
 
 
 def lower_end(value: Floats, half_width: Floats) -> Floats:
-    """Return the lower ends of bands: at least 0, as counts are, but never above the value, which may be negative."""
-    return np.asarray(np.minimum(value, np.maximum(0, value - half_width)))
+    """Return the lower ends of bands: at least 0, as counts are, even if the value is negative."""
+    return np.asarray(np.maximum(0, value - half_width))
 
 
 def upper_end(value: Floats, half_width: Floats) -> Floats:

@@ -129,7 +129,7 @@ APART: Micros = 5 * MINUTE
 """Figures that depend on people are published at points of the clock's grid of this width, ..."""
 TOGETHER = 8
 """... and for at least this many access points, or not at all."""
-UNTOLD = ("reached", "closed", "ledger_entries", "late", "oldest_key_day")
+UNTOLD = ("reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps", "oldest_key_day")
 
 
 class ClusterBook:

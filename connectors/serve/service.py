@@ -17,6 +17,7 @@ from starlette.requests import Request
 from connectors.http.limits import Names, Peer, Rates, client_of
 from connectors.http.responses import RefusalError, refused
 from connectors.serve.access import Access, Principal
+from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
 from connectors.serve.event_streams import Streams
 from connectors.serve.history_interface import ReleasedHistory
@@ -55,6 +56,8 @@ class Service:
     """Serialises that computation."""
     operator: OperatorBook | ClusterBook = field(default_factory=OperatorBook)
     downloads: Downloads = field(default_factory=Downloads)
+    contact: BrokerContact | None = None
+    """Whether brokers answer; None where a store is served."""
     playback: Playback | None = None
     laboratory: bool = False
     """Whether the releases were made with a laboratory key."""
@@ -118,6 +121,10 @@ class Service:
         under TLS its prefix prevents other hosts and plain connections from setting it."""
         own = f"{COOKIE}-{self.names.port}"
         return f"__Host-{own}" if self.names.scheme == "https" else own
+
+    def outage_seconds(self) -> float | None:
+        """Return for how long no broker has answered; None if one does, or where a store is served."""
+        return None if self.contact is None else self.contact.outage_seconds()
 
     def now(self) -> Micros:
         """Return the current time, or the playback's."""

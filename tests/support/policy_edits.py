@@ -369,6 +369,13 @@ def _shuffle_sites_sources(rng: random.Random, document: Document) -> None:
     site["sources"] = rng.choice([["127.0.0.1"], ["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
 
 
+def _order_floors(rng: random.Random, document: Document) -> None:
+    site = rng.choice(_sites(document))
+    floors = sorted({zone.get("floor", "1") for zone in site["zones"]})
+    if site.pop("floors", None) is None:
+        site["floors"] = rng.sample(floors, len(floors))
+
+
 # ---- the edits ----------------------------------------------------------------------------------------
 
 _COUNTS, _STREAMS, _DAYS = _releases("count"), _releases("threshold"), _releases("attributes")
@@ -426,6 +433,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.residents": (_to(_sites, "residents", "ignore", "count"),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
+    "Site.floors": (_order_floors,),
     "Site.probe": (_to(_sites, "probe", [_PROBE], None),),
     "Zone.id": (_rename_zone,),
     "Zone.floor": (_to(_zones, "floor", "1", "2", "3"),),

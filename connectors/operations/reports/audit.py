@@ -27,7 +27,7 @@ from connectors.storage.embedded.reader import (
     read_topic,
 )
 from connectors.storage.embedded.rollback_mark import read_mark
-from stream.accounting.audit import Audit, Beginning, ChainLink, compare_records, unreleased
+from stream.accounting.audit import Audit, Beginning, ChainLink, Compared, by_release, compare_records, unreleased
 from stream.accounting.signed_heads import SignedHead
 from stream.encryption import Vault
 from stream.errors import AuditError, KeyFileError, UsageError
@@ -179,9 +179,8 @@ class AuditBundle:
 
     entries: list[dict[str, Any]]
     states: list[Heads]
-    records: list[dict[str, Any]] = field(default_factory=list)
-    all_kept: bool = True
-    """Whether every record that was ever published is still stored."""
+    records: list[dict[str, Any]] | None = None
+    """The published records, read after the entries; None if they are not compared."""
     policies: list[bytes] = field(default_factory=list)
     counted: Callable[[Vault | None], list[bytes]] = _nothing_counted
     """Returns the published and still stored records of true counts, none without their key (restricted)."""
@@ -203,7 +202,7 @@ class AuditBundle:
 def store_books(folder: Path, *, records: bool = False) -> AuditBundle:
     """Return a store's audit bundle; ``records`` also reads the published records."""
     snapshot, entries = read_books(folder)
-    published = [parse_record(value) for value in read_published(folder)] if records else []
+    published = [parse_record(value) for value in read_published(folder)] if records else None
     return AuditBundle(
         list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder),
         earlier=list(parse_entries(read_earlier(folder))),
@@ -226,10 +225,17 @@ def verified(books: AuditBundle) -> list[dict[str, Any]]:
     return [*books.earlier, *books.entries]
 
 
+def compare(books: AuditBundle) -> Compared:
+    """Compare charges with published records; AuditError for one that differs or was never charged."""
+    never = unreleased(books.beginnings, books.entries)
+    return Compared(0, []) if books.records is None else compare_records(books.entries, books.records, unreleased=never)
+
+
 def _unchecked(books: AuditBundle, signed: bool, marked: bool, counted: bool) -> list[str]:
     """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
     checked = (signed, marked, signed and counted)
     found = [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
+    found += ["published records"] if books.records is None else []
     return found if books.states_read else ["head against the state", *found]
 
 
@@ -247,7 +253,7 @@ def verify(
     ``signed`` are heads whose signatures have been checked.
     """
     report: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
-    report |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
+    report |= {"records": 0, "missing": [], "commitments": 0, "unchecked": list(UNCHECKED)}
     refuse_heads(signed, books.earlier)
     try:
         mark, keys = None, None
@@ -260,14 +266,17 @@ def verify(
         counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.data)]
         report["unchecked"] = _unchecked(books, keys is not None, mark is not None, bool(counted))
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
-        never = unreleased(books.beginnings, books.entries)
-        report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept, unreleased=never)
+        compared = compare(books)
+        report["records"], missing = compared.records, by_release(compared.missing)
+        report["missing"] = [each._asdict() for each in missing]
         if keys is not None:
             known = with_kept(books.policies, ())
             own = [entry for entry in books.entries if entry["ledger"] == keys.ledger]
             report["commitments"] = compare_commitments(own, counted, known, keys)
         if signed:
             report["signed"] = _covered(heads, signed[-1])
+        if missing:
+            raise AuditError(f"audit: {'; '.join(map(str, missing))}; 'tacet recover' says what can be done")
     except AuditError as problem:
         report |= {"ok": False, "first_break": str(problem)}
     return report

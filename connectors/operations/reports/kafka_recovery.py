@@ -14,8 +14,10 @@ from typing import Any
 
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
+from connectors.operations.reports.audit import compare
 from connectors.operations.reports.kafka_ledgers import kafka_books
-from connectors.operations.reports.remedies import NEW_LEDGER, Finding, Remedy
+from connectors.operations.reports.remedies import NEW_LEDGER, REPUBLISH, Finding, Remedy, left_out
+from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import engine_counts, read
 from connectors.storage.kafka.topic_readers import (
     begin_offsets,
@@ -27,6 +29,7 @@ from connectors.storage.kafka.topic_readers import (
     read_range,
 )
 from connectors.storage.kafka.topics import dangerous_settings, result_topics
+from stream.accounting.audit import by_release
 from stream.encoding import heartbeat_of, later_sender_of
 from stream.engine.cluster_state import ClusterState
 from stream.engine.outputs import ReplayVerifier, entries_beyond
@@ -429,8 +432,11 @@ def _closed(site: str) -> Finding:
 
 def _of_books(servers: str) -> list[Finding]:
     try:
-        books = kafka_books(servers)
+        books = kafka_books(servers, records=True)
         books.audit().chains(books.entries)
+        missing = by_release(compare(books).missing)
+    except NotAllowedError:
+        raise
     except (AuditError, DataError, UsageError) as problem:
         return [Finding(str(problem), (COPY, NEW_CLUSTER_LEDGER))]
-    return []
+    return [Finding(str(each), (COPY, REPUBLISH, left_out(each.audience))) for each in missing]

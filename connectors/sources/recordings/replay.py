@@ -23,7 +23,7 @@ from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, SiteState
 from stream.records import Micros, OccupancyWindow, Published
 from stream.release.validation import Policy
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, parse_record, parse_time
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, is_private, parse_record, parse_time
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ def _write(outputs: Iterable[Output], out: Path, tally: RowCounts, states: dict[
 
 
 def _file(out: Path, topic: str) -> Path:
-    if topic.startswith("tacet.private."):
+    if is_private(topic):
         _, _, audience, release, _ = topic.split(".")
         return out / "private" / audience / f"{release}.jsonl"
     names = {

@@ -150,7 +150,8 @@ def is_taken(group: str) -> bool:
 def _engine(private: Iterable[str]) -> Iterator[Rule]:
     yield from _topics("Read", OBSERVATIONS)
     yield from _topics("Read Write", SNAPSHOT, AUDIT, METADATA)
-    yield from _topics("Write", PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, *private)
+    yield from _topics("Write", PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE)
+    yield from _topics("Read Write", *private)  # 'recover' and 'republish' compare them with the ledger
     settled = (CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private, *BESIDES)
     yield from _topics("Describe DescribeConfigs", *settled)  # it refuses settings that would lose something
     yield from _changes_control()

@@ -26,6 +26,7 @@ from stream.schemas import (
     PRESENCE,
     QUARANTINE,
     SNAPSHOT,
+    is_private,
     private_topic,
 )
 
@@ -96,7 +97,7 @@ def result_topics(existing: Iterable[str], policies: Iterable[PolicyDocument]) -
     These must match the ledger.
     """
     known = {name for policy in policies for name in topic_names(policy)}
-    return tuple(name for name in existing if name in known and (name == LEAKAGE or name.startswith("tacet.private.")))
+    return tuple(name for name in existing if name in known and (name == LEAKAGE or is_private(name)))
 
 
 def _published(release: Release) -> list[str]:
@@ -259,7 +260,7 @@ _OF_LOSS = ("unclean.leader.election.enable", "message.timestamp.type")
 
 
 def _is_result(name: str) -> bool:
-    return name.startswith("tacet.private.") or name == LEAKAGE
+    return is_private(name) or name == LEAKAGE
 
 
 def _is_shorter(value: str, required: str) -> bool:

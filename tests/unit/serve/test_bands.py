@@ -80,9 +80,9 @@ def test_squares_of_half_widths_add_up_to_one_that_covers(kinds: tuple[NoiseKind
         assert beyond(summed([DRAWN[law.noise](law.scale) for law in laws]), bound) <= 0.05
 
 
-def test_bands_end_at_none_and_hold_their_value() -> None:
+def test_no_end_of_a_band_is_below_zero() -> None:
     value, width = np.array([5.0, 2.0, -1.0, -9.0]), np.array([3.0, 3.0, 3.0, 3.0])
-    assert lower_end(value, width).tolist() == [2, 0, -1, -9]
+    assert lower_end(value, width).tolist() == [2, 0, 0, 0]
     assert upper_end(value, width).tolist() == [8, 5, 2, 0]
 
 
