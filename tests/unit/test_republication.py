@@ -59,7 +59,7 @@ def made(
     versions: Sequence[str] = (MECHANISMS,),
 ) -> Republication:  # fmt: skip
     kept = {name: value for name, value in published.items() if name not in set(lost)}
-    republication = Republication([POLICY], laboratory(), DEFAULTS, ENTRIES, kept, versions)
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, ENTRIES, kept, versions)
     for value in log:
         republication.take(SITE, value)
     republication.finish()
@@ -113,7 +113,7 @@ def test_what_another_mechanism_version_may_have_made_is_not_made_again() -> Non
 
 
 def test_sites_without_a_ledger_are_left_alone() -> None:
-    republication = Republication([POLICY], laboratory(), DEFAULTS, [], {}, [MECHANISMS])
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, [], {}, [MECHANISMS])
     for value in LOG:
         republication.take(SITE, value)
     republication.finish()
