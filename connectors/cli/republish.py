@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,9 +113,7 @@ def _in_store(
         published = {parse_record(value)["release_id"]: value for value in read_published(folder)}
         policies = with_kept(read_policies(folder), [policy])
         keys = key_files.FileKeys(key_file)
-        made = Republication(
-            _present_last(policies, policy), keys, options, held.entries(), published, _versions_of(folder, held)
-        )
+        made = Republication(policy, policies, keys, options, held.entries(), published, _versions_of(folder, held))
         problem = feed(made)
         made.finish()
         for audience in sorted({each.topic.split(".")[2] for each in made.lost}):
@@ -143,18 +141,15 @@ def _on_kafka(
 
     with working("reading the cluster"):
         control, entries, published = run_async(ledger_of(servers))
-    policies = _present_last([*control.accepted(), policy], policy)
     versions = control.versions or (MECHANISMS,)
-    made = Republication(policies, key_files.FileKeys(key_file), options, entries, published, versions)
+    made = Republication(
+        policy, control.accepted(), key_files.FileKeys(key_file), options, entries, published, versions
+    )
     problem = feed(made)
     made.finish()
     with working("publishing again"):
         run_async(put_back(servers, made.lost))
     return made, problem
-
-
-def _present_last(policies: Iterable[Policy], present: Policy) -> list[Policy]:
-    return [*(policy for policy in policies if policy.version != present.version), present]
 
 
 def _feed_file(file: ObservationFile, made: Republication) -> DataError | None:

@@ -35,16 +35,16 @@ from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.records import NoiseKind
 
 BandKind = Literal["noise", "posterior", "at most"]
-"""``noise``: the truth is within the band with probability 95 %, whatever it is. ``posterior``: a filter's 1 to 99 %
-range. ``at most``: the mean of the half-widths of values whose errors may go the same way."""
+"""``noise``: the truth is within the band with probability 95 %, whatever it is. ``posterior``: what released values
+make likely. ``at most``: the mean of the half-widths of values whose errors may go the same way."""
 AT_MOST: Final = "at most"
 _WIDER = Fraction(10**9 + 1, 10**9)
 _HEAVIEST = 2.12
 """95 % half-width of one Laplace draw in standard deviations, ln 20 / √2; any sum of several has less."""
 _EXACT_UP_TO = 200_000.0
 """Standard deviation up to which the law of a sum is computed; beyond it ``_HEAVIEST`` replaces its quantile."""
-_TAIL: Final = {"noise": 0.05, "posterior": 0.01}
-"""The maximal probability beyond a half-width; for a posterior on either side."""
+_TAIL: Final = {"noise": 0.05, "posterior": 0.04}
+"""The maximal probability beyond a half-width."""
 _SURE = 0.001
 """Probabilities are at least this far from 0 and 1."""
 
@@ -97,7 +97,7 @@ def likely_empty(value: float, half_width: float, kind: str) -> float:
     """Return the probability that a room is empty, from a released value and its band.
 
     The band is read as that of two-sided geometric errors, which decrease by the factor a per person and have the
-    given tail beyond the half-width h: a = tail ** (1 / (h + 1)), with tail 0.05, or 0.01 for a posterior. The prior is
+    given tail beyond the half-width h: a = tail ** (1 / (h + 1)), with tail 0.05, or 0.04 for a posterior. The prior is
     uniform over all counts from 0 upwards; a room that is mostly empty is empty more often than the result says.
     With v = max(value, 0), the room is empty with probability aᵛ (1 - a) / (1 + a - aᵛ⁺¹).
 

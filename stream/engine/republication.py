@@ -17,6 +17,7 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import AuditError, FinalityError, KeyFileError
 from stream.keys import Keys
 from stream.pipeline import Options
+from stream.policy.document import PolicyDocument
 from stream.records import Micros
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
@@ -26,13 +27,14 @@ class Republication:
     """Makes lost records of all sites again."""
 
     def __init__(
-        self, policies: Iterable[Policy], keys: Keys, options: Options, entries: Iterable[bytes],
+        self, policy: Policy, earlier: Iterable[PolicyDocument], keys: Keys, options: Options, entries: Iterable[bytes],
         published: Mapping[str, bytes], versions: Collection[str],
     ) -> None:  # fmt: skip
         """Start before the first observation.
 
         Args:
-            policies: all under which entries were made, the present one last.
+            policy: the present one.
+            earlier: the other policies under which entries were made, in the order of acceptance.
             keys: those of the ledger.
             options: those of the run that made the records.
             entries: the committed ledger of all sites, each site's in order.
@@ -42,7 +44,7 @@ class Republication:
         Raises:
             UsageError: another mechanism version may have made entries: equal entries would not prove equal records.
         """
-        *earlier, policy = policies
+        accepted = [each for each in earlier if each.version != policy.version]
         self.lost: list[OutputRecord] = []
         """The lost records, in the order in which they were published."""
         self.stopped: dict[str, str] = {}
@@ -52,7 +54,7 @@ class Republication:
         self._charged: dict[str, set[str]] = {}
         self._through: dict[str, int] = {}
         for site, values in _by_site(entries).items():
-            engine = PartitionEngine(policy, keys, options, accepted=earlier, versions=versions)
+            engine = PartitionEngine(policy, keys, options, accepted=accepted, versions=versions)
             engine.published(values)
             self._engines[site] = engine
             self._charged[site] = {orjson.loads(value)["release_id"] for value in values}

@@ -13,6 +13,7 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.republication import Republication
 from stream.errors import AuditError, UsageError
 from stream.pipeline import DEFAULTS
+from stream.records import Heartbeat
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
@@ -59,7 +60,7 @@ def made(
     versions: Sequence[str] = (MECHANISMS,),
 ) -> Republication:  # fmt: skip
     kept = {name: value for name, value in published.items() if name not in set(lost)}
-    republication = Republication([POLICY], laboratory(), DEFAULTS, ENTRIES, kept, versions)
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, ENTRIES, kept, versions)
     for value in log:
         republication.take(SITE, value)
     republication.finish()
@@ -113,9 +114,25 @@ def test_what_another_mechanism_version_may_have_made_is_not_made_again() -> Non
 
 
 def test_sites_without_a_ledger_are_left_alone() -> None:
-    republication = Republication([POLICY], laboratory(), DEFAULTS, [], {}, [MECHANISMS])
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, [], {}, [MECHANISMS])
     for value in LOG:
         republication.take(SITE, value)
     republication.finish()
     assert (republication.lost, republication.stopped) == ([], {})
     assert all(orjson.loads(value)["site"] == SITE for value in ENTRIES)
+
+
+def test_a_message_that_closes_windows_beyond_the_ledger_publishes_none_of_these() -> None:
+    """A heartbeat after an outage closes many windows; a run may have stopped between two of them."""
+    of_an_outage = [item for item in messages(SEEN[:60], POLICY) if not isinstance(item, Heartbeat)]
+    beats = [item for item in messages(SEEN[:60], POLICY) if isinstance(item, Heartbeat)]
+    log = [encode_message(item) for item in [*beats[:2], *of_an_outage, *beats[-2:]]]
+    outputs = live(log)
+    times = sorted({output.timestamp_ms for output in outputs if output.topic == AUDIT})
+    entries = [out.value for out in outputs if out.topic == AUDIT and out.timestamp_ms <= times[1]]
+    republication = Republication([POLICY], laboratory(), DEFAULTS, entries, {}, [MECHANISMS])
+    for value in log:
+        republication.take(SITE, value)
+    republication.finish()
+    assert len(times) > 4
+    assert {output.timestamp_ms for output in republication.lost} == {*times[:2]}

@@ -8,7 +8,7 @@ import pytest
 
 from connectors.serve.policy_description import described_site, floor_level
 from stream.errors import TacetError
-from stream.policy.document import Policy, load_policy
+from stream.release.validation import Policy, load_policy
 
 FLOORS = ("UG2", "B1", "G", "1", "2. OG", "Level 3", "10", "roof")
 """From the bottom up."""
