@@ -130,7 +130,7 @@ def test_a_message_that_closes_windows_beyond_the_ledger_publishes_none_of_these
     outputs = live(log)
     times = sorted({output.timestamp_ms for output in outputs if output.topic == AUDIT})
     entries = [out.value for out in outputs if out.topic == AUDIT and out.timestamp_ms <= times[1]]
-    republication = Republication([POLICY], laboratory(), DEFAULTS, entries, {}, [MECHANISMS])
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, entries, {}, [MECHANISMS])
     for value in log:
         republication.take(SITE, value)
     republication.finish()
