@@ -42,6 +42,8 @@ def test_what_is_declared_can_be_made(name: str) -> None:
 
 def test_every_declared_mechanism_is_registered_and_no_other() -> None:
     assert list(REGISTERED) == list(MECHANISMS)
+    made = {type(count_mechanism(name, epsilon=ONE, max_counts=[5, 7], windows=4)) for name in MECHANISMS}
+    assert len(made) == len(MECHANISMS), "each name makes a mechanism of its own"
 
 
 @each_mechanism
