@@ -13,6 +13,7 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.republication import Republication
 from stream.errors import AuditError, UsageError
 from stream.pipeline import DEFAULTS
+from stream.records import Heartbeat, ObservationBatch
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
@@ -119,3 +120,20 @@ def test_sites_without_a_ledger_are_left_alone() -> None:
     republication.finish()
     assert (republication.lost, republication.stopped) == ([], {})
     assert all(orjson.loads(value)["site"] == SITE for value in ENTRIES)
+
+
+def test_a_message_that_closes_windows_beyond_the_ledger_publishes_none_of_these() -> None:
+    """A heartbeat after an outage closes many windows; a run may have stopped between two of them."""
+    of_an_outage = [item for item in messages(SEEN[:60], POLICY) if not isinstance(item, Heartbeat)]
+    beats = [item for item in messages(SEEN[:60], POLICY) if isinstance(item, Heartbeat)]
+    together: list[ObservationBatch | Heartbeat] = [*beats[:2], *of_an_outage, *beats[-2:]]
+    log = [encode_message(item) for item in together]
+    outputs = live(log)
+    times = sorted({output.timestamp_ms for output in outputs if output.topic == AUDIT})
+    entries = [out.value for out in outputs if out.topic == AUDIT and out.timestamp_ms <= times[1]]
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, entries, {}, [MECHANISMS])
+    for value in log:
+        republication.take(SITE, value)
+    republication.finish()
+    assert len(times) > 4
+    assert {output.timestamp_ms for output in republication.lost} == {*times[:2]}
