@@ -1,7 +1,7 @@
 """The envelope around all data about people: states, snapshots, observations, true counts.
 
-The envelope names the version of its form, so that a later program can read an earlier store. The content is encrypted
-under the data key of a day, if there is one. The envelope may also have a clear part, for readers without a key.
+The envelope names the version of its form. The content is encrypted under the data key of a day, if there is one. The
+envelope may also have a clear part, for readers without a key.
 
     magic (6) | 2 | kind (1) | compression (1) | 0 | 0 | content
     magic (6) | 3 | kind (1) | compression (1) | length, key id | length of clear (4) | clear | length, nonce | content
@@ -10,7 +10,7 @@ The second form is written if there is a key or a clear part. All bytes before t
 the content: content that is moved under another key, kind or clear part cannot be decrypted. The nonce is derived from
 these bytes, so the same content in the same place gives the same bytes. Before encryption the content is padded, so
 that its size reveals little. States are compressed. Data from outside is never compressed, because it could expand
-without limit when it is opened. Version 1 had no envelope; such bytes are the content itself.
+without limit when it is opened.
 
 Content that consists of parts is one line of JSON followed by the parts.
 """
@@ -59,7 +59,7 @@ class Vault(Protocol):
 
 
 VERSION = 3
-"""The latest version of the form; it and earlier versions can be read."""
+"""The version of the form."""
 _PLAIN = 2
 """The version for content that is not encrypted and has no clear part."""
 _MAGIC = b"\x89TACET"  # neither JSON nor the form of parts begins with these bytes
@@ -131,9 +131,9 @@ def _padded(body: bytes) -> bytes:
     return len(body).to_bytes(_LENGTH) + body.ljust(-(-length // step) * step - _LENGTH, b"\0")
 
 
-def version_of(data: bytes) -> int:
-    """Return the version of stored bytes: 1 if they have no envelope."""
-    return data[len(_MAGIC)] if data.startswith(_MAGIC) and len(data) > len(_MAGIC) else 1
+def version_of(data: bytes) -> int | None:
+    """Return the version of an envelope; None for bytes without one."""
+    return data[len(_MAGIC)] if data.startswith(_MAGIC) and len(data) > len(_MAGIC) else None
 
 
 def is_encrypted(data: bytes) -> bool:
@@ -142,14 +142,12 @@ def is_encrypted(data: bytes) -> bool:
 
 
 def unseal(kind: Kind, data: bytes, vault: Vault | None = None) -> bytes:
-    """Return the content of an envelope; bytes of version 1 are returned unchanged.
+    """Return the content of an envelope.
 
     Raises:
-        DataError: the envelope is of a later version or another kind, damaged, or moved.
+        DataError: the bytes are no envelope of this version and kind, or the envelope is damaged, or was moved.
         KeyFileError: the content is encrypted, and there is no vault, or the vault has other keys.
     """
-    if version_of(data) == 1:
-        return data
     form = _form_of(kind, data)
     if not form.key_id:
         return _expanded(kind, form.body, compressed=form.compressed)
@@ -166,17 +164,18 @@ def clear_of(kind: Kind, data: bytes, *, later: bool = False) -> bytes:
 
     ``later`` also reads it in later versions, which keep the layout up to this part.
     """
-    if version_of(data) == 1:
-        return b""
     form = _form_of(kind, data, later=later)
     return _expanded(kind, form.clear, compressed=form.compressed and bool(form.clear))
 
 
 def _form_of(kind: Kind, data: bytes, *, later: bool = False) -> _Form:
     """Return the fields of an envelope; DataError if it is not one of this kind."""
-    version = min(version_of(data), VERSION) if later else version_of(data)
+    version = version_of(data)
+    if version is None:
+        raise _not_whole(kind)
+    version = min(version, VERSION) if later else version
     if version not in (_PLAIN, VERSION):
-        msg = f"{kind.name.lower()}: must be of version {VERSION} or before, got version {version}"
+        msg = f"{kind.name.lower()}: must be of version {VERSION}, got version {version}"
         raise LaterVersionError(msg) if version > VERSION else DataError(msg)
     try:
         found, compression = data[len(_MAGIC) + 1], _Compression(data[len(_MAGIC) + 2])

@@ -132,11 +132,6 @@ _HEAD = struct.Struct("<4sIIIII")
 _MAGIC = b"WEV1"
 
 
-def is_publication(state: bytes) -> bool:
-    """Return whether these are the bytes of a w-event mechanism's state."""
-    return state.startswith(_MAGIC)
-
-
 @dataclass(frozen=True)
 class Uniform(_WEvent):
     """The w-th part of ε in every window."""

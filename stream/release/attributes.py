@@ -37,7 +37,7 @@ from stream.release.budget_gate import FactorLimit
 from stream.release.count_plan import rounded_coverage
 from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import Head, LedgerWriter
-from stream.release.queried_days import EVERY_ZONE, LocalDay
+from stream.release.queried_days import LocalDay
 from stream.release.state import ReleaseState
 from stream.schemas import AttributeRecord, private_topic
 
@@ -201,7 +201,7 @@ class AttributeReleases:
         unasked = dict.fromkeys(plan.zones, "month") if over else {}
         asked = state.asked.zones_of(day)
         for zone in plan.zones:
-            if zone in asked or EVERY_ZONE in asked:
+            if zone in asked:
                 unasked[zone] = "asked"
             elif self._limit.passed(state.charged, day, zone, alone):
                 unasked[zone] = "factor"

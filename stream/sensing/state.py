@@ -113,9 +113,8 @@ def _entries_of(run: TickRun) -> dict[str, Entry]:
     return dict(zip(run.devices, zip(run.times, repeat(run.stamp), count(), run.zones), strict=False))
 
 
-FORMS = 1, 2, 3
-"""Versions of the state's byte form. Version 2 is written without counters of a privacy day, version 3 with them; all
-are read."""
+FORMS = 2, 3
+"""Versions of the state's byte form: without counters of a privacy day, and with them."""
 
 
 @dataclass(slots=True)
@@ -227,16 +226,16 @@ class SensingStatus(NamedTuple):
 
 
 def standing(data: bytes) -> SensingStatus:
-    """Return the progress of the sensing state whose byte form is ``data``, of any version; zones are not needed.
+    """Return the progress of the sensing state whose byte form is ``data``; zones are not needed.
 
     Raises:
         DataError: ``data`` is not such a form.
     """
     try:
         plain = orjson.loads(data)
-        _, closed, shut, *_ = plain["ticks"]
-        clock = watermark.from_plain(plain["clock"], form=plain["form"])
-        return SensingStatus(clock.watermark, closed, plain["form"] > 1 and shut, watermark.reached(clock))
+        _, closed, shut = plain["ticks"]
+        clock = watermark.from_plain(plain["clock"])
+        return SensingStatus(clock.watermark, closed, shut, watermark.reached(clock))
     except (ValueError, TypeError, KeyError, IndexError):
         raise DataError("sense state: not the byte form of a state") from None
 
@@ -247,9 +246,8 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
     stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
     index = {zone: i for i, zone in enumerate(zones)}
     now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
-    next_tick, closed, shut, *_ = plain["ticks"]
-    state = SensingState(watermark.from_plain(plain["clock"], form=plain["form"]), next_tick, closed)
-    state.shut = plain["form"] > 1 and shut
+    next_tick, closed, shut = plain["ticks"]
+    state = SensingState(watermark.from_plain(plain["clock"]), next_tick, closed, shut=shut)
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
         waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}

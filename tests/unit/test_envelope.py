@@ -1,4 +1,4 @@
-"""The envelope around stored data: what comes back, what of the versions before, and what is refused."""
+"""The envelope around stored data: what comes back, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from connectors.keys.data_keys import DataKeys
 from stream.encryption import PADDED, VERSION, Kind, clear_of, is_encrypted, seal, unseal, version_of
-from stream.errors import DataError, GoneKeyError, KeyFileError
+from stream.errors import DataError, GoneKeyError, KeyFileError, LaterVersionError
 
 MAGIC = b"\x89TACET"
 VAULT = DataKeys(20_000, b"k" * 32)
@@ -52,11 +52,12 @@ def test_the_size_of_what_is_encrypted_is_one_of_few(length: int, size: int) -> 
     assert len(seal(Kind.RESTRICTED, bytes(length), lock=VAULT.lock(0))) - empty == size
 
 
-def test_bytes_without_an_envelope_are_of_version_1_and_their_own_content() -> None:
-    for content in (b"", b'{"v":1}', b'{"parts":[]}\n'):
-        assert version_of(content) == 1
-        assert unseal(Kind.SNAPSHOT, content) == content
-        assert clear_of(Kind.SNAPSHOT, content) == b""
+@pytest.mark.parametrize("content", [b"", b'{"v":1}', b'{"parts":[]}\n', MAGIC])
+def test_bytes_without_an_envelope_are_refused(content: bytes) -> None:
+    assert version_of(content) is None
+    for read in (unseal, clear_of):
+        with pytest.raises(DataError, match="snapshot: must be a whole envelope of its kind"):
+            read(Kind.SNAPSHOT, content)
 
 
 def test_both_forms_are_pinned() -> None:
@@ -69,7 +70,7 @@ def test_both_forms_are_pinned() -> None:
 
 
 def test_a_version_to_come_is_refused_by_number() -> None:
-    with pytest.raises(DataError, match="site: must be of version 3 or before, got version 4"):
+    with pytest.raises(LaterVersionError, match="site: must be of version 3, got version 4"):
         unseal(Kind.SITE, MAGIC + b"\x04\x02\x00\x00\x00x")
 
 

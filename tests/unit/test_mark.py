@@ -122,28 +122,14 @@ def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production: Any, tmp_p
         MarkFile(unused, "one", laboratory=False)
 
 
-def older(key: Any, day: Any) -> None:
-    """Make a key what keys were before they knew their store."""
-    document = json.loads(key.read_text())
+def test_a_key_file_that_does_not_say_whether_it_was_used_is_refused(production: Any) -> None:
+    """Taken for a new one it would serve a second store, with other noise under the same ids."""
+    document = json.loads(production.read_text())
     del document["store"]
-    document["noise"]["day"] = day
-    private_files.replace_file(key, document)
-
-
-def test_an_older_key_learns_its_store_from_its_mark(production: Any, tmp_path: Path) -> None:
-    older(production, 20_000)
-    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
-    assert MarkFile(production, "one", laboratory=False).read() == {"dbh": (1, "a")}
-    assert key_files.store_of(production) == "one"
-
-
-def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production: Any) -> None:
-    older(production, None)
-    assert key_files.store_of(production) is None
-    older_again = json.loads(production.read_text()) | {"noise": {"day": 20_000, "key": "00" * 32}}
-    private_files.replace_file(production, older_again)
-    with pytest.raises(UsageError, match="must be there"):
-        MarkFile(production, "one", laboratory=False)
+    for changed in (document, document | {"store": ""}, document | {"store": 1}):
+        private_files.replace_file(production, changed)
+        with pytest.raises(KeyFileError, match="a part of it is damaged"):
+            MarkFile(production, "one", laboratory=False)
 
 
 # --- links ----------------------------------------------------------------------------------------------
@@ -216,7 +202,7 @@ def test_a_lock_is_its_owners_and_holds_no_secret(production: Path, tmp_path: Pa
 
 def another_mark(production: Path) -> None:
     marks = {"one": {"dbh": [4, "b"]}}
-    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": marks})
+    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": marks, "mechanisms": {}})
 
 
 def no_mark(production: Path) -> None:

@@ -91,18 +91,9 @@ def read_identity(folder: Path) -> str:
     return str(name)
 
 
-def read_upgrade(folder: Path) -> str | None:
-    """Return the mechanism version that may resume from a state of the version before; None if not agreed to."""
-    with reading(require_store(folder)) as connection:
-        row = connection.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
-    return None if row is None else str(row[0])
-
-
 def read_policies(folder: Path) -> list[bytes]:
-    """Return the documents of the policies under which the store has released; nothing for a store of format 1."""
+    """Return the documents of the policies under which the store has released."""
     with reading(require_store(folder)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
-            return []
         return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
 
 

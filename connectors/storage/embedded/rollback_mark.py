@@ -126,7 +126,7 @@ class MarkFile:
         return dict(self._held)
 
     def made_by(self) -> str | None:
-        """Return the mechanism version that published last; None if the mark is older than this field."""
+        """Return the mechanism version that published last; None before the first publication."""
         return self._made_by
 
     def refuse_moved(self) -> None:
@@ -196,7 +196,7 @@ def read_mark(key_file: Path, store: str) -> Chains:
 
 
 def read_versions(key_file: Path) -> dict[str, str]:
-    """Return the mechanism version that published last, by store; stores with an unknown version are left out."""
+    """Return the mechanism version that published last, by store; stores without a publication are left out."""
     return _versions(mark_path(key_file))
 
 
@@ -211,7 +211,7 @@ def bind_again(key_file: Path, store: str, chains: Mapping[str, tuple[int, str]]
             marks = read_marks(key_file)
         except DamagedMarkError:
             marks = {}
-        if marks or bound not in {"", store}:
+        if marks or bound != store:
             msg = f"{key_file}: must be the key of store {store}, whose mark is gone; nothing is written"
             raise UsageError(msg)
         _replace(mark_path(key_file), {store: dict(chains)}, {store: made_by})
@@ -231,7 +231,7 @@ def _versions(path: Path) -> dict[str, str]:
 
 
 def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
-    """Return each store's mark, and the mechanism version that moved it last if that is known."""
+    """Return each store's mark, and the mechanism version that moved it last; none before it was first moved."""
     if not path.exists():
         return {}, {}
     try:
@@ -240,7 +240,7 @@ def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
             store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
             for store, sites in document["stores"].items()
         }
-        return marks, {store: str(version) for store, version in document.get("mechanisms", {}).items()}
+        return marks, {store: str(version) for store, version in document["mechanisms"].items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         msg = (
             f"{path}: must be the mark that 'tacet run' wrote, but it is damaged; 'tacet recover' says what can be done"
