@@ -245,8 +245,8 @@ def row_problem(row: object) -> str | None:
 
 # --- messages -----------------------------------------------------------------------------------------
 
-LATEST_VERSION = 2
-"""Latest version of messages that this program writes and reads."""
+LATEST_VERSION = 1
+"""Version of messages that this program writes and reads."""
 LAST_VERSION = 99
 """Largest number that counts as a later version."""
 Read = tuple[Message | None, list[Rejected]]
@@ -279,7 +279,8 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
     head = {"site": message.site, "source": message.source, "session": message.session}
     if isinstance(message, Heartbeat):
         report = {} if message.listened_since is None else {"listened_since": message.listened_since}
-        return orjson.dumps({"v": 1} | head | {"kind": "heartbeat", "watermark": message.watermark} | report)
+        head |= {"kind": "heartbeat", "watermark": message.watermark}
+        return orjson.dumps({"v": LATEST_VERSION} | head | report)
     if isinstance(message, CountedWindow):
         head |= {"kind": "counts", "window_end": message.window_end}
         return _sealed(head, orjson.dumps(dict(message.counts)), vault, message.window_end - 1)
@@ -290,7 +291,7 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
 
 def _sealed(head: dict[str, Any], content: bytes, vault: Vault | None, latest: Micros) -> bytes:
     """Return an envelope with ``head`` as its clear part; the data key is that of the day of ``latest``."""
-    clear = orjson.dumps({"v": 2} | head, default=tuple)  # an epoch is a named tuple
+    clear = orjson.dumps({"v": LATEST_VERSION} | head, default=tuple)  # an epoch is a named tuple
     lock = None if vault is None else vault.lock(key_day_of(latest))
     return seal(Kind.OBSERVATIONS, content, clear=clear, lock=lock)
 
@@ -380,8 +381,9 @@ def _head_of(value: bytes) -> dict[str, Any]:
     """Return the clear part of a message; ``v`` is None unless it is the number of this or a later version."""
     form = version_of(value)
     body = orjson.loads(value if form is None else clear_of(Kind.OBSERVATIONS, value, later=True))
-    known = body["v"] == (1 if form is None else 2)
-    return {**body, **({} if known or _is_later(body["v"]) else {"v": None})}
+    version = body["v"]
+    is_number = type(version) is int and LATEST_VERSION <= version <= LAST_VERSION
+    return {**body, "v": version if is_number else None}
 
 
 def _later_version(value: bytes, body: dict[str, Any]) -> tuple[int, int] | None:

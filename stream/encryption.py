@@ -3,13 +3,12 @@
 The envelope names the version of its form. The content is encrypted under the data key of a day, if there is one. The
 envelope may also have a clear part, for readers without a key.
 
-    magic (6) | 2 | kind (1) | compression (1) | 0 | 0 | content
-    magic (6) | 3 | kind (1) | compression (1) | length, key id | length of clear (4) | clear | length, nonce | content
+    magic (6) | 1 | kind (1) | compression (1) | length, key id | length of clear (4) | clear | length, nonce | content
 
-The second form is written if there is a key or a clear part. All bytes before the nonce are authenticated together with
-the content: content that is moved under another key, kind or clear part cannot be decrypted. The nonce is derived from
-these bytes, so the same content in the same place gives the same bytes. Before encryption the content is padded, so
-that its size reveals little. States are compressed. Data from outside is never compressed, because it could expand
+Content that is not encrypted has neither key id nor nonce. All bytes before the nonce are authenticated together with
+encrypted content: content that is moved under another key, kind or clear part cannot be decrypted. The nonce is derived
+from these bytes, so the same content in the same place gives the same bytes. Before encryption the content is padded,
+so that its size reveals little. States are compressed. Data from outside is never compressed, because it could expand
 without limit when it is opened.
 
 Content that consists of parts is one line of JSON followed by the parts.
@@ -58,10 +57,8 @@ class Vault(Protocol):
         """
 
 
-VERSION = 3
+VERSION = 1
 """The version of the form."""
-_PLAIN = 2
-"""The version for content that is not encrypted and has no clear part."""
 _MAGIC = b"\x89TACET"  # neither JSON nor the form of parts begins with these bytes
 _PREFIX = len(_MAGIC) + 3
 _LENGTH = 4
@@ -111,10 +108,8 @@ def seal(
     """Return the content in an envelope, encrypted if a lock is given."""
     compression = _Compression.ZSTD if compress else _Compression.NONE
     body = bytes(zstd.compress(content, level=1)) if compress else content
-    if lock is None and not clear:
-        return b"".join((_MAGIC, bytes((_PLAIN, kind, compression)), b"\0\0", body))
     key_id = b"" if lock is None else lock.key_id
-    kept = bytes(zstd.compress(clear, level=1)) if compress else clear
+    kept = bytes(zstd.compress(clear, level=1)) if compress and clear else clear
     bound = b"".join((
         _MAGIC, bytes((VERSION, kind, compression, len(key_id))), key_id, len(kept).to_bytes(_LENGTH), kept
     ))  # fmt: skip
@@ -174,21 +169,18 @@ def _form_of(kind: Kind, data: bytes, *, later: bool = False) -> _Form:
     if version is None:
         raise _not_whole(kind)
     version = min(version, VERSION) if later else version
-    if version not in (_PLAIN, VERSION):
+    if version != VERSION:
         msg = f"{kind.name.lower()}: must be of version {VERSION}, got version {version}"
         raise LaterVersionError(msg) if version > VERSION else DataError(msg)
     try:
         found, compression = data[len(_MAGIC) + 1], _Compression(data[len(_MAGIC) + 2])
         key_id, place = _field(data, _PREFIX)
-        clear = b""
-        if version == VERSION:
-            end = place + _LENGTH + int.from_bytes(data[place : place + _LENGTH])
-            clear, place = data[place + _LENGTH : end], end
-        bound = data[:place]
-        nonce, place = _field(data, place)
+        end = place + _LENGTH + int.from_bytes(data[place : place + _LENGTH])
+        clear, bound = data[place + _LENGTH : end], data[:end]
+        nonce, place = _field(data, end)
     except (IndexError, ValueError):
         found = -1
-    if found != kind or (version == _PLAIN and key_id) or (compression and kind not in _COMPRESSIBLE):
+    if found != kind or bool(key_id) != bool(nonce) or (compression and kind not in _COMPRESSIBLE):
         raise _not_whole(kind)
     return _Form(compression is _Compression.ZSTD, key_id, clear, nonce, data[place:], bound)
 

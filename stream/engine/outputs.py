@@ -49,7 +49,7 @@ def _as_kept(output: Published, vault: Vault | None) -> bytes:
     """Return a record as topics and stores keep it; encrypted content is bound to topic, site and window."""
     if vault is None or output.topic not in RESTRICTED:
         return output.value
-    clear = {"v": 2, "topic": output.topic, "site": output.key, "window_end": rfc3339(output.time)}
+    clear = {"v": 1, "topic": output.topic, "site": output.key, "window_end": rfc3339(output.time)}
     lock = vault.lock(key_day_of(output.time - 1))
     return seal(Kind.RESTRICTED, output.value, clear=orjson.dumps(clear), lock=lock)
 

@@ -27,7 +27,7 @@ from stream.policy.document import Policy
 from stream.records import DAY, HOUR
 from stream.release.prices import ELSEWHERE
 from stream.release.stage import MECHANISMS
-from stream.sensing.state import SensingStatus, standing
+from stream.sensing.state import FORM, SensingStatus, standing
 
 # --- one site -----------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ def _forgotten(stages: Stages) -> Stages:
         each: [] for each in ("zones", "current", "stamps", "pending", "rows", "stays", "counters")
     }
     counted: list[object] = [None, None, (standing["ticks"][1] or 0) + 2 * DAY, [], []]
-    sense = {"form": 3, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
+    sense = {"form": FORM, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
     if head["carried"]:
         head |= {"carried": {}, "waits": max(head["waits"], head["through"] + LONGEST_W * HOUR)}
     return {**stages, "sense": orjson.dumps(sense), "release": join_parts(head, {})}

@@ -17,7 +17,7 @@ from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import ReleaseState, continued, decode_release_state, encode_release_state, waiting_until
 from stream.release.thresholds import ThresholdReleases
 
-MECHANISMS = "3"
+MECHANISMS = "1"
 """Version of everything that decides a released byte; a state of another version is rejected."""
 
 

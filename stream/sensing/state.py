@@ -113,8 +113,8 @@ def _entries_of(run: TickRun) -> dict[str, Entry]:
     return dict(zip(run.devices, zip(run.times, repeat(run.stamp), count(), run.zones), strict=False))
 
 
-FORMS = 2, 3
-"""Versions of the state's byte form: without counters of a privacy day, and with them."""
+FORM = 1
+"""Version of the state's byte form."""
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
     stamps = sorted({entry[1] for entry in _entries(state)})
     number = {stamp: i for i, stamp in enumerate(stamps)}
     plain = {
-        "form": 2 if state.tally is None else 3,
+        "form": FORM,
         "clock": watermark.to_plain(state.clock),
         "ticks": [state.next_tick, state.closed, state.shut],
         "zones": zones,
@@ -241,7 +241,7 @@ def standing(data: bytes) -> SensingStatus:
 
 
 def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
-    if plain["form"] not in FORMS:
+    if plain["form"] != FORM:
         raise ValueError("form")
     stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
     index = {zone: i for i, zone in enumerate(zones)}
@@ -256,6 +256,6 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
         state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
     state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
-    state.tally = DayCounter.from_plain(plain["tally"]) if plain["form"] == 3 else None
+    state.tally = DayCounter.from_plain(plain["tally"]) if "tally" in plain else None
     state.note_known()
     return state

@@ -98,7 +98,7 @@ async def beat_of_a_version_to_come(ground: Ground, sites: Sequence[str] = SITES
                if (sender := sender_of(record.value)) is not None}  # fmt: skip
     for site, source, session in (sender for sender in senders if sender.site in sites):
         beat = encode_message(Heartbeat(site, source, session, 1_772_460_000_000_000, 0))
-        await put(ground, site, beat.replace(b'{"v":1,', b'{"v":3,'))
+        await put(ground, site, beat.replace(b'{"v":1,', b'{"v":2,'))
 
 
 async def delete_records(ground: Ground, places: dict[TopicPartition, RecordsToDelete]) -> None:
@@ -122,8 +122,8 @@ def test_a_worker_loses_nothing_of_what_a_later_version_has_sent_and_that_goes_o
     older = ground.worker(*ground.words(), log="older")
     wait_until(lambda: older.poll() is not None, "it must stop")
     assert older.returncode == 3
-    assert "message: must be of version 2 or before, got 3, which a later version" in ground.log("older")
-    assert re.search(r"partition \d, offset \d+: message: must be of version 2", ground.log("older"))
+    assert "message: must be of version 1, got 2, which a later version" in ground.log("older")
+    assert re.search(r"partition \d, offset \d+: message: must be of version 1", ground.log("older"))
     assert "upgrade this program to the version of that source's ingest" in ground.log("older")
     assert bodies(ground.kafka, QUARANTINE) == []
     assert any("is of a later version" in found["what"] for found in findings(ground))
@@ -148,7 +148,7 @@ def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(g
 @pytest.mark.timeout(300)
 def test_a_message_of_another_program_stops_no_partition(ground: Ground) -> None:
     """It was taken for a message of a later version, and no worker went on."""
-    foreign = [b'{"v":3}', orjson.dumps({"v": 3, "site": "east", "source": "192.0.2.77", "session": 1})]
+    foreign = [b'{"v":2}', orjson.dumps({"v": 2, "site": "east", "source": "192.0.2.77", "session": 1})]
     for site in SITES:
         for value in foreign:
             asyncio.run(put(ground, site, value))

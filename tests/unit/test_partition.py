@@ -425,7 +425,7 @@ SESSION = 1
 
 
 def of_a_version_to_come(**fields: Any) -> bytes:
-    return orjson.dumps({"v": 3, "site": SITE, "source": SOURCES[0], "session": SESSION} | fields)
+    return orjson.dumps({"v": 2, "site": SITE, "source": SOURCES[0], "session": SESSION} | fields)
 
 
 @pytest.mark.parametrize("session", [SESSION, SESSION + 1, SEEN[CUT].time])
@@ -442,7 +442,7 @@ def test_a_message_of_a_version_to_come_stops_the_partition_and_nothing_of_it_is
 @pytest.mark.parametrize(
     "value",
     [
-        b'{"v":3}', of_a_version_to_come(site="elsewhere"), of_a_version_to_come(source="192.0.2.77"),
+        b'{"v":2}', of_a_version_to_come(site="elsewhere"), of_a_version_to_come(source="192.0.2.77"),
         of_a_version_to_come(session=SESSION - 1), of_a_version_to_come(session=SEEN[CUT].time + DAY),
         of_a_version_to_come(session=-1),
     ],

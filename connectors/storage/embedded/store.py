@@ -37,7 +37,7 @@ _DAY_MS = 86_400_000
 _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 """How long restricted records and operators' records are retained, in event time."""
 
-FORMAT = "2"
+FORMAT = "1"
 """Version of the store's format."""
 
 _AT_ONCE = 2000

@@ -402,7 +402,7 @@ def arrays_of(learnt: Sequence[Learnt]) -> Iterator[Cells]:
 
 
 _HEAD = struct.Struct("<4sI??")
-_MAGIC = b"RSF4"
+_MAGIC = b"RSF1"
 
 
 def observe(p: Cells, seen: Cells) -> Cells:
