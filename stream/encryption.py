@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import orjson
 from cramjam import DecompressionError, zstd
 
+from stream.domains import Magic
 from stream.errors import DataError, KeyFileError, LaterVersionError
 
 # --- the interface of encryption, which runners pass in with the keys ---------------------------------
@@ -59,7 +60,7 @@ class Vault(Protocol):
 
 VERSION = 1
 """The version of the form."""
-_MAGIC = b"\x89TACET"  # neither JSON nor the form of parts begins with these bytes
+_MAGIC = Magic.ENVELOPE.value
 _PREFIX = len(_MAGIC) + 3
 _LENGTH = 4
 PADDED = 256

@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.backends.openssl import backend
 from cryptography.hazmat.primitives.ciphers import aead
 
+from stream.domains import Purpose
 from stream.errors import DataError, GoneKeyError, KeyFileError, UsageError
 from stream.keys import ratchet, subkey
 from stream.records import DAY, LATEST
@@ -31,8 +32,8 @@ class DayLock:
 
     def __init__(self, key_day: int, key: bytes) -> None:
         """Set the key of a UTC day; UsageError if the library has no AES-GCM-SIV."""
-        self.key_id = key_day.to_bytes(_DAY_BYTES) + subkey(key, "data key id")[:_CHECK_BYTES]
-        self._cipher = _cipher(subkey(key, "data encryption"))
+        self.key_id = key_day.to_bytes(_DAY_BYTES) + subkey(key, Purpose.DATA_KEY_ID)[:_CHECK_BYTES]
+        self._cipher = _cipher(subkey(key, Purpose.DATA_ENCRYPTION))
 
     def encrypt(self, nonce: bytes, content: bytes, bound: bytes) -> bytes:
         """Encrypt the content and bind it to ``bound``: it opens only with the key and the same ``bound``."""

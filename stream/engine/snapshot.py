@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from stream.accounting.ledger import GENESIS
+from stream.domains import Part
 from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
 from stream.errors import DataError, GoneKeyError, UsageError
 from stream.keys import Keys, fingerprint
@@ -33,9 +34,9 @@ from stream.sensing.state import FORM, SensingStatus, standing
 
 Stages = dict[str, bytes]
 """The byte form of each stage's state, by name."""
-STANDING = "standing"
+STANDING = Part.STANDING
 """Name of the clear part of the sensing state, with the clock, in a site that was opened without a key."""
-CLEAR = frozenset({STANDING, "release", "account", RADIOS, AWAY})
+CLEAR: frozenset[str] = frozenset({STANDING, Part.RELEASE, Part.ACCOUNT, RADIOS, AWAY})
 """Names of the clear parts; of the sensing state only the clock is clear, of the release state only the head."""
 _ZONES, _PARTS, _NO_PARTS = b',"zones":', b',"parts":', b',"parts":[]}\n'
 
@@ -47,7 +48,7 @@ def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None
     clear = {each: data for each, data in stages.items() if each in CLEAR}
     secret = {each: data for each, data in stages.items() if each not in CLEAR}
     clear[STANDING] = standing_form(stages)
-    clear["release"], secret["release"] = _split_release(stages["release"])
+    clear[Part.RELEASE], secret[Part.RELEASE] = _split_release(stages[Part.RELEASE])
     return seal(
         Kind.SITE, join_parts({}, secret), clear=join_parts({"site": name}, clear), compress=True,
         lock=vault.lock(key_day),
@@ -78,7 +79,8 @@ def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
             raise
         return _forgotten(stages)
     del stages[STANDING]
-    return stages | secret | {"release": stages["release"].removesuffix(_NO_PARTS) + _PARTS + secret["release"]}
+    release = stages[Part.RELEASE].removesuffix(_NO_PARTS) + _PARTS + secret[Part.RELEASE]
+    return stages | secret | {Part.RELEASE: release}
 
 
 def standing_of(stages: Mapping[str, bytes]) -> SensingStatus:
@@ -91,7 +93,7 @@ def standing_form(stages: Mapping[str, bytes]) -> bytes:
     if STANDING in stages:
         return stages[STANDING]
     return (
-        stages["sense"].partition(_ZONES)[0] + b"}"
+        stages[Part.SENSE].partition(_ZONES)[0] + b"}"
     )  # the pattern cannot occur in a string: its quotes would be escaped
 
 
@@ -108,7 +110,7 @@ def _forgotten(stages: Stages) -> Stages:
     Bounded counts resume two days after its last window, when its last privacy day is certainly over. Mechanisms that
     carry publications over are blocked for the longest w.
     """
-    standing, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages["release"])
+    standing, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages[Part.RELEASE])
     nobody: dict[str, list[object]] = {
         each: [] for each in ("zones", "current", "stamps", "pending", "rows", "stays", "counters")
     }
@@ -116,7 +118,7 @@ def _forgotten(stages: Stages) -> Stages:
     sense = {"form": FORM, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
     if head["carried"]:
         head |= {"carried": {}, "waits": max(head["waits"], head["through"] + LONGEST_W * HOUR)}
-    return {**stages, "sense": orjson.dumps(sense), "release": join_parts(head, {})}
+    return {**stages, Part.SENSE: orjson.dumps(sense), Part.RELEASE: join_parts(head, {})}
 
 
 def books_only(stages: Stages) -> Stages:
@@ -126,17 +128,17 @@ def books_only(stages: Stages) -> Stages:
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
     begun = _forgotten(clear | {STANDING: standing_form(stages), AWAY: b""})
-    head, _ = split_parts(begun["release"])
+    head, _ = split_parts(begun[Part.RELEASE])
     if "paid" in head:
         head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
-    return begun | {"release": join_parts(head, {})}
+    return begun | {Part.RELEASE: join_parts(head, {})}
 
 
 def chain_anew(stages: Stages) -> Stages:
     """Return states whose next entries begin a new hash chain."""
-    head, parts = split_parts(stages["release"])
+    head, parts = split_parts(stages[Part.RELEASE])
     head["ledger"] |= {"sequence": 0, "head": GENESIS}
-    return stages | {"release": join_parts(head, parts)}
+    return stages | {Part.RELEASE: join_parts(head, parts)}
 
 
 BEFORE: tuple[str, ...] = ()
@@ -171,7 +173,7 @@ def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
 
 def chain_of(stages: Stages) -> tuple[int, str]:
     """Return how many ledger entries a site's state knows, and the hash of the last."""
-    ledger = split_parts(stages["release"])[0]["ledger"]
+    ledger = split_parts(stages[Part.RELEASE])[0]["ledger"]
     return int(ledger["sequence"]), str(ledger["head"])
 
 

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.grouper import SMOOTHERS, Groups, Ratio
 from stream.mechanisms.noise import Ints
@@ -91,7 +92,7 @@ class _Windows:
 
 
 _HEAD = struct.Struct("<4sIII")
-_MAGIC = b"QRY1"
+_MAGIC = Magic.QUERY
 
 
 @dataclass(frozen=True)

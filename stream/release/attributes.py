@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from stream.accounting.attributes import DayModel, Value, asked_attributes, day_model, largest_epsilons
+from stream.domains import Purpose
 from stream.keys import Keys, key_day_of, subkey
 from stream.local_time import span_of_day
 from stream.mechanisms.noise_labels import label
@@ -146,7 +147,7 @@ class AttributePlan:
         rule: Attribute = self.release.attributes[record.attribute]
         absent = self.release.absent == "sensitive"
         sensitive = absent if record.value is None else rule.sensitive.holds(record.value)
-        coins = subkey(self._keys.noise_key(key_day), "coins")
+        coins = subkey(self._keys.noise_key(key_day), Purpose.COINS)
         read = read_digest(record)
         where = {"site": self._site, "zone": record.zone, "attribute": record.attribute, "day": record.day}
         for audience, epsilon in sorted(rule.epsilon.items()):

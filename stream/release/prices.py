@@ -36,6 +36,7 @@ import orjson
 
 from stream.accounting.day_charges import changed_loss
 from stream.accounting.privacy_loss import calibrate
+from stream.domains import Suffix
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
@@ -175,7 +176,7 @@ class PaidByDay:
 
     def suffix(self, day: int) -> str:
         """Return the additional part of a day's noise labels: no two days, and no two bounds, share a draw."""
-        return f"/day {day}/{self.ticks}"
+        return f"{Suffix.DAY} {day}/{self.ticks}"
 
     def paid(self, audience: str, day: PrivacyDay) -> DayTerms:
         """Return what an audience paid for when it paid a day."""

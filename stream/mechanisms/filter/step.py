@@ -40,6 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, Real, ordered_sum, quantiles
@@ -402,7 +403,7 @@ def arrays_of(learnt: Sequence[Learnt]) -> Iterator[Cells]:
 
 
 _HEAD = struct.Struct("<4sI??")
-_MAGIC = b"RSF1"
+_MAGIC = Magic.FILTER
 
 
 def observe(p: Cells, seen: Cells) -> Cells:
