@@ -52,7 +52,8 @@ class DataKeys:
     """The data keys of a day and all later ones (see ``stream.encryption.Vault``)."""
 
     def __init__(self, first: int, key: bytes) -> None:
-        """Set the key of a UTC day, the oldest one that is available."""
+        """Set the key of a UTC day, the oldest one that is available; UsageError if the library has no AES-GCM-SIV."""
+        _cipher(bytes(32))  # a program that cannot encrypt is refused at its start, not at its first record
         self.first = first
         self._keys = {first: key}
         self._locks: dict[int, DayLock] = {}
@@ -121,11 +122,6 @@ class DataKeys:
         if type(day) is not int or not 0 <= day <= _LAST:
             raise ValueError("day")
         return cls(day, key)
-
-
-def refuse_without_siv() -> None:
-    """Raise UsageError if the installed cryptography library has no AES-GCM-SIV."""
-    _cipher(bytes(32))
 
 
 def _cipher(key: bytes) -> aead.AESGCMSIV:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from connectors.keys.data_keys import DataKeys
 from connectors.secrets.private_files import locked, replace_file, write_new
-from stream.errors import KeyFileError
+from stream.errors import KeyFileError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys
 from stream.records import DAY, LATEST
 
@@ -65,10 +65,17 @@ def day_of(value: Any) -> int | None:
 
 
 def data_keys(path: Path, document: dict[str, Any]) -> DataKeys:
-    """Return the data keys of a file; KeyFileError if it has none, or they are damaged."""
+    """Return the data keys of a file.
+
+    Raises:
+        KeyFileError: it has none, or they are damaged.
+        UsageError: the cryptography library has no AES-GCM-SIV.
+    """
     held = part_of(path, document, "data")
     try:
         return DataKeys.of_document(held)
+    except UsageError:
+        raise
     except (KeyError, ValueError, TypeError):
         raise damaged(path) from None
 

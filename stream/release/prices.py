@@ -243,8 +243,6 @@ class RunPrice:
     """Epsilon of one run, for a device whose changes all have the same sign."""
     most: int
     """The largest number of runs for which a device's day is charged."""
-    unlimited: int
-    """The same without the limit by the budget."""
 
     @property
     def day(self) -> Fraction:
@@ -258,10 +256,10 @@ class RunPrice:
         vectors = 1 if release.hysteresis is None else 2
         runs = min(policy.site[site].contribution_ticks, vectors * release.events * nodes)
         if release.unit == "device_day":
-            return cls(Fraction(int(release.price * NANO / runs), NANO), runs, runs)
+            return cls(Fraction(int(release.price * NANO / runs), NANO), runs)
         budget = release.budget
         most = runs if budget is None else min(runs, int(budget / release.price))
-        return cls(release.price, most, runs)
+        return cls(release.price, most)
 
     def terms(self, day: PrivacyDay, runs: int) -> DayTerms:
         """Return what so many runs on a privacy day are charged for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import aead
 
 from connectors.cli.ingest import FORGET_AFTER, let_go
 from connectors.keys import key_files
-from connectors.keys.data_keys import DataKeys, refuse_without_siv
+from connectors.keys.data_keys import DataKeys
 from stream.errors import DataError, KeyFileError, UsageError
 from stream.keys import ratchet
 from stream.records import DAY
@@ -134,8 +135,15 @@ def test_a_damaged_data_key_is_refused(production: Path, part: object) -> None:
         key_files.FileKeys(production)
 
 
-def test_a_library_without_the_cipher_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse_without_siv()
+def test_a_library_without_the_cipher_is_refused_before_anything_is_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, production: Path
+) -> None:
     monkeypatch.delattr(aead, "AESGCMSIV")
-    with pytest.raises(UsageError, match="cryptography: must have AES-GCM-SIV, which OpenSSL has from 3"):
-        refuse_without_siv()
+    uses: list[Callable[[], object]] = [
+        lambda: key_files.FileKeys(production), lambda: key_files.IngestKeys(production),
+        lambda: key_files.create(tmp_path / "new", laboratory=False),
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(UsageError, match="cryptography: must have AES-GCM-SIV, which OpenSSL has from 3"):
+            use()
+    assert not (tmp_path / "new").exists()
