@@ -168,9 +168,10 @@ def test_a_body_that_breaks_while_its_request_is_under_way_makes_no_error(folder
                 connection.sendall(b"0\r\n\r\n")
                 answer = connection.recv(1 << 16)
             connection.sendall(rest.encode())
-            with suppress(ConnectionResetError):
-                while part := connection.recv(1 << 16):
-                    answer += part
+            if "stream" not in head:  # a stream does not end by itself: its reader leaves
+                with suppress(ConnectionResetError):
+                    while part := connection.recv(1 << 16):
+                        answer += part
         with running.client() as client:
             assert client.get("/healthz").status_code == 200
     assert said == []
