@@ -13,7 +13,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.secrets import private_files
-from connectors.storage.embedded.rollback_mark import MarkFile, mark_path, one_run
+from connectors.storage.embedded.rollback_mark import DamagedMarkError, MarkFile, mark_path, one_run
 from stream.errors import FinalityError, KeyFileError, UsageError
 
 
@@ -156,6 +156,17 @@ def test_a_key_behind_a_link_is_the_key_itself(production: Path, tmp_path: Path)
 
 
 # --- damage ---------------------------------------------------------------------------------------------
+
+
+def test_a_mark_of_a_later_version_is_refused_by_its_number_and_left_as_it_is(production: Path) -> None:
+    """It is not damaged: 'tacet recover' must not write it anew."""
+    MarkFile(production, "one", laboratory=False).advance({"dbh": (3, "a")})
+    document = {"tacet_mark": 2, "marks": json.loads(mark_path(production).read_text())["stores"]}
+    private_files.replace_file(mark_path(production), document)
+    with pytest.raises(UsageError, match=r"key\.mark: must be a mark of version 1, got 2; use the version") as refused:
+        MarkFile(production, "one", laboratory=False)
+    assert not isinstance(refused.value, DamagedMarkError)
+    assert json.loads(mark_path(production).read_text()) == document
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stores": {"s": {"dbh": 3}}}', '{"stores": 5}'])
