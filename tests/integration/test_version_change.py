@@ -154,7 +154,7 @@ def test_a_message_of_another_program_stops_no_partition(ground: Ground) -> None
             asyncio.run(put(ground, site, value))
     send_an_hour_more(ground)
     worker = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log()[-2000:], 300)
+    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log()[-2000:])
     assert worker.poll() is None
     refused = [body["reason"] for body in bodies(ground.kafka, QUARANTINE)]
     assert refused == ["version"] * len(foreign) * len(SITES)
@@ -166,7 +166,7 @@ def test_a_message_of_another_program_stops_no_partition(ground: Ground) -> None
 def test_a_message_that_no_ingest_wrote_is_gone_on_without_as_recover_says(ground: Ground) -> None:
     asyncio.run(beat_of_a_version_to_come(ground, SITES[:1]))
     stopped = ground.worker(*ground.words(), log="stopped")
-    wait_until(lambda: stopped.poll() is not None, "it must stop", 300)
+    wait_until(lambda: stopped.poll() is not None, "it must stop")
     (found,) = findings(ground)
     assert "is of a later version" in found["what"]
     way = re.search(r"with offset (\d+) of partition (\d+) of", found["ways"][1]["do"])
@@ -175,5 +175,5 @@ def test_a_message_that_no_ingest_wrote_is_gone_on_without_as_recover_says(groun
     asyncio.run(delete_records(ground, {TopicPartition(OBSERVATIONS, int(way[2])): before}))
     send_an_hour_more(ground)
     ground.worker(*ground.words(), "--accept-loss")
-    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log()[-2000:], 300)
+    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log()[-2000:])
     assert_one_history(ground.kafka)
