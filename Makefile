@@ -24,12 +24,12 @@ test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is
 docs: $(READY)  ## Write docs/reference/modules.md from the docstrings
 	$(PYTHON) docs/modules.py
 
-check: $(READY) sbom  ## Lint, format, types, which way imports may point; locks, licences and bill of materials
+check: $(READY) sbom  ## Lint, format, types, which way imports may point (the page's too); locks, licences and bill of materials
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(PYTHON) -m pytest -q tests/docs/test_supply.py
+	$(PYTHON) -m pytest -q tests/docs/test_supply.py tests/unit/serve/test_page_modules.py
 
 sbom: $(SUPPLY)/.ready  ## What is in the image, as a bill of materials (sbom.json, CycloneDX)
 	$(SUPPLY)/bin/cyclonedx-py requirements requirements-runtime.lock --output-reproducible --of JSON -o sbom.json

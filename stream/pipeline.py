@@ -24,12 +24,12 @@ from stream.accounting.account import Account, AccountState
 from stream.domains import Part
 from stream.keys import Keys
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy
 from stream.policy.sites import Site, zones_now
 from stream.records import DayClosed, Heartbeat, Message, Micros, OccupancyWindow, Published, Rejected, Spent, Stay
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
 from stream.sensing.contribution import ContributionBound
@@ -89,6 +89,10 @@ class Pipeline:
     """All stages of one site, with the policy and the keys they were built from."""
 
     def __init__(self, policy: Policy, site: str, keys: Keys, options: Options = Options()) -> None:
+        """Build the stages; TypeError if the policy is only a document, whose guarantees nothing has checked."""
+        if not isinstance(policy, Policy):
+            msg = f"policy: must be a validated Policy, got {type(policy).__name__}"
+            raise TypeError(msg)
         self.site = site
         self._site = policy.site[site]
         self._tick_length = self._site.tick

@@ -36,6 +36,11 @@ def private_topic(audience: str, release: str) -> str:
     return f"tacet.private.{audience}.{release}.v1"
 
 
+def is_private(topic: str) -> bool:
+    """Return whether a topic is one that an audience reads."""
+    return topic.startswith("tacet.private.")
+
+
 def rfc3339(time: Micros) -> str:
     """Return a time as ``2026-03-02T10:05:00Z``, with a fraction only if it is not 0."""
     text = (EPOCH + timedelta(microseconds=time)).isoformat()

@@ -11,9 +11,10 @@ import orjson
 
 from stream.keys import LaboratoryKeys
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import parse
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 
 SITE = "dbh"
@@ -88,6 +89,11 @@ def policy_text(
             )
     parts += [f'[[audience]]\nname = "{name}"\n' for name in ("facilities", "public", "board")]
     return "".join(parts) + releases
+
+
+def unchecked(text: str) -> Policy:
+    """Return a policy whose guarantees nothing has checked, for tests of charges that the ledger denies at run time."""
+    return Policy.model_construct(**dict(parse(text)))
 
 
 def access_point(zone: str, site: int = 0) -> str:

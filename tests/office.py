@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from stream.pipeline import definition_of
-from stream.policy.document import Policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
+from stream.release.validation import Policy
 from stream.schemas import parse_time
 from stream.sensing.occupancy import OccupancyOperator
 

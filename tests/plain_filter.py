@@ -14,7 +14,7 @@ from stream.mechanisms.exact import Floats, ordered_sum, quantiles
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import Cells, kernels, stationary, transitions
-from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Learnt, RegimeFilter
+from stream.mechanisms.filter.step import BAND, Estimate, FilterItem, FilterState, Learnt, RegimeFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
@@ -48,8 +48,11 @@ class PlainFilter:
         if self.calendar:
             free = self.p[:, 0].sum(axis=0) / self.p[:, 0].sum(axis=(0, 1))
             filter_calendar.take_in(self.memory, item.slot, free)
-        low, middle, high = quantiles(self.p.sum(axis=(0, 1)), 0.01, 0.5, 0.99)
-        return middle, np.maximum(high - middle, middle - low)
+        counts = self.p.sum(axis=(0, 1))
+        (middle,) = quantiles(counts, 0.5)
+        distance = np.abs(np.arange(self.capacity + 1)[:, None] - middle)
+        within = [np.where(distance <= width, counts, 0).sum(axis=0) < BAND - 1e-6 for width in range(len(counts))]
+        return middle, np.asarray(np.sum(within, axis=0))
 
     def _likelihood(self, noisy: Ints) -> Floats:
         counts = np.arange(self.capacity + 1)[:, None]

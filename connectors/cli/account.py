@@ -21,7 +21,7 @@ from connectors.storage.kafka.topic_readers import Record, consume
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY
 from stream.records import Micros
 from stream.release.account_stage import past_account
@@ -75,13 +75,13 @@ def account(
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
 
 
-def counted_sites(policies: Iterable[Policy]) -> frozenset[str]:
+def counted_sites(policies: Iterable[PolicyDocument]) -> frozenset[str]:
     """Return the sites that have people counters under every policy that contains them."""
     feeds = [(name, site.feed) for policy in policies for name, site in policy.site.items()]
     return frozenset(name for name, _ in feeds) - {name for name, feed in feeds if feed != "counts"}
 
 
-def _policies(kept: Sequence[bytes], files: Sequence[Path], option: str) -> list[Policy]:
+def _policies(kept: Sequence[bytes], files: Sequence[Path], option: str) -> list[PolicyDocument]:
     policies = with_kept(kept, [read_policy(file) for file in files])
     if not policies:
         raise click.UsageError(f"{option} needs --policy: none is kept with these books")
@@ -103,8 +103,8 @@ def in_order(records: Records) -> Records:
 
 
 def _recomputed(
-    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], audiences: list[str] | None,
-    at: Micros | None, *, tight: bool,
+    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[PolicyDocument],
+    audiences: list[str] | None, at: Micros | None, *, tight: bool,
 ) -> Records:  # fmt: skip
     """Return the account of some audiences combined, or else of each and of all."""
     known = {audience.name for policy in policies for audience in policy.audience}

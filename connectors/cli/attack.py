@@ -26,8 +26,8 @@ from connectors.sources.recordings.replay import refuse_used
 from stream.errors import TacetError, UsageError
 from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, check_closed, opened
 from stream.lab.attackers.membership import LEVEL, most_shown
-from stream.policy.document import Policy
 from stream.records import MINUTE
+from stream.release.validation import Policy
 
 # attack membership
 
@@ -71,6 +71,10 @@ def membership(
     else:
         Console().print(_table(tried, runs))
     broken = [each.promise for each in tried if each.exceeded]
+    if recorded.problem is not None:
+        if not broken:
+            raise recorded.problem
+        click.echo(f"tacet: {recorded.problem}", err=True)
     if broken:
         raise TacetError(f"release '{broken[0].release}' for '{broken[0].audience}' shows more than it promises")
 
@@ -81,8 +85,7 @@ def _with_only(policy: Policy, names: tuple[str, ...]) -> Policy:
     for name in names:
         if name not in known:
             raise UsageError(f"--release: must be a release of the policy ({', '.join(known)}), got {name!r}")
-    kept = tuple(release for release in policy.release if not names or release.name in names)
-    return policy.model_copy(update={"release": kept})
+    return policy.with_releases(release for release in policy.release if not names or release.name in names)
 
 
 def _table(tried: list[MembershipTrial], runs: int) -> Table:
@@ -145,7 +148,7 @@ def attack(
     no key is needed.
     """
     if context.invoked_subcommand is not None:
-        return None
+        return
     if observations is None or policy_file is None or attacker is None or out is None:
         raise click.UsageError("give --observations, --policy, --attacker and --out, or membership")
     need_matplotlib("attack")
@@ -167,11 +170,13 @@ def attack(
     for path in folder.iterdir():
         path.chmod(0o600)
     if as_json:
-        return print_json(made)
-    for table in tables(found, attacker):
-        Console().print(table)
-    click.echo(f"{NOTICE} → {out}")
-    return None
+        print_json(made)
+    else:
+        for table in tables(found, attacker):
+            Console().print(table)
+        click.echo(f"{NOTICE} → {out}")
+    if recorded.problem is not None:
+        raise recorded.problem
 
 
 def _opened(policy: Policy, site: str, attacker: str, more: tuple[str, ...]) -> Flags:

@@ -33,7 +33,7 @@ from stream.engine.backfill import Backfill, BackfillCost
 from stream.pipeline import Options
 from stream.policy.fields import decimal_string
 from stream.records import Micros
-from stream.schemas import AUDIT, parse_record
+from stream.schemas import AUDIT, is_private, parse_record
 
 
 class StoreBook:
@@ -119,7 +119,7 @@ def backfill(
         made = settled.made
         runner.give(made.emitted)
     if out is not None:
-        fresh = [record.value for record in made.emitted if record.topic.startswith("tacet.private.")]
+        fresh = [record.value for record in made.emitted if is_private(record.topic)]
         with open(out, "wb", opener=_for_its_owner) as written:
             written.writelines(value + b"\n" for value in [*made.stored, *fresh])
     report = {

@@ -44,9 +44,9 @@ from connectors.storage.embedded.runner import FileSink, embedded
 from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, SECOND, Micros
 from stream.release.count_plan import ByLevel, CountPlan, by_level
+from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
 
 # The results of a demo: traps, windows, counts compared with exact ones, and costs.

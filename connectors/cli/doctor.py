@@ -26,14 +26,15 @@ from connectors.cli.options import (
 )
 from connectors.cli.output import table
 from connectors.cli.source_options import communities, probe_community, v3_files
+from connectors.monitoring.catalogue import TOGETHER
 from connectors.operations.doctor import checks, live_check
 from connectors.operations.doctor.findings import Finding, looked_at, note
 from connectors.runtime.clock import wall_clock
 from connectors.sources.probes.methods import declared
 from connectors.sources.snmp.usm.receiver import V3Files
-from stream.policy.document import Policy
 from stream.policy.fields import parse_duration
 from stream.records import MINUTE, SECOND, Micros
+from stream.release.validation import Policy
 from stream.settings import Settings
 
 WRONG = 1
@@ -90,7 +91,7 @@ def doctor(
     found += looked_at(checks.PROBE, lambda: _probed(settings, policy))
     if udp is not None and believed is not None:
         with working(f"listening for {span / SECOND:g} s"):
-            found += looked_at(live_check.HEARD, lambda: _heard(policy, udp, believed, span, homed=store is not None))
+            found += looked_at(live_check.HEARD, lambda: _heard(policy, udp, believed, span, store))
     states = [finding.state for finding in found]
     if as_json:
         print_json({"wrong": states.count("wrong"), "findings": [asdict(finding) for finding in found]})
@@ -139,17 +140,26 @@ def _home(policy: Policy, store: Path | None, servers: str | None) -> Iterator[F
 
 
 def _heard(
-    policy: Policy, address: tuple[str, int], believed: _Believed, span: Micros, *, homed: bool
+    policy: Policy, address: tuple[str, int], believed: _Believed, span: Micros, store: Path | None
 ) -> Iterator[Finding]:
     users = None if believed.v3 is None else believed.v3.users
     try:
         heard = run_async(live_check.listen(policy, address, believed.communities, span / SECOND, users))
     except OSError as error:
-        if not homed or not live_check.taken_by_another(error):
+        if store is None or not live_check.taken_by_another(error):
             raise
-        yield note(live_check.HEARD, f"{error}: what runs there hears them, and its figures stand with the store")
+        known = checks.dropped_datagrams(store) is not None
+        yield note(live_check.HEARD, f"{error}: another process receives them; {_DROPS if known else _NO_DROPS}")
         return
     yield from live_check.findings(policy, heard)
+
+
+_DROPS = f"'{checks.RECEIVED}' lists what the store's run has dropped, up to ten minutes ago"
+_NO_DROPS = (
+    "what it drops is not known here: a run records that in sums over 5 minutes, 5 to 10 minutes after its start for "
+    f"the first time, and only for a policy with at least {TOGETHER} access points; its log names the reasons "
+    "(traps_dropped)"
+)
 
 
 def _print(found: list[Finding]) -> None:
@@ -159,4 +169,8 @@ def _print(found: list[Finding]) -> None:
         made.add_row(finding.check, Text(finding.state, _COLOURS[finding.state]), Text(finding.text))  # no markup
     console.print(made)
     wrong = sum(finding.state == "wrong" for finding in found)
-    console.print(f"{wrong} thing(s) wrong" if wrong else "nothing is wrong")
+    noted = sum(finding.state == "note" for finding in found)
+    if noted and not wrong:
+        console.print(f"nothing was found wrong; {noted} note(s) to read")
+    else:
+        console.print(f"{wrong} thing(s) wrong" if wrong else "nothing is wrong")

@@ -76,8 +76,8 @@ from stream.encoding import encode_message
 from stream.engine.key_rotation import refuse_retired
 from stream.errors import KeyFileError
 from stream.keys import key_day_of
-from stream.policy.document import Policy
 from stream.records import MINUTE, Micros
+from stream.release.validation import Policy
 from stream.settings import Settings
 
 FORGET_AFTER = 10 * MINUTE

@@ -15,7 +15,7 @@ from connectors.runtime.clock import wall_clock
 from connectors.storage.kafka.topic_readers import topic_names
 from connectors.storage.kafka.writers import KafkaJournal
 from stream.engine.partition import PartitionEngine
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from stream.runners.partition_tasks import TaskManager
 
 ASK_WITHIN = 10.0

@@ -49,6 +49,7 @@ SECTIONS = {
         "status": Verb("connectors.cli.subscribe", "Show where each site stands"),
         "doctor": Verb("connectors.cli.doctor", "Say what is wrong with an installation, and what to do"),
         "recover": Verb("connectors.cli.recover", "Say what keeps a run from going on"),
+        "republish": Verb("connectors.cli.republish", "Publish lost records again, byte for byte"),
         "store": Verb("connectors.cli.store", "Look after an embedded store"),
         "audit": Verb("connectors.cli.audit", "Check the books that all releases are charged to"),
     },

@@ -31,9 +31,9 @@ from connectors.storage.embedded.reader import has_outbox
 from connectors.storage.kafka.connection import SYSTEM
 from stream.engine.partition import PartitionEngine
 from stream.errors import KeyFileError
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.records import DAY, SECOND, Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def watch_certificates(monitor: Monitor, **files: Path | None) -> None:
 
 
 class ServiceWatch:
-    """Monitors a service of releases: ready while its outboxes exist and its history answers."""
+    """Monitors a service of releases: ready while its outboxes exist and its history answers, also without brokers."""
 
     def __init__(self, monitor: Monitor, wanted: ServeConfig, service: Service) -> None:
         self._monitor, self._wanted, self._service = monitor, wanted, service
@@ -240,6 +240,8 @@ class ServiceWatch:
         if wanted.store is not None:
             store = wanted.store
             monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in wanted.audiences))
+        if wanted.kafka is not None:
+            monitor.health.require("broker", lambda: service.outage_seconds() is None, readiness=False)
 
     async def ask(self) -> None:
         """Query the history until cancelled, in a thread, because a query may take a while."""

@@ -29,13 +29,9 @@ from rich.progress import (
 
 from connectors.keys import key_files
 from stream.errors import UsageError
-from stream.policy.document import Policy, load_policy
 from stream.policy.validation_errors import shown
 from stream.records import Micros
-from stream.release.guarantees import check_attribute_logic, check_knowledge, check_promises
-from stream.release.prices import check_noise, check_runs
-from stream.release.queries import check_heat_maps
-from stream.release.revisions import check_revisions
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from stream.settings import Settings
 
@@ -202,7 +198,7 @@ def read_policy(path: Path) -> Policy:
     except UnicodeDecodeError:
         msg = f"{path}: policy must be text in UTF-8"
         raise UsageError(msg) from None
-    return read_policy_text(text, str(path), lambda name: _attached(path.parent / name))
+    return load_policy(text, str(path), lambda name: _attached(path.parent / name))
 
 
 def _attached(path: Path) -> str:
@@ -215,25 +211,6 @@ def _attached(path: Path) -> str:
     except UnicodeDecodeError:
         msg = "file must be text in UTF-8"
         raise ValueError(msg) from None
-
-
-def read_policy_text(text: str, file: str, attached: Callable[[str], str] | None = None) -> Policy:
-    """Validate a policy's text, guarantees included; ``file`` is its name in messages.
-
-    ``attached`` returns the text of a file that the policy names.
-    """
-    policy = load_policy(text, file, attached)
-    for check in (
-        check_noise,
-        check_runs,
-        check_promises,
-        check_attribute_logic,
-        check_knowledge,
-        check_revisions,
-        check_heat_maps,
-    ):
-        check(policy, file)
-    return policy
 
 
 def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:

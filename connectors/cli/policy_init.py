@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from connectors.cli.options import FILE, NEW_FILE, progress, read_policy_text
+from connectors.cli.options import FILE, NEW_FILE, progress
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
 from connectors.operations.inventory.contribution import recorded_contribution
 from connectors.operations.inventory.policy_text import Building, policy_text
@@ -18,12 +18,13 @@ from connectors.operations.inventory.zones import Grouping, places_of
 from connectors.sources.recordings.dialect import dialect_of
 from stream.errors import UsageError
 from stream.policy.fields import FEWEST_SHARED_BITS
+from stream.release.validation import load_policy
 
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @click.command("init")
-@click.option("--access-points", type=FILE, help="A list of access points (CSV).")
+@click.option("--access-points", type=FILE, help="A list of access points (CSV; commas, semicolons or tabs).")
 @click.option(
     "--columns",
     multiple=True,
@@ -36,7 +37,8 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
     type=click.Choice(["floor", "name", "access-point"]),
     default="floor",
     show_default=True,
-    help="What makes a zone where the list has none: a floor, a name without its last part, or each by itself.",
+    help="What makes a zone where the list has none: a floor, names of a floor that differ in the last part, or each "
+    "access point.",
 )
 @click.option("--site", default="building", show_default=True, help="Of rows that name none.")
 @click.option("--timezone", help="Of the building, such as Europe/Berlin.")
@@ -77,11 +79,11 @@ def init(
         dialect = dialect_of(columns)
         places = places_of(from_observations, recorded_access_points(from_observations, dialect), site, "access-point")
         building = Building(places, _addresses(controllers), timezone, shared_bits, "recording")
-        first = read_policy_text(policy_text(building), "the policy of this recording")
+        first = load_policy(policy_text(building), "the policy of this recording")
         with progress("rows read") as tick:
             needed = recorded_contribution(from_observations, first, dialect, tick)
         made = policy_text(building if needed is None else replace(building, contribution=needed))
-    read_policy_text(made, "the policy of this list")
+    load_policy(made, "the policy of this list")
     if out is None:
         click.echo(made, nl=False)
         return

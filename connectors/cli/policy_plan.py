@@ -26,8 +26,8 @@ from connectors.operations.reports.quality import (
 )
 from connectors.sources.recordings.dialect import Dialect
 from stream.errors import DataError
-from stream.policy.document import Policy
 from stream.records import ObservationBatch
+from stream.release.validation import Policy
 
 NOTICE = (
     "Restricted: made from a recording of people, with noise that anybody can draw again. Keep it like the raw data. "

@@ -22,10 +22,11 @@ from stream.accounting.adversaries import Knowledge
 from stream.accounting.attributes import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
+from stream.release.validation import Policy
 from stream.schemas import json_float
 
 # Releases that are charged per day.

@@ -13,7 +13,7 @@ from connectors.operations.reports.recovery import rebuild_mark, store_findings
 from connectors.operations.reports.remedies import Finding
 from connectors.runtime.clock import wall_clock
 from connectors.storage.embedded.runner import embedded
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from stream.settings import Settings
 
 

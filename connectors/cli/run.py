@@ -73,6 +73,7 @@ from connectors.sources.inputs import (
 )
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.storage.embedded.outboxes import ReceivedTraps
 from connectors.storage.embedded.runner import (
     FileSink,
     LiveSink,
@@ -85,8 +86,8 @@ from connectors.storage.embedded.runner import (
 )
 from connectors.storage.embedded.store import SqliteStore
 from stream.pipeline import Options
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from stream.settings import Settings
 
@@ -216,10 +217,10 @@ def _run_live(live: Live, asking: Probing | None, setup: _RunSetup, *, as_json: 
         if isinstance(source, UdpSource | RadiusSource):
             Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times are independent of this machine's clock
-    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):
+    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, held):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(setup.monitor.during(_listen(live, asking, setup, runner)))
+        made = run_async(setup.monitor.during(_listen(live, asking, setup, runner, held)))
     report_traps(made, as_json=as_json)
 
 
@@ -237,11 +238,21 @@ async def _gather(topic: CountsTopic, runner: Embedded) -> None:
         await topic.pour(LiveSink(runner, stop), stop)
 
 
-async def _listen(live: Live, asking: Probing | None, setup: _RunSetup, runner: Embedded) -> Receiver:
+async def _listen(
+    live: Live, asking: Probing | None, setup: _RunSetup, runner: Embedded, held: SqliteStore
+) -> Receiver:
     policy, newest = setup.policy, newest_session(runner)
     async with stop_signals() as stop:
         async with receiver(live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
             watch_receiver(setup.monitor, made, policy, simulated=uptime_start(live) is not None)
+            held.operator_box.count_traps(lambda: _received(made))
             watch_secrets(setup.monitor, secrets_of(live))
             await until_stopped(made, stop)
         return made
+
+
+def _received(made: Receiver) -> ReceivedTraps:
+    counters = made.counters
+    return ReceivedTraps(
+        made.clock.now(), counters.datagrams, counters.accepted, dict(counters.dropped), counters.kernel_drops
+    )

@@ -38,8 +38,8 @@ from connectors.sources.snmp.communities import CommunityFile, read_communities
 from connectors.sources.snmp.usm.receiver import V3Files
 from connectors.sources.snmp.usm.users import UserFile
 from stream.errors import UsageError
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.settings import Settings
 
 

@@ -37,9 +37,9 @@ from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
-from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 

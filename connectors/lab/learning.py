@@ -45,9 +45,9 @@ from stream.errors import UsageError
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.fields import EVERYBODY
 from stream.records import DAY, DayAttribute, Micros, OccupancyWindow
+from stream.release.validation import Policy
 from stream.schemas import json_float
 from stream.sensing.attributes import DayAttributes
 

@@ -44,10 +44,10 @@ from stream.lab.tuning.search import Rules, TriedCandidate, check_rules, search
 from stream.lab.tuning.utility import Bools, Measured, Period, Site, World, world_of
 from stream.local_time import MIDNIGHT
 from stream.mechanisms.noise import Ints
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.pseudonyms.rotation import Sightings
 from stream.records import DAY, SECOND, ObservationBatch, OccupancyWindow
+from stream.release.validation import Policy
 
 # A site's recording as the tuner reads it.
 

@@ -53,63 +53,92 @@ class Metric(NamedTuple):
     nature: Nature
     verbs: frozenset[Verb]
     """Which of them show it."""
+    changes: str
+    """A sentence that says when its values change."""
+
+    @property
+    def text(self) -> str:
+        """Its help text: what it means, and when it changes."""
+        return f"{self.help} {self.changes}"
 
 
 _P, _T, _S, _D = Nature.PUBLIC, Nature.TIMING, Nature.SIZE, Nature.TRAFFIC
 _OF_A_RELEASE = ("site", "release", "audience")
+
+_AT_START = "Set at the start."
+_EACH_SECOND, _EACH_MINUTE = "Updated every second.", "Updated every minute."
+_EACH_WINDOW = "Updated when a window is released."
+_AT_END = "Steps when the process ends."
+_ON_GRID = (
+    f"Steps every {APART // MINUTE} minutes on the clock (12:00, 12:05), for the first time {APART // MINUTE} to "
+    f"{2 * APART // MINUTE} minutes after the start; 0 before that means nothing."
+)
+"""Of traffic: ``connectors.monitoring.figures.Traffic``."""
 METRICS: tuple[Metric, ...] = (
-    Metric("tacet_build_info", "gauge", "1; the labels say what runs.", ("version", "mechanisms"), _P, EVERYONE),
-    Metric("tacet_policy_info", "gauge", "1; the label is the policy's version.", ("policy",), _P, BY_POLICY),
-    Metric("tacet_check_ok", "gauge", "1 where something that readiness needs is well.", ("check",), _P, EVERYONE),
-    Metric("tacet_failures_total", "counter", "Errors that ended the process, by kind.", ("error",), _P, EVERYONE),
+    Metric("tacet_build_info", "gauge", "1; the labels say what runs.", ("version", "mechanisms"), _P, EVERYONE,
+           _AT_START),
+    Metric("tacet_policy_info", "gauge", "1; the label is the policy's version.", ("policy",), _P, BY_POLICY,
+           _AT_START),
+    Metric("tacet_check_ok", "gauge", "1 where something that readiness needs is well.", ("check",), _P, EVERYONE,
+           _EACH_SECOND),
+    Metric("tacet_failures_total", "counter", "Errors that ended the process, by kind.", ("error",), _P, EVERYONE,
+           _AT_END),
     Metric("tacet_replay_mismatches_total", "counter",
-           "Released windows that would have been released differently; nothing was.", (), _P, ENGINE),
-    Metric("tacet_source_up", "gauge", "1 where a source answered its last probe.", ("site", "source"), _P, INTAKE),
+           "Released windows that would have been released differently; nothing was.", (), _P, ENGINE, _AT_END),
+    Metric("tacet_source_up", "gauge", "1 where a source answered its last probe.", ("site", "source"), _P, INTAKE,
+           "Updated after each probe."),
     Metric("tacet_source_probe_timestamp_seconds", "gauge", "When a source was last probed.", ("site", "source"), _P,
-           INTAKE),
+           INTAKE, "Updated after each probe."),
     Metric("tacet_secrets_read_total", "counter",
            "How often a file of secrets was read anew, or refused because it broke a rule.", ("secrets", "outcome"), _P,
-           INTAKE | {"hooks"}),
+           INTAKE | {"hooks"}, "Steps every 5 seconds at most."),
     Metric("tacet_stream_state", "gauge", "1 where an event stream stands so: connecting, reading, refused.",
-           ("stream", "state"), _P, frozenset({"hooks"})),
+           ("stream", "state"), _P, frozenset({"hooks"}), _EACH_SECOND),
     Metric("tacet_working_time", "gauge", "1 where a site is in its working hours.", ("site",), _P,
-           INTAKE),
-    Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE),
+           INTAKE, _EACH_SECOND),
+    Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE,
+           _EACH_SECOND),
     Metric("tacet_window_end_timestamp_seconds", "gauge", "End of the newest released window.", ("site",), _P,
-           READERS),
-    Metric("tacet_lag_seconds", "gauge", "How far a site's watermark is behind the clock.", ("site",), _T, ENGINE),
+           READERS, "Updated when a window is released, by serve within 15 seconds."),
+    Metric("tacet_lag_seconds", "gauge", "How far a site's watermark is behind the clock.", ("site",), _T, ENGINE,
+           _EACH_SECOND),
     Metric("tacet_window_release_delay_seconds", "histogram",
-           "From when a window could be closed (its end and lateness) until it was released.", ("site",), _T, ENGINE),
-    Metric("tacet_releases_total", "counter", "Records that were released.", _OF_A_RELEASE, _P, ENGINE),
+           "From when a window could be closed (its end and lateness) until it was released.", ("site",), _T, ENGINE,
+           _EACH_WINDOW),
+    Metric("tacet_releases_total", "counter", "Records that were released.", _OF_A_RELEASE, _P, ENGINE,
+           "Steps when records are released."),
     Metric("tacet_refusals_total", "counter", "Records that were denied or not asked, and why.",
-           (*_OF_A_RELEASE, "reason"), _P, ENGINE),
-    Metric("tacet_ledger_entries", "gauge", "Entries of a site's ledger.", ("site",), _P, ENGINE),
+           (*_OF_A_RELEASE, "reason"), _P, ENGINE, "Steps when records are denied."),
+    Metric("tacet_ledger_entries", "gauge", "Entries of a site's ledger.", ("site",), _P, ENGINE, _EACH_SECOND),
     Metric("tacet_privacy_spent_epsilon", "gauge",
            "What all releases together have cost a unit of privacy; delta 0: pure epsilon, which may be infinite.",
-           ("site", "audience", "unit", "delta"), _P, ENGINE),
-    Metric("tacet_budget_epsilon", "gauge", "What a daily budget allows.", (*_OF_A_RELEASE, "unit"), _P, ENGINE),
+           ("site", "audience", "unit", "delta"), _P, ENGINE, _EACH_WINDOW),
+    Metric("tacet_budget_epsilon", "gauge", "What a daily budget allows.", (*_OF_A_RELEASE, "unit"), _P, ENGINE,
+           _EACH_WINDOW),
     Metric("tacet_budget_left_epsilon", "gauge", "What it still pays, in whole windows.", (*_OF_A_RELEASE, "unit"),
-           _P, ENGINE),
+           _P, ENGINE, _EACH_WINDOW),
     Metric("tacet_key_epoch_age_seconds", "gauge", "Since the oldest day began whose key is still held.", (), _T,
-           ENGINE | INTAKE),
+           ENGINE | INTAKE, "Grows at each reading; the key file is read every 15 seconds."),
     Metric("tacet_certificate_expiry_seconds", "gauge",
            "Until a certificate ends that this process shows or goes by; zero where it cannot be read.",
-           ("certificate",), _T, NETWORK),
+           ("certificate",), _T, NETWORK, _EACH_MINUTE),
     Metric("tacet_clock_offset_seconds", "gauge", "How far the wall clock has left the one that stamps arrivals.", (),
-           _T, INTAKE | {"hooks"}),
-    Metric("tacet_store_size_bytes", "gauge", "Octets of the store's files.", (), _S, STORE),
-    Metric("tacet_disk_free_bytes", "gauge", "Octets left where the store is.", (), _S, STORE),
-    Metric("tacet_disk_size_bytes", "gauge", "Octets there are in all where the store is.", (), _P, STORE),
-    Metric("tacet_datagrams_total", "counter", "Datagrams that came.", (), _D, INTAKE),
-    Metric("tacet_datagrams_accepted_total", "counter", "Datagrams that were taken.", (), _D, INTAKE),
+           _T, INTAKE | {"hooks"}, _EACH_SECOND),
+    Metric("tacet_store_size_bytes", "gauge", "Octets of the store's files.", (), _S, STORE, _EACH_MINUTE),
+    Metric("tacet_disk_free_bytes", "gauge", "Octets left where the store is.", (), _S, STORE, _EACH_MINUTE),
+    Metric("tacet_disk_size_bytes", "gauge", "Octets there are in all where the store is.", (), _P, STORE,
+           _EACH_MINUTE),
+    Metric("tacet_datagrams_total", "counter", "Datagrams that came.", (), _D, INTAKE, _ON_GRID),
+    Metric("tacet_datagrams_accepted_total", "counter", "Datagrams that were taken.", (), _D, INTAKE, _ON_GRID),
     Metric("tacet_datagrams_dropped_total", "counter", "Datagrams that were dropped, and why.", ("reason",), _D,
-           INTAKE),
-    Metric("tacet_kernel_drops_total", "counter", "Datagrams that the kernel had no room for.", (), _D, INTAKE),
-    Metric("tacet_observations_total", "counter", "Observations that were taken.", (), _D, ENGINE),
+           INTAKE, _ON_GRID),
+    Metric("tacet_kernel_drops_total", "counter", "Datagrams that the kernel had no room for.", (), _D, INTAKE,
+           _ON_GRID),
+    Metric("tacet_observations_total", "counter", "Observations that were taken.", (), _D, ENGINE, _ON_GRID),
     Metric("tacet_observations_dropped_total", "counter", "Observations that were dropped, and why.", ("reason",), _D,
-           ENGINE),
+           ENGINE, _ON_GRID),
     Metric("tacet_quarantined_total", "counter", "Messages and rows that were put aside, and why.", ("reason",), _D,
-           ENGINE),
+           ENGINE, _ON_GRID),
 )  # fmt: skip
 
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -12,10 +12,11 @@ from connectors.monitoring.figures import Figures, Labels, Part, Parts, Series
 from stream.engine.partition import PartitionEngine
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.policy.sites import Site
 from stream.records import SECOND, Micros
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time, rfc3339
 from stream.sensing import watermark
 

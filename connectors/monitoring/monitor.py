@@ -28,9 +28,9 @@ from connectors.monitoring.catalogue import ENGINE, Verb
 from connectors.monitoring.figures import BUCKETS, Family, Figures, Labels, Spread, Traffic
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
-from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 
 STALL = 60.0
 """Seconds for which the service's loop may be blocked, for example by a night's learning, and still count as alive."""
@@ -131,12 +131,12 @@ class Exposed(Collector):
 def _metric(family: Family) -> Metric:
     metric = family.metric
     if metric.kind == "histogram":
-        spread = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        spread = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
         for labels, held in sorted(family.spreads.items()):
             spread.add_metric(labels, _buckets(held), held.total)
         return spread
     simple = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-    made = simple(metric.name, metric.help, labels=metric.labels)
+    made = simple(metric.name, metric.text, labels=metric.labels)
     for labels, value in sorted(family.values.items()):
         made.add_metric(labels, value)
     return made

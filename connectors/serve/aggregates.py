@@ -107,6 +107,7 @@ class Moments(NamedTuple):
     """Moments of the released values of one slot."""
 
     mean: float
+    """At least 0, as counts are, even if noise made the mean of the values negative."""
     deviation: float
     n: int
     """The number of windows."""
@@ -165,7 +166,8 @@ def _table(cursor: Any, seen: str, offset: str) -> Table:
     table: Table = {}
     for name, day, slot, mean, deviation, n in rows:
         of = table.setdefault(name, {})
-        of.setdefault(DAY_CLASSES[day], [None] * SLOTS)[slot] = Moments(round(mean, 4), round(deviation, 4), n)
+        moments = Moments(max(0.0, round(mean, 4)), round(deviation, 4), n)
+        of.setdefault(DAY_CLASSES[day], [None] * SLOTS)[slot] = moments
     return table
 
 

@@ -22,8 +22,9 @@ from connectors.serve.playback import Playback
 from connectors.serve.policy_description import described_plan, described_releases, described_site, sites_of, zones_told
 from connectors.serve.service import Service, body_of, parsed, recognised, release_of, role, service_of, who_asks
 from stream.errors import DataError
-from stream.policy.document import Policy
+from stream.policy.sites import Site
 from stream.records import SECOND, Micros
+from stream.release.validation import Policy
 from stream.schemas import parse_time, rfc3339
 
 LIVE, LATE = 3, 12
@@ -116,7 +117,8 @@ async def latest(request: Request) -> Response:
     release_of(service, asked.audience, asked.site)
     known = await service.remembered(service.history.latest, asked.audience, asked.site)
     feed = _feed(service, asked.site, known["feed"])
-    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed]})
+    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed],
+                   "outage_seconds": service.outage_seconds()})  # fmt: skip
 
 
 def _feed(service: Service, site: str, newest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -125,10 +127,14 @@ def _feed(service: Service, site: str, newest: Mapping[str, Any] | None) -> dict
         return {"site": site, **silent, "state": "silent"}
     place = service.policy.site[site]
     age = max(0, service.now() - parse_time(newest["window_end"]))
-    windows = (age - place.lateness) / place.tick
-    state = "live" if windows <= LIVE else "late" if windows <= LATE else "silent"
     told = {name: newest[name] for name in ("window_end", "coverage", "denied")}
-    return {"site": site, **told, "age_seconds": age / SECOND, "state": state}
+    return {"site": site, **told, "age_seconds": age / SECOND, "state": _progress(place, age)}
+
+
+def _progress(place: Site, age: Micros) -> str:
+    """Return whether windows come, from the age of the newest one."""
+    windows = (age - place.lateness) / place.tick
+    return "live" if windows <= LIVE else "late" if windows <= LATE else "silent"
 
 
 async def usual(request: Request) -> Response:
@@ -208,7 +214,8 @@ async def account(request: Request) -> Response:
     role(request, ACCOUNT)
     names = [audience.name for audience in service.policy.audience]
     promise = {name: (await service.promised_to(name))["promise"] for name in names}
-    return answer({"sites": service.account.newest(), "promise": promise})
+    outage = service.outage_seconds()
+    return answer({"sites": service.account.newest(), "promise": promise, "outage_seconds": outage})
 
 
 async def account_coalition(request: Request) -> Response:
@@ -236,17 +243,21 @@ async def operator(request: Request) -> Response:
     service = service_of(request)
     role(request, OPERATOR)
     rows = [
-        {"silent_sources": None} | row
-        | {"lag_seconds": _lag(service.now(), row["window_end"]), "denied": service.account.denials.of(site)}
+        {"silent_sources": None} | row | _lag(service, site, row["window_end"])
+        | {"denied": service.account.denials.of(site)}
         for site, row in service.operator.newest().items()
     ]  # fmt: skip
     free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
-    return answer({"sites": rows, "free_mib": free})
+    return answer({"sites": rows, "free_mib": free, "outage_seconds": service.outage_seconds()})
 
 
-def _lag(now: Micros, window_end: str | None) -> float | None:
-    """Return for how many seconds no window has been released; None before the first."""
-    return None if window_end is None else max(0, now - parse_time(window_end)) / SECOND
+def _lag(service: Service, site: str, window_end: str | None) -> dict[str, Any]:
+    """Return the age of the newest window in seconds (None before the first), and whether windows come."""
+    place = service.policy.site.get(site)
+    if window_end is None:
+        return {"lag_seconds": None, "state": None if place is None else "silent"}
+    age = max(0, service.now() - parse_time(window_end))
+    return {"lag_seconds": age / SECOND, "state": None if place is None else _progress(place, age)}
 
 
 # Browser sessions and playback of a day: the only requests that change state in the service.

@@ -29,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 from connectors.http.limits import Rates, RequestLimits
 from connectors.http.responses import RefusalError, answer
 from connectors.serve import api, learn, models
+from connectors.serve.interface_page import interface_page
 from connectors.serve.models import Refusal
 from connectors.serve.service import Service, shown_by
 from stream.errors import TacetError
@@ -224,13 +225,24 @@ async def description(request: Request) -> Response:
     return answer(request.state.document)
 
 
+async def interface(request: Request) -> Response:
+    """Return the description as a page."""
+    return Response(request.state.interface, media_type=TYPES[".html"], headers={"cache-control": "no-cache"})
+
+
 def application(service: Service, rates: Rates | None = None) -> RequestLimits:
     """Return the service as an ASGI application, with the request limits in front of every route."""
     described = Operation("GET", f"{PREFIX}/openapi.json", description, models.Document, open=True)
     operations = (*OPERATIONS, described)
-    router = Router([*_routes(operations), Route("/{path:path}", page, methods=["GET"])])
+    router = Router([
+        *_routes(operations), Route("/docs", interface, methods=["GET"]), Route("/{path:path}", page, methods=["GET"]),
+    ])  # fmt: skip
     answering = ExceptionMiddleware(router, {RefusalError: _refusal, TacetError: _stopped, HTTPException: _unrouted})
-    state = {"service": service, "files": page_files(), "document": document(operations, service.cookie)}
+    described_api = document(operations, service.cookie)
+    state = {
+        "service": service, "files": page_files(), "document": described_api,
+        "interface": interface_page(described_api),
+    }  # fmt: skip
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         peer = tuple(scope["client"] or ("", 0))

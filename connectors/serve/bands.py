@@ -15,6 +15,10 @@ skipped node; its half-width is included in full.
 
 Values that are not noisy values (medians of a filter, groups of PeGaSus) have errors that are correlated between
 windows. Averaging does not reduce them: the mean has the mean of their half-widths, and its kind says "at most".
+
+A filter's record contains both, its value and the noisy value. A mean over less than a day is the mean of the values,
+revised ones where they exist, since they are what single windows show. A mean over a day is the mean of the noisy
+values if its band is narrower: the noise of many windows cancels out.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ _HEAVIEST = 2.12
 """95 % half-width of one Laplace draw in standard deviations, ln 20 / √2; any sum of several has less."""
 _EXACT_UP_TO = 200_000.0
 """Standard deviation up to which the law of a sum is computed; beyond it ``_HEAVIEST`` replaces its quantile."""
-_TAIL: Final = {"noise": 0.05, "posterior": 0.01}
-"""The maximal probability beyond a half-width; for a posterior on either side."""
+_TAIL: Final = {"noise": 0.05, "posterior": 0.04}
+"""The maximal probability beyond a half-width."""
 _SURE = 0.001
 """Probabilities are at least this far from 0 and 1."""
 
@@ -78,8 +82,8 @@ def mean_half_width(law: Law, windows: int) -> float:
 
 
 def lower_end(value: Floats, half_width: Floats) -> Floats:
-    """Return the lower ends of bands: at least 0, as counts are, but never above the value, which may be negative."""
-    return np.asarray(np.minimum(value, np.maximum(0, value - half_width)))
+    """Return the lower ends of bands: at least 0, as counts are, even if the value is negative."""
+    return np.asarray(np.maximum(0, value - half_width))
 
 
 def upper_end(value: Floats, half_width: Floats) -> Floats:
@@ -91,7 +95,7 @@ def likely_empty(value: float, half_width: float, kind: str) -> float:
     """Return the probability that a room is empty, from a released value and its band.
 
     The band is read as that of two-sided geometric errors, which decrease by the factor a per person and have the
-    given tail beyond the half-width h: a = tail ** (1 / (h + 1)), with tail 0.05, or 0.01 for a posterior. The prior is
+    given tail beyond the half-width h: a = tail ** (1 / (h + 1)), with tail 0.05, or 0.04 for a posterior. The prior is
     uniform over all counts from 0 upwards; a room that is mostly empty is empty more often than the result says.
     With v = max(value, 0), the room is empty with probability aᵛ (1 - a) / (1 + a - aᵛ⁺¹).
 

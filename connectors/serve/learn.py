@@ -94,7 +94,7 @@ def _shown(found: Case) -> dict[str, Any]:
 
 def _rows(series: Series) -> list[list[Any]]:
     return [
-        [rfc3339(end - WINDOW), rfc3339(end), value, value - width, value + width, width]
+        [rfc3339(end - WINDOW), rfc3339(end), value, max(0, value - width), max(0, value + width), width]
         for end, value, width in zip(
             series.ends.tolist(), series.values.tolist(), series.half_widths.tolist(), strict=True
         )

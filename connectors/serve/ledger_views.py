@@ -19,9 +19,9 @@ from typing import Any
 
 from connectors.serve.record_fields import nano, scalar
 from stream.errors import DataError, UsageError
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, Micros, ReleaseId
 from stream.release.account_stage import past_account
+from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time
 
 SPAN: Micros = 7 * DAY
@@ -129,7 +129,7 @@ APART: Micros = 5 * MINUTE
 """Figures that depend on people are published at points of the clock's grid of this width, ..."""
 TOGETHER = 8
 """... and for at least this many access points, or not at all."""
-UNTOLD = ("reached", "closed", "ledger_entries", "late", "oldest_key_day")
+UNTOLD = ("reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps", "oldest_key_day")
 
 
 class ClusterBook:

@@ -289,6 +289,9 @@ class Records(BaseModel):
     next: str | None
 
 
+OUTAGE = "For how long no broker of Kafka has answered; null while one does, and of a store."
+
+
 class SiteFeed(BaseModel):
     """Whether windows come."""
 
@@ -306,6 +309,7 @@ class Latest(BaseModel):
     now: str
     rows: list[dict[str, Any]]
     feed: list[SiteFeed]
+    outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class Usual(BaseModel):
@@ -337,6 +341,7 @@ class AccountPart(Figures):
     """The newest account of each site, and what is promised to whom."""
 
     promise: dict[str, list[str]]
+    outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class Coalition(Figures):
@@ -360,6 +365,15 @@ class Denied(BaseModel):
     windows: int
 
 
+class ReceivedTraps(BaseModel):
+    """Messages of a receiver."""
+
+    received: int
+    accepted: int
+    kernel_drops: int
+    dropped: dict[str, int] = Field(description="By reason.")
+
+
 class OperatorSite(BaseModel):
     """How a site stands; null is what is not known here: on Kafka, what only the workers' metrics tell."""
 
@@ -368,11 +382,22 @@ class OperatorSite(BaseModel):
     site: str
     window_end: str | None
     lag_seconds: float | None
+    state: Literal["live", "late", "silent"] | None = Field(
+        description="Whether windows come, as in 'latest'; none of a site that the policy does not have."
+    )
     reached: str | None
     closed: bool | None
     ledger_entries: int | None
+    accepted: int | None = Field(description="Accepted observations; of enough access points only.")
     late: int | None = Field(
         description="Observations that came after their window had closed; of enough access points only."
+    )
+    dropped: dict[str, int] | None = Field(
+        description="Other dropped observations, by reason; of enough access points only."
+    )
+    traps: ReceivedTraps | None = Field(
+        description="Messages that the receiver of 'tacet run' got since it began, of all sites; of enough access "
+        "points only."
     )
     rejected_messages: int | None = Field(
         description="Messages and rows that were put aside, of all sites; of enough access points only, and on Kafka "
@@ -389,6 +414,7 @@ class OperatorPart(BaseModel):
 
     sites: list[OperatorSite]
     free_mib: int | None
+    outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class PlayState(BaseModel):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from connectors.operations.reports.guarantees import COUNTED, UNITS, not_protected, promise_lines, unit_words
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, Zone
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.prices import RunPrice
+from stream.release.validation import Policy
 from stream.schemas import json_float
 
 Plans = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -38,9 +41,10 @@ def zones_told(policy: Policy, site: str, audiences: Collection[str]) -> frozens
 
 
 def described_site(policy: Policy, name: str, plans: Plans, audiences: Collection[str]) -> dict[str, Any]:
-    """Return a site with the floors and zones that have releases for any of the audiences."""
+    """Return a site with the floors, from the bottom up, and zones that have releases for any of the audiences."""
     site, told = policy.site[name], zones_told(policy, name, audiences)
-    floors = dict.fromkeys(zone.floor for zone in site.zones if zone.id in told)
+    shown = {zone.floor for zone in site.zones if zone.id in told}
+    floors = [floor for floor in site.floors or sorted(shown, key=floor_level) if floor in shown]
     return {
         "site": name,
         "name": site.name or name,
@@ -50,6 +54,25 @@ def described_site(policy: Policy, name: str, plans: Plans, audiences: Collectio
         "working_hours": list(site.working_hours),
         "floors": [_floor((name, floor), site, plans, told) for floor in floors],
     }
+
+
+_GROUND = {"g", "gf", "ground", "e", "eg", "erdgeschoss", "rdc", "lobby", "l"}
+_BELOW = re.compile(r"(?:-|b|ug|u|k|lg|basement|cellar)[ ._-]*(\d*)")
+_NUMBER = re.compile(r"\d+")
+
+
+def floor_level(floor: str) -> tuple[float, str]:
+    """Return the sort key of a floor, from the bottom up: its number, 0 for a ground floor, below 0 for a basement.
+
+    Floors without a number come last, by name.
+    """
+    name = floor.casefold().strip()
+    if name in _GROUND:
+        return 0.0, name
+    if below := _BELOW.fullmatch(name):
+        return -float(below[1] or 1), name
+    number = _NUMBER.search(name)
+    return (math.inf if number is None else float(number[0])), name
 
 
 def _floor(place: tuple[str, str], site: Site, plans: Plans, told: Container[str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Series of released values with bands: single windows, or means over quarter hours, hours and local days.
 
-A mean uses noisy values if every window has one; its band then is that of their noise. Otherwise it uses the best known
-values, revised ones where they exist, and its band is an upper bound (:mod:`connectors.serve.bands`). Denied windows
-are counted and enter no mean.
+A mean of a filter's values uses these, revised ones where they exist, and its band is an upper bound. Other means use
+noisy values if every window has one, and so does a filter's mean over a day if its band then is narrower; the band is
+that of their noise (:mod:`connectors.serve.bands`). Denied windows are counted and enter no mean.
 """
 
 from __future__ import annotations
@@ -94,7 +94,11 @@ def page(index: Index, clock: SiteClock, query: RowsQuery) -> Rows:
         buckets = _buckets(cursor, what, span, most)
         cells = _cells(cursor, what, span._replace(end=int(buckets["last"][-1])), query.granularity)
         laws = {number: Law(*law) for number, *law in cursor.execute("FROM law").fetchall()}
-    bands = _window_bands(cells) if query.granularity == WINDOWS else _mean_bands(cells, laws)
+    bands = (
+        _window_bands(cells)
+        if query.granularity == WINDOWS
+        else _mean_bands(cells, laws, whole_day=query.granularity == "1d")
+    )
     shown = _shown(cells | bands, whole=query.granularity == WINDOWS)
     rows = _listed(what.names, _times(clock, query.granularity, buckets), buckets, _places(what, buckets, cells), shown)
     if node:
@@ -174,8 +178,8 @@ def _cells(cursor: duckdb.DuckDBPyConnection, what: SeriesQuery, span: _Span, gr
     """Return the data of each bucket and node, in no particular order."""
     within = f"finish > {span.start} AND finish <= {span.end} AND node IN ({_listing(what.nodes)})"
     series = what.series
-    if granularity != WINDOWS and _all_noisy(cursor, what, within):
-        series = what.first
+    if granularity == "1d" and _all_noisy(cursor, what, within):
+        series = what.first  # a revised record contains no noisy value
     best = f"SELECT *, 0 AS rank FROM cell WHERE series = {series[0]} AND {within}"
     if len(series) > 1:
         of = ", ".join(f"({number}, {rank})" for number, rank in zip(what.series, what.ranks, strict=True))
@@ -214,18 +218,32 @@ def _window_bands(cells: _Columns) -> _Columns:
     return {"words": np.array(KINDS, object)[cells["kind"].astype(int)]}
 
 
-def _mean_bands(cells: _Columns, laws: Mapping[int, Law]) -> _Columns:
+def _mean_bands(cells: _Columns, laws: Mapping[int, Law], *, whole_day: bool) -> _Columns:
     """Return value, half-width and kind of each mean."""
-    windows, alone = cells["windows"], cells["windows"] == 1
+    kinds, alone = cells["kind"].astype(int), cells["windows"] == 1
     known = cells["loose"] == 0
+    noise = np.where(known, _noise_half_width(cells, laws, known), np.inf)
+    filtered = kinds == KINDS.index("posterior")
+    better = np.full(len(kinds), whole_day) & ~alone & (noise < cells["half_width"])
+    of_noise = known & (~filtered | better)
+    words = np.where(of_noise, KINDS[0], np.where(alone, np.array(KINDS, object)[kinds], AT_MOST))
+    return {
+        "value": np.where(of_noise, cells["noisy"], cells["value"]),
+        "half_width": np.where(of_noise, noise, cells["half_width"]),
+        "words": words,
+    }
+
+
+def _noise_half_width(cells: _Columns, laws: Mapping[int, Law], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the half-width of the noise in each mean of noisy values; meaningful only where the noise is known."""
+    windows, alone = cells["windows"], cells["windows"] == 1
     of_one_law = known & (cells["law"] > 0) & (cells["law"] == cells["last_law"])
-    half_width = np.where(known, (cells["sure"] + np.sqrt(cells["squares"])) / windows, cells["half_width"])
+    half_width = (cells["sure"] + np.sqrt(cells["squares"])) / windows
     half_width = np.where(alone & ~of_one_law, cells["half_width"], half_width)
     pairs = np.stack([cells["law"], windows])[:, of_one_law]
     distinct, of = np.unique(pairs, axis=1, return_inverse=True)
     half_width[of_one_law] = np.array([mean_half_width(laws[law], n) for law, n in distinct.T.tolist()])[of.ravel()]
-    words = np.where(known, KINDS[0], np.where(alone, np.array(KINDS, object)[cells["kind"].astype(int)], AT_MOST))
-    return {"value": np.where(known, cells["noisy"], cells["value"]), "half_width": half_width, "words": words}
+    return half_width
 
 
 # --- rows ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from connectors.http.limits import Names, Peer, Rates, client_of
 from connectors.http.responses import RefusalError, refused
 from connectors.serve.access import Access, Principal
+from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
 from connectors.serve.event_streams import Streams
 from connectors.serve.history_interface import ReleasedHistory
@@ -25,8 +26,8 @@ from connectors.serve.models import Asked
 from connectors.serve.playback import Playback
 from connectors.serve.policy_description import Plans, promised, releases_of, sites_of
 from stream.errors import UsageError
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Asked)
@@ -55,6 +56,8 @@ class Service:
     """Serialises that computation."""
     operator: OperatorBook | ClusterBook = field(default_factory=OperatorBook)
     downloads: Downloads = field(default_factory=Downloads)
+    contact: BrokerContact | None = None
+    """Whether brokers answer; None where a store is served."""
     playback: Playback | None = None
     laboratory: bool = False
     """Whether the releases were made with a laboratory key."""
@@ -118,6 +121,10 @@ class Service:
         under TLS its prefix prevents other hosts and plain connections from setting it."""
         own = f"{COOKIE}-{self.names.port}"
         return f"__Host-{own}" if self.names.scheme == "https" else own
+
+    def outage_seconds(self) -> float | None:
+        """Return for how long no broker has answered; None if one does, or where a store is served."""
+        return None if self.contact is None else self.contact.outage_seconds()
 
     def now(self) -> Micros:
         """Return the current time, or the playback's."""

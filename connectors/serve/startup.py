@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,11 @@ from connectors.runtime.signals import first_to_end
 from connectors.serve import indexer, topics
 from connectors.serve.access import ACCOUNT, OPERATOR, Access, TokenFile, audience_role
 from connectors.serve.app import application
+from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.event_streams import Streams
 from connectors.serve.floor_plans import read_plans
 from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import ReleasedHistory
+from connectors.serve.history_interface import START, ReleasedHistory
 from connectors.serve.ledger_views import ClusterBook, Coalition, OperatorBook
 from connectors.serve.local_clock import SiteClock
 from connectors.serve.policy_description import Plans
@@ -29,8 +30,9 @@ from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
 from stream.errors import UsageError
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
+from stream.schemas import LEAKAGE, QUARANTINE
 
 SWEEP_SECONDS = 1.0
 """The maximal number of seconds until a stream of a reader without authorisation ends."""
@@ -167,16 +169,22 @@ def feeds(wanted: ServeConfig, service: Service) -> list[Coroutine[Any, Any, Non
 def topic_feeds(
     wanted: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
-    """Return the tasks that follow a cluster."""
-    found = [topics.follow_private(kafka, wanted.audiences, intake)] if wanted.audiences else []
+    """Return the tasks that follow a cluster. Once something was read, they outlive outages of the brokers."""
+    service.contact = contact = BrokerContact(
+        needed=not any(service.history.newest(name) != START for name in wanted.audiences)
+    )
+    found: list[Callable[[], Awaitable[None]]] = []
+    if wanted.audiences:
+        found.append(partial(topics.follow_private, kafka, wanted.audiences, intake))
     if wanted.account or wanted.operator:
-        found.append(topics.follow_account(kafka, service.account))
+        found.append(topics.TopicOfView(kafka, LEAKAGE, service.account.take).follow)
     if wanted.account:
         service.coalition = partial(topics.together, wanted.policy, kafka)
     if wanted.operator:
         service.operator = cluster = ClusterBook(service.account, wanted.policy, service.clock)
-        found += [topics.follow_quarantine(kafka, cluster), topics.follow_control(kafka, cluster, service.clock)]
-    return found
+        found.append(topics.TopicOfView(kafka, QUARANTINE, cluster.take_refused).follow)
+        found.append(partial(topics.follow_control, kafka, cluster, service.clock))
+    return [contact.ask(kafka), *map(contact.lasting, found)]
 
 
 def box_feeds(

@@ -10,20 +10,21 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.serve.indexer import Indexer, own
-from connectors.serve.ledger_views import AccountBook, ClusterBook, Coalition
+from connectors.serve.ledger_views import ClusterBook, Coalition
 from connectors.storage.kafka import cluster
-from connectors.storage.kafka.client import partitions_of, reader_of
+from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
-from stream.policy.document import Policy
 from stream.records import Micros
-from stream.schemas import LEAKAGE, QUARANTINE, parse_record
+from stream.release.validation import Policy
+from stream.schemas import parse_record
 
 log = logging.getLogger(__name__)
 
@@ -61,27 +62,37 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer
             if not topics_of(topics, [audience]):
                 msg = f"--audience {audience}: must have a private topic on this cluster"
                 raise UsageError(msg)
-        await _follow(kafka, topics, lambda source: (intake.position(source), intake.last(source)), take, LOOK_SECONDS)
+        try:
+            left = partial(_left_of, intake)
+            await _follow(kafka, topics, left, take, LOOK_SECONDS)
+        except AbsentTopicError as error:  # deleted, or too new for the broker that was asked: the next look decides
+            log.info("%s", error)
+            await asyncio.sleep(WAIT_MS / 1000)
 
 
-async def follow_account(kafka: str, book: AccountBook) -> None:
-    """Keep the account's view up to date with its topic."""
-
-    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
-        del at, positions
-        book.take(records)
-
-    await _follow(kafka, [LEAKAGE], _from_start, take, None)
+def _left_of(intake: Indexer, source: str) -> tuple[int, str | None]:
+    return intake.position(source), intake.last(source)
 
 
-async def follow_quarantine(kafka: str, book: ClusterBook) -> None:
-    """Keep an operator's view up to date with rejected messages."""
+class TopicOfView:
+    """A topic from which a view in memory is built, and how far it was read."""
 
-    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
-        del at, positions
-        book.take_refused(records)
+    def __init__(self, kafka: str, topic: str, take: Callable[[Sequence[bytes]], None]) -> None:
+        self._kafka, self._topic, self._take = kafka, topic, take
+        self._positions: dict[str, int] = {}
 
-    await _follow(kafka, [QUARANTINE], _from_start, take, None)
+    async def follow(self) -> None:
+        """Read on, from the start at first; returns only by an error."""
+
+        async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+            del at
+            self._take(records)
+            self._positions |= positions
+
+        await _follow(self._kafka, [self._topic], self._left, take, None)
+
+    def _left(self, source: str) -> tuple[int, str | None]:
+        return self._positions.get(source, 0), None
 
 
 async def follow_control(kafka: str, book: ClusterBook, clock: Callable[[], Micros]) -> None:
@@ -103,11 +114,6 @@ async def _together(policy: Policy, kafka: str, audiences: frozenset[str]) -> di
         async for record in consume(kafka, topic, until_end=True):
             coalition.take(record.value)
     return coalition.units()
-
-
-def _from_start(source: str) -> tuple[int, str | None]:
-    del source
-    return 0, None
 
 
 async def _follow(kafka: str, topics: Sequence[str], left: Left, take: Take, seconds: float | None) -> None:

@@ -44,7 +44,7 @@ from connectors.sources.snmp.snmptrapd import LONGEST, written_at
 from connectors.sources.snmp.usm.receiver import V3Files
 from connectors.sources.snmp.usm.users import UserFile
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, CountedWindow, Heartbeat, Message, Micros
 
@@ -174,7 +174,7 @@ class FileSource:
     """Whether it contains counts of people counters instead of observations."""
 
     def opened(
-        self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
+        self, policy: PolicyDocument, pseudonym_key: bytes, progress: Callable[..., None] | None = None
     ) -> ObservationFile | CountsFile:
         """Return the file's messages; nothing is read yet."""
         if self.counts:
@@ -193,7 +193,7 @@ class TopicSource(NamedTuple):
     since: Micros | None = None
     until: Micros | None = None
 
-    def opened(self, policy: Policy, session: Micros, next_windows: Mapping[str, Micros]) -> CountsTopic:
+    def opened(self, policy: PolicyDocument, session: Micros, next_windows: Mapping[str, Micros]) -> CountsTopic:
         """Return the topic's windows from the first one that is neither closed nor over; nothing is read yet."""
         rules = CellRules(policy)
         first = first_windows(rules, wall_clock(), self.since, next_windows)
@@ -279,7 +279,7 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
 @asynccontextmanager
 async def receiver(
     live: Live,
-    policy: Policy,
+    policy: PolicyDocument,
     pseudonym_key: bytes,
     sink: Sink,
     *,
@@ -309,7 +309,7 @@ async def receiver(
                 task.cancel()
 
 
-def check_uptime_clock(policy: Policy, key_file: Path) -> None:
+def check_uptime_clock(policy: PolicyDocument, key_file: Path) -> None:
     """Refuse the uptime clock outside a laboratory: there a controller would determine the time."""
     sources = {source for site in policy.site.values() for source in site.sources}
     if not key_files.is_laboratory(key_file):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site
 from stream.records import SECOND
 
 
-def site_metadata(policy: Policy) -> dict[str, dict[str, Any]]:
+def site_metadata(policy: PolicyDocument) -> dict[str, dict[str, Any]]:
     """Return each site's metadata message by its name.
 
     It contains no address, no source, and nothing that changes a guarantee.

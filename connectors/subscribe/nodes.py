@@ -29,7 +29,7 @@ def bound_of(record: Mapping[str, Any]) -> dict[str, Any]:
 def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
     """Yield a count record's nodes in its order; nothing for a denied window.
 
-    A negative value (plain noise may give one) is as released; its own band contains it.
+    A negative value (plain noise may give one) is as released; no end of its band is below 0.
     """
     levels = [("zone:", record.get("values"), record.get("half_width_95"))]
     held, widths = record.get("levels") or {}, record.get("levels_half_width_95") or {}
@@ -42,7 +42,7 @@ def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
 
 
 def _banded(node: str, value: float, half_width: float | None) -> NodeValue:
-    """Return a value with its band. The band ends at 0, as counts do, but always contains the value."""
+    """Return a value with its band. Both ends are at least 0, as counts are."""
     if half_width is None:
         return NodeValue(node, value, None, None, None)
-    return NodeValue(node, value, min(value, max(0, value - half_width)), max(0, value + half_width), half_width)
+    return NodeValue(node, value, max(0, value - half_width), max(0, value + half_width), half_width)

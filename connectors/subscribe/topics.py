@@ -11,6 +11,7 @@ from functools import partial
 
 from aiokafka.errors import KafkaError
 
+from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
 from connectors.storage.kafka.topic_readers import Following, following, made_anew, topic_names, values_at
 from connectors.subscribe.cursor import Cursor, Last
@@ -22,7 +23,7 @@ from stream.schemas import parse_record
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 30.0
-"""Seconds between two checks whether the topics are still the same."""
+"""Seconds between two checks whether the topics are still the same, and whether releases were added."""
 LOOK_BACK = 1000
 """Records of a partition that are read again before what a cursor has settled, so that a copy of one is known as such.
 
@@ -38,12 +39,13 @@ async def from_topics(
     end.
     """
     topics = await _private_topics(kafka, audience, release)
-    await refuse_grown(kafka, topics.values())
-    if release is not None and after is None:
-        topics = {release: topics[release]}  # ``after`` may be a record of another release
+    every = release is None or after is not None  # ``after`` may be a record of another release
+    opened = {*topics.values()} if every else {topics[release or ""]}
+    await refuse_grown(kafka, opened)
     if cursor is not None:
         cursor.belong_to("kafka")
-    async with following(kafka, [*topics.values()], from_start=whole, begin=_begin_of(cursor)) as records:
+    begin = _begin_of(cursor)
+    async with following(kafka, sorted(opened), from_start=whole, begin=begin) as records:
         last: dict[tuple[str, int], Last] = {}
         async for record in _present(records, after, cursor, last):
             yield record
@@ -52,13 +54,37 @@ async def from_topics(
         while True:
             came = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
                     for one in await records.coming()]  # fmt: skip
-            if time.monotonic() - looked >= LOOK_SECONDS:
+            look = time.monotonic() - looked >= LOOK_SECONDS
+            if look:
                 await _refuse_made_anew(kafka, last)
-                looked = time.monotonic()
             async for record in unseen(as_they_lie(came), cursor):
                 yield record
             last |= last_of(came)
             _settle(cursor, ((*place, given.at + 1) for place, given in last_of(came).items()), last)
+            if look:
+                if every and (added := await _open_added(kafka, audience, records, opened, begin)):
+                    opened |= added
+                    async for record in _present(records, None, cursor, last):
+                        yield record
+                looked = time.monotonic()
+
+
+async def _open_added(
+    kafka: str, audience: str, records: Following, opened: set[str], begin: Callable[[str, int], int] | None
+) -> set[str]:
+    """Open the topics of releases that were added since, from their first record, and return them.
+
+    If a broker is unavailable, or does not serve a new topic yet, it is opened the next time.
+    """
+    try:
+        added = {*(await _topics_of(kafka, audience)).values()} - opened
+        if added:
+            await refuse_grown(kafka, added)
+            await records.open(sorted(added), begin)
+    except (KafkaError, ConnectionError, TimeoutError, AbsentTopicError) as error:
+        log.info("not looked for added releases: %s", type(error).__name__)
+        return set()
+    return added
 
 
 def _begin_of(cursor: Cursor | None) -> Callable[[str, int], int] | None:
@@ -112,9 +138,7 @@ def _settle(cursor: Cursor | None, ends: Iterable[tuple[str, int, int]], last: M
 
 async def _private_topics(kafka: str, audience: str, release: str | None) -> dict[str, str]:
     """Return an audience's topics by release; UsageError if there are none, or none for ``release``."""
-    pattern = re.compile(rf"tacet\.private\.{re.escape(audience)}\.([a-z0-9-]+)\.v1")
-    matches = [found for name in await topic_names(kafka) if (found := pattern.fullmatch(name))]
-    topics = {found[1]: found[0] for found in matches}
+    topics = await _topics_of(kafka, audience)
     if not topics:
         msg = f"audience {audience}: must have a private topic on this cluster"
         raise UsageError(msg)
@@ -122,3 +146,10 @@ async def _private_topics(kafka: str, audience: str, release: str | None) -> dic
         msg = f"release {release}: must have a private topic of audience {audience} on this cluster"
         raise UsageError(msg)
     return topics
+
+
+async def _topics_of(kafka: str, audience: str) -> dict[str, str]:
+    """Return an audience's topics by release."""
+    pattern = re.compile(rf"tacet\.private\.{re.escape(audience)}\.([a-z0-9-]+)\.v1")
+    matches = [found for name in await topic_names(kafka) if (found := pattern.fullmatch(name))]
+    return {found[1]: found[0] for found in matches}

@@ -66,7 +66,16 @@ from stream.accounting.noise_multisets import (
     window_tally,
 )
 from stream.accounting.reader_spend import Readers, ReaderSpend, RunOf, SpendTotals, WindowRun, window_cost
-from stream.accounting.units import Day, days_at
+from stream.accounting.units import (
+    PRESENCE_TUPLE,
+    UNITS,
+    Day,
+    Neighbours,
+    Scope,
+    added_or_replaced,
+    days_at,
+    device_costs,
+)
 from stream.errors import UsageError
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.privacy_days import PrivacyDays
@@ -74,12 +83,6 @@ from stream.records import PURE, WAITING, AttributeCharge, Charge, CountCharge, 
 from stream.schemas import LEAKAGE, json_float, rfc3339
 
 # Privacy units of one reader.
-
-ADDING = (
-    "device_w_event", "device_w_event_moved", "person_w_event", "device_day", "device_day_moved", "person_day",
-    "device_total", "person_total",
-)  # fmt: skip
-"""Units that add up over time, and so have an epsilon at delta beside the sum of epsilons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +120,15 @@ class ReaderUnits:
         day, day_moved = max((self._day(day) for day in days), key=lambda pair: _dearness(pair[0], delta))
         total = Cost(self.view.total, all_of([self.sums.total, *(_run(run, run.total) for run in self.view.runs)]))
         total = total.plus(self.lines.totals.get(self.reader, Cost()))
-        return {
-            "presence_tuple": UnitCost(tick.plus(now)),
-            "tuple_moved": UnitCost(tick.twice().plus(now)),
-            "observation": UnitCost(observation.twice().plus(now)),
-            "observation_moved": UnitCost(observation.twice().twice().plus(now)),
-            "device_w_event": UnitCost(sliding.plus(touched)),
-            "device_w_event_moved": UnitCost(sliding.twice().plus(touched)),
-            "person_w_event": UnitCost(sliding.plus(touched), devices),
-            "device_day": UnitCost(day),
-            "device_day_moved": UnitCost(day_moved),
-            "person_day": UnitCost(day, devices),
-            "device_total": UnitCost(total),
-            "person_total": UnitCost(total, devices),
+        twice = observation.twice()
+        costs = {
+            Scope.TICK: added_or_replaced(tick.plus(now), tick.twice().plus(now)),
+            Scope.OBSERVATION: added_or_replaced(twice.plus(now), twice.twice().plus(now)),
+            Scope.WINDOWS: added_or_replaced(sliding.plus(touched), sliding.twice().plus(touched)),
+            Scope.DAY: added_or_replaced(day, day_moved),
+            Scope.TOTAL: {Neighbours.ADD_OR_REMOVE: total},
         }
+        return {name: UnitCost(cost, devices if unit.person else 1) for name, unit, cost in device_costs(costs)}
 
     def _changed(self, start: Micros) -> Cost:
         """Return the cost of replacing the paid days that have windows after ``start``."""
@@ -163,7 +161,7 @@ def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> d
     tight = {
         unit: {"epsilon": _price(cost, delta, exact=exact), "delta": float(delta)}
         for unit, cost in units.items()
-        if unit in ADDING or math.isinf(cost.pure)
+        if UNITS[unit].scope.accumulates or math.isinf(cost.pure)
     }
     return {unit: decimal_string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
 
@@ -366,7 +364,7 @@ class Account:
         since = end - self._span if counted else end - self._span - self.tick_length
         units = held.of(days, since, self._span, self.devices_per_person, self.delta)
         report = written(units, self.delta, exact=self.exact_from is not None and end >= self.exact_from)
-        tick = float(units["presence_tuple"].pure)
+        tick = float(units[PRESENCE_TUPLE].pure)
         temporal = self.knowledge.temporal(max(float(view.largest), tick))
         meeting = self.knowledge.meeting(tick)
         if temporal is not None:

@@ -108,29 +108,34 @@ def _by_length(witnesses: Iterable[Witness]) -> dict[int, list[tuple[str, str]]]
     return found
 
 
+class Compared(NamedTuple):
+    """The result of a comparison of charges with published records."""
+
+    records: int
+    """The number of records that were compared."""
+    missing: list[Entry]
+    """Charges whose record is not there."""
+
+
 def compare_records(
-    entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, all_kept: bool,
-    unreleased: frozenset[str] = frozenset(),
-) -> int:  # fmt: skip
-    """Compare charges with what was published, except answers to queries; return how many records were compared.
+    entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, unreleased: frozenset[str] = frozenset()
+) -> Compared:
+    """Compare charges with what was published, except answers to queries.
 
     A revision of a record costs nothing, and must revise a record that was charged.
 
     Args:
         entries: all sites' entries in order.
-        records: private records of all audiences.
-        all_kept: whether every record still exists; otherwise records that a topic no longer or not yet contains may
-            be missing.
+        records: private records of all audiences, read after the entries: a charge and its record are published
+            together.
         unreleased: ids of charges whose records were never published, according to the ledger after them.
 
     Raises:
-        AuditError: names the first entry whose record is missing or differs, or the first record that was never
-            charged.
+        AuditError: names the first entry whose record differs, or the first record that was never charged.
     """
     counted = [record for record in records if "/" not in record["mechanism"]]
     published = {str(record["release_id"]): record for record in counted if "revises" not in record}
-    kept = None if all_kept else _kept(published.values())
-    charged = set()
+    charged, missing = set(), []
     for entry in entries:
         name = str(entry["release_id"])
         where = f"audit: site {entry['site']}: entry {entry['sequence']}"
@@ -140,11 +145,8 @@ def compare_records(
         charged.add(name)
         if name in published:
             _refuse_difference(where, entry, published[name])
-        elif name in unreleased:
-            continue
-        elif kept is None or kept.get(_topic(entry), _NOTHING).holds(entry["window_end"]):
-            msg = f"{where} must have its record {name}"
-            raise AuditError(msg)
+        elif name not in unreleased:
+            missing.append(entry)
     for name, record in published.items():
         if name not in charged and record["spend"] != "0":
             msg = f"audit: site {record['site']}: record {name} must have been charged"
@@ -153,7 +155,34 @@ def compare_records(
         if "revises" in record and (record["revises"] not in charged or record["spend"] != "0"):
             where = f"audit: site {record['site']}: record {record['release_id']}"
             raise AuditError(f"{where} must revise, at no cost, a record that was charged")
-    return len(published)
+    return Compared(len(published), missing)
+
+
+class MissingRecords(NamedTuple):
+    """Records of one release, audience and site that were charged and are not there."""
+
+    site: str
+    release: str
+    audience: str
+    records: int
+    first: str
+    """End of the first window or day."""
+    last: str
+
+    def __str__(self) -> str:
+        """Return them in words."""
+        return (
+            f"site {self.site}: {self.records:,} published record(s) of release {self.release} for {self.audience} are "
+            f"missing, of windows from {self.first} to {self.last}"
+        )
+
+
+def by_release(missing: Iterable[Entry]) -> list[MissingRecords]:
+    """Return how many records of each site, release and audience are missing."""
+    ends: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for entry in missing:
+        ends[entry["site"], entry["release"], entry["audience"]].append(entry["window_end"])
+    return [MissingRecords(*name, len(each), min(each), max(each)) for name, each in sorted(ends.items())]
 
 
 def _refuse_difference(where: str, entry: Entry, record: Mapping[str, Any]) -> None:
@@ -165,30 +194,6 @@ def _refuse_difference(where: str, entry: Entry, record: Mapping[str, Any]) -> N
     if report != (record["epsilon"], int(spend * NANO), record["reason"] or "released"):
         msg = f"{where} must charge what its record {record['release_id']} says: epsilon, spend and outcome"
         raise AuditError(msg)
-
-
-class _Span(NamedTuple):
-    """Ends of the first and the last window for which a topic contains a site's record; RFC 3339 sorts as time."""
-
-    first: str
-    last: str
-
-    def holds(self, window_end: str) -> bool:
-        return self.first <= window_end <= self.last
-
-
-_NOTHING = _Span("~", "")
-
-
-def _topic(body: Mapping[str, Any]) -> tuple[str, str, str]:
-    return body["site"], body["audience"], body["release"]
-
-
-def _kept(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], _Span]:
-    ends: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for record in records:
-        ends[_topic(record)].append(record["window_end"])
-    return {topic: _Span(min(each), max(each)) for topic, each in ends.items()}
 
 
 # Ledgers that continue the chains of another ledger.

@@ -26,7 +26,7 @@ from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.noise_multisets import Cost, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
 from stream.accounting.privacy_loss import likely_loss
 from stream.accounting.reader_spend import Readers
-from stream.accounting.units import Day
+from stream.accounting.units import Day, Scope, added_or_replaced, device_costs
 from stream.records import DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
 
 SHORTEST_DAY: Micros = DAY - HOUR
@@ -42,17 +42,15 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
         devices_per_person: number of devices that a person carries.
     """
     day, changed, sliding = (UnitCost(cost_of(terms, n)) for n in (1, 2, 2 * days_touched(w_span)))
+    costs = {
+        Scope.TICK: added_or_replaced(changed, changed),
+        Scope.OBSERVATION: added_or_replaced(changed, changed),
+        Scope.WINDOWS: added_or_replaced(sliding, sliding),
+        Scope.DAY: added_or_replaced(day, changed),
+    }
     return {
-        "presence_tuple": changed,
-        "tuple_moved": changed,
-        "observation": changed,
-        "observation_moved": changed,
-        "device_w_event": sliding,
-        "device_w_event_moved": sliding,
-        "person_w_event": sliding._replace(group=devices_per_person),
-        "device_day": day,
-        "device_day_moved": changed,
-        "person_day": day._replace(group=devices_per_person),
+        name: cost._replace(group=devices_per_person) if unit.person else cost
+        for name, unit, cost in device_costs(costs)
     }
 
 

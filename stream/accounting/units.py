@@ -1,4 +1,6 @@
-"""Privacy units: the cost of one tick, one observation, any w windows and one day, of a device and of a person.
+"""Privacy units: their names, what each protects under which neighbouring relation, and what it costs.
+
+``UNITS`` is the only place that names them. Whoever computes costs maps a scope and a relation to a cost.
 
 **One device's day**: which counts it can change, and how many.
 
@@ -23,12 +25,79 @@ that ends the old name is taken away with the rest of its day.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, Micros
+
+
+class Scope(Enum):
+    """What of a device or a person a unit protects."""
+
+    TICK = "its presence at one tick"
+    OBSERVATION = "one raw observation of it"
+    WINDOWS = "its presence in any w consecutive windows"
+    DAY = "one day of it"
+    TOTAL = "all of it since the ledger began"
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the cost adds up over time, so that an epsilon at delta may be smaller than the sum."""
+        return self in {Scope.WINDOWS, Scope.DAY, Scope.TOTAL}
+
+
+class Neighbours(Enum):
+    """The neighbouring relation of a unit: how two inputs differ that are hard to tell apart."""
+
+    ADD_OR_REMOVE = "with it or without it"
+    REPLACE = "with it, or with another in its place"
+
+
+class PrivacyUnit(NamedTuple):
+    """What one epsilon of the account is about."""
+
+    scope: Scope
+    neighbours: Neighbours = Neighbours.ADD_OR_REMOVE
+    person: bool = False
+    """Whether all devices of a person differ, instead of one device."""
+
+
+PRESENCE_TUPLE = "presence_tuple"
+"""The unit of adversaries with declared knowledge (``accounting.adversaries``)."""
+
+UNITS: dict[str, PrivacyUnit] = {
+    PRESENCE_TUPLE: PrivacyUnit(Scope.TICK),
+    "tuple_moved": PrivacyUnit(Scope.TICK, Neighbours.REPLACE),
+    "observation": PrivacyUnit(Scope.OBSERVATION),
+    "observation_moved": PrivacyUnit(Scope.OBSERVATION, Neighbours.REPLACE),
+    "device_w_event": PrivacyUnit(Scope.WINDOWS),
+    "device_w_event_moved": PrivacyUnit(Scope.WINDOWS, Neighbours.REPLACE),
+    "person_w_event": PrivacyUnit(Scope.WINDOWS, person=True),
+    "device_day": PrivacyUnit(Scope.DAY),
+    "device_day_moved": PrivacyUnit(Scope.DAY, Neighbours.REPLACE),
+    "person_day": PrivacyUnit(Scope.DAY, person=True),
+    "device_total": PrivacyUnit(Scope.TOTAL),
+    "person_total": PrivacyUnit(Scope.TOTAL, person=True),
+}
+"""Name in records and reports -> unit, in the order of records."""
+
+CostT = TypeVar("CostT")
+
+
+def device_costs(costs: Mapping[Scope, Mapping[Neighbours, CostT]]) -> Iterator[tuple[str, PrivacyUnit, CostT]]:
+    """Yield (name, unit, what it costs for one device) for each unit of these scopes."""
+    for name, unit in UNITS.items():
+        if unit.scope in costs:
+            yield name, unit, costs[unit.scope][unit.neighbours]
+
+
+def added_or_replaced(added: CostT, replaced: CostT) -> dict[Neighbours, CostT]:
+    """Return the costs of one scope by neighbouring relation."""
+    return {Neighbours.ADD_OR_REMOVE: added, Neighbours.REPLACE: replaced}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +118,14 @@ class DeviceCosts:
 
         An observation ends the one before it, so that adding one changes counts at two places.
         """
-        return {
-            "presence_tuple": self.tick,
-            "tuple_moved": 2 * self.tick,
-            "observation": 2 * self.observation,
-            "observation_moved": 4 * self.observation,
-            "device_w_event": self.sliding,
-            "device_w_event_moved": 2 * self.sliding,
-            "person_w_event": devices_per_person * self.sliding,
-            "device_day": self.day,
-            "device_day_moved": 2 * self.day,
-            "person_day": devices_per_person * self.day,
+        added = {
+            Scope.TICK: self.tick,
+            Scope.OBSERVATION: 2 * self.observation,
+            Scope.WINDOWS: self.sliding,
+            Scope.DAY: self.day,
         }
+        costs = {scope: added_or_replaced(cost, 2 * cost) for scope, cost in added.items()}
+        return {name: devices_per_person * cost if unit.person else cost for name, unit, cost in device_costs(costs)}
 
 
 # One device's day.

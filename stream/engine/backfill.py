@@ -36,7 +36,7 @@ from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, table
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
 from stream.policy.sites import Site, zones_now
 from stream.records import DAY, DayClosed, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay
@@ -44,6 +44,7 @@ from stream.release.account_stage import by_version, rebuild_account
 from stream.release.backfill import BackfillStage
 from stream.release.ledger_writer import nano
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
 from stream.sensing.occupancy import OccupancyOperator
@@ -173,7 +174,7 @@ class Backfill:
 
     def __init__(
         self, policy: Policy, keys: Keys, partition: PartitionEngine, book: Book, options: Options,
-        earlier: Sequence[Policy] = (), names: Collection[str] = (),
+        earlier: Sequence[PolicyDocument] = (), names: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Release late under ``policy``; ``earlier`` policies are needed to account for what they released.
 
@@ -181,7 +182,7 @@ class Backfill:
         """
         self.made = Backfilled()
         self._attempt = options.attempt
-        self._policies = [policy, *earlier]
+        self._policies: list[PolicyDocument] = [policy, *earlier]
         self._partition = partition
         self._book = book
         self._entries: dict[str, list[dict[str, Any]]] = {}

@@ -24,7 +24,7 @@ import orjson
 
 from stream.accounting.audit import Beginning
 from stream.errors import DataError, UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import SECOND, Micros
 
 BEAT: Micros = 5 * SECOND
@@ -121,10 +121,10 @@ class ClusterState:
         silent = [site for (site, _), claim in self.claims.items() if claim.ingest not in alive]
         return {site: silent.count(site) for site in dict.fromkeys(silent)}
 
-    def accepted(self) -> list[Policy]:
+    def accepted(self) -> list[PolicyDocument]:
         """Return all accepted policies, in the order of acceptance."""
         ordered = sorted(self.policies.values(), key=lambda accepted: accepted.order)
-        return [Policy.from_document(accepted.document) for accepted in ordered]
+        return [PolicyDocument.from_document(accepted.document) for accepted in ordered]
 
 
 def _body(value: bytes | None) -> dict[str, Any] | None:
@@ -173,7 +173,7 @@ def refuse_other_counts(control: ClusterState, counts: Mapping[str, int]) -> Non
 
 
 def admit(
-    control: ClusterState, policy: Policy, key: str, mechanisms: str, *, accept: bool, again: int | None = None
+    control: ClusterState, policy: PolicyDocument, key: str, mechanisms: str, *, accept: bool, again: int | None = None
 ) -> Records:
     """Admit a worker; the key and policy of the first one become the cluster's.
 
@@ -249,7 +249,7 @@ def withdraw(control: ClusterState, mechanisms: str) -> Records:
     return {"engine": engine_record(control, control.key, control.versions)}
 
 
-def refuse_superseded(control: ClusterState, policy: Policy, mechanisms: str) -> None:
+def refuse_superseded(control: ClusterState, policy: PolicyDocument, mechanisms: str) -> None:
     """Raise UsageError if another policy or mechanism version was accepted or announced since a worker began."""
     present = control.announced or control.mechanisms
     if present not in (None, mechanisms):

@@ -29,11 +29,12 @@ from stream.engine.snapshot import Stages, adopted_from, begun_by, books_only, c
 from stream.errors import UsageError
 from stream.keys import Keys
 from stream.pipeline import RADIOS, Pipeline
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import Micros, Published
 from stream.release.account_stage import Begun, account_stage, go_on
 from stream.release.backfill import settle
 from stream.release.state import decode_release_state, encode_release_state
+from stream.release.validation import validate
 
 NOBODY = "retired"
 """Ingest id for a source whose ingest had the old key; no ingest of this id sends heartbeats."""
@@ -97,7 +98,7 @@ class EndedLedger(NamedTuple):
     snapshot: bytes
     entries: Sequence[Entry]
     """All ledger entries, each site's in order, committed or not."""
-    policies: Sequence[Policy]
+    policies: Sequence[PolicyDocument]
     """All accepted policies, in order."""
 
 
@@ -150,17 +151,17 @@ def taken_over(
     return PredecessorSpend(snapshot, beginning, in_order(accounts), count)
 
 
-def _nothing(site: str, policies: Iterable[Policy], keys: Keys) -> Stages:
+def _nothing(site: str, policies: Iterable[PolicyDocument], keys: Keys) -> Stages:
     """Return the initial states of a site that has entries but no state yet."""
     policy = next((policy for policy in reversed([*policies]) if site in policy.site), None)
     if policy is None:
         raise UsageError(f"policy: must be known that has site {site}, of which there are ledger entries")
-    pipeline = Pipeline(policy, site, keys)
+    pipeline = Pipeline(validate(policy), site, keys)
     return pipeline.encode(pipeline.initial())
 
 
 def _settled(
-    site: str, stages: Stages, beyond: Sequence[Entry], policies: Mapping[str, Policy], present: Policy
+    site: str, stages: Stages, beyond: Sequence[Entry], policies: Mapping[str, PolicyDocument], present: PolicyDocument
 ) -> tuple[Stages, list[Published]]:
     """Return the states after entries that were never released, and the records of the account about them."""
     if unknown := {str(entry["policy_version"]) for entry in beyond} - policies.keys():

@@ -40,11 +40,12 @@ from stream.engine.snapshot import (
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint, key_day_of
 from stream.pipeline import AWAY, DEFAULTS, Options, Output, Pipeline, SiteState
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import Message, Micros, ObservationBatch, Published, Rejected
 from stream.release.account_stage import standing
 from stream.release.stage import MECHANISMS
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy, validate
 from stream.schemas import AUDIT
 from stream.sensing import watermark
 from stream.sensing.counter_feed import COUNTERS
@@ -276,7 +277,7 @@ class PartitionEngine:
         options: Options = DEFAULTS,
         *,
         accept_policy: bool = False,
-        accepted: Iterable[Policy] = (),
+        accepted: Iterable[PolicyDocument] = (),
         versions: Collection[str] = (MECHANISMS,),
         owns: Callable[[str], bool] | None = None,
         shut_sites: OverflowPolicy = STAY_SHUT,
@@ -290,7 +291,7 @@ class PartitionEngine:
         self.counters = Counters()
         self._shut_sites = shut_sites
         self._wanted = policy
-        self._accepted = {each.version: each for each in accepted} | {policy.version: policy}
+        self._accepted: dict[str, PolicyDocument] = {each.version: each for each in accepted} | {policy.version: policy}
         self._owns = owns
         self._keys = keys
         self.vault = keys.vault
@@ -335,7 +336,7 @@ class PartitionEngine:
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
         _, sites = open_snapshot(snapshot, self.vault)
         # the policy in effect until ``published`` has passed the outstanding entries
-        policy = self._accepted.get(head["policy"], self._wanted)
+        policy = self._accepted_policy(head["policy"])
         same = head["policy"] == policy.version and not head.get("adopt", False)
         self.sites.load(policy, sites, same_policy=same)
         self._audit_offset = head["audit"]
@@ -439,9 +440,14 @@ class PartitionEngine:
                 "--again N, N as its refusal says"
             )
             raise UsageError(msg)
-        due = next((policy for version, policy in self._accepted.items() if version in begun), self._wanted)
+        due = self._accepted_policy(next((version for version in self._accepted if version in begun), None))
         sealed = self.sites.sealed()
         self.sites.load(due, self._opened(sealed), same_policy=False)
+
+    def _accepted_policy(self, version: str | None) -> Policy:
+        """Return the accepted policy of a version, validated; the configured one if no accepted one has it."""
+        document = self._accepted.get(version) if version is not None else None
+        return self._wanted if document is None or version == self._wanted.version else validate(document)
 
     def _opened(self, sealed: Mapping[str, bytes]) -> dict[str, Stages]:
         return {name: open_site(name, data, self.vault) for name, data in sealed.items()}

@@ -24,10 +24,10 @@ from stream.errors import DataError, GoneKeyError, UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import AWAY, RADIOS
 from stream.policy.counts import LONGEST_W
-from stream.policy.document import Policy
 from stream.records import DAY, HOUR
 from stream.release.prices import ELSEWHERE
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 from stream.sensing.state import FORM, SensingStatus, standing
 
 # --- one site -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The interface of count mechanisms: input, output and parameters.
+"""The interface of count mechanisms: input, output and parameters. It imports no mechanism.
 
 A mechanism receives its noise instead of drawing it, because all audiences of a release share one noise chain.
 """
@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from stream.errors import UsageError
-from stream.mechanisms.grouper import Groups, Ratio
+from stream.mechanisms.exact import Floats
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import NoiseParameter
@@ -58,6 +60,34 @@ class TickInput(NamedTuple):
     """The window's end in the site's local week."""
 
 
+class Ratio(NamedTuple):
+    """Exact values ``numerator / denominator``, denominators positive; shape [zones]."""
+
+    numerator: Ints
+    denominator: Ints
+
+
+def whole(values: Ints) -> Ratio:
+    """Return integers as exact values."""
+    return Ratio(values, np.ones_like(values))
+
+
+class Groups(NamedTuple):
+    """The last group of every zone's partition, as noisy values."""
+
+    size: Ints
+    """Shape [zones], at least 1."""
+    noisy: Ints
+    """Shape [zones, longest]; zone z has ``size[z]`` values in time order, the rest is 0."""
+
+
+class ErrorMoments(NamedTuple):
+    """What released values tell of count − value before rounding; each of shape [zones]."""
+
+    mean: Floats
+    deviation: Floats
+
+
 class Values(NamedTuple):
     """The publishable output for one window, shape [zones]."""
 
@@ -72,6 +102,8 @@ class Values(NamedTuple):
     """The noise in these values, where it differs from the mechanism's in some windows."""
     noisy: Ints | None = None
     """Counts with noise, of filters and groups, shape of ``values``: the input of these values."""
+    errors: ErrorMoments | None = None
+    """Of smoothed values: what bands of sums over zones follow from."""
     histories: Sequence[RevisedDay] = ()
     """Revised parts of past days that become known with this window, for mechanisms with revisions; by node."""
 
@@ -92,7 +124,7 @@ class CountMechanism(Operator[Any, TickInput, Values], Protocol):
 
     @property
     def half_width_kind(self) -> HalfWidthKind:
-        """``noise``: of the noise alone; ``posterior``: the filter's 1-99 % range, not guaranteed."""
+        """``noise``: of the noise alone; ``posterior``: what released values make likely, not guaranteed."""
 
     def pause(self, state: Any) -> Any:
         """Return the state after a window that is not released, or at the start of the next key day."""

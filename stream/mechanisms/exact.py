@@ -102,6 +102,27 @@ def quantiles(weights: NDArray[Any], *levels: float) -> list[NDArray[np.int64]]:
     return [np.minimum((share < level - _TOLERANCE).sum(axis=0), last) for level in levels]
 
 
+def half_widths(weights: NDArray[Any], centre: NDArray[np.int64], level: float) -> NDArray[np.int64]:
+    """Return, for each zone, the smallest w for which the counts within ``centre`` ± w have a share of ``level``.
+
+    The tolerance is that of ``quantiles``.
+
+    Args:
+        weights: of the counts 0, 1, …, shape [counts, zones].
+        centre: a count of each zone, shape [zones].
+        level: in 0 … 1.
+    """
+    running = np.zeros((len(weights) + 1, weights.shape[1]))
+    np.cumsum(weights, axis=0, dtype=np.float64, out=running[1:])
+    least, last, zones = (level - _TOLERANCE) * running[-1], len(weights) - 1, np.arange(weights.shape[1])
+    low, high = np.zeros_like(centre), np.full_like(centre, last)
+    while (low < high).any():
+        middle = (low + high) // 2
+        within = running[np.minimum(centre + middle, last) + 1, zones] - running[np.maximum(centre - middle, 0), zones]
+        low, high = np.where(within < least, middle + 1, low), np.where(within < least, high, middle)
+    return high
+
+
 # Exact integer parts of irrational numbers.
 
 Irrational = Callable[[], Decimal]

@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 
 from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
+from stream.mechanisms.base import Groups, Ratio
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.policy.mechanisms import CHAIN_AND_GROUPER
@@ -73,15 +74,6 @@ class GroupItem(NamedTuple):
     """ρ; read where a group opens."""
     test_noise: Ints
     """ν; read where a group is open."""
-
-
-class Groups(NamedTuple):
-    """The last group of every zone's partition, as noisy values."""
-
-    size: Ints
-    """Shape [zones], at least 1."""
-    noisy: Ints
-    """Shape [zones, longest]; zone z has ``size[z]`` values in time order, the rest is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,18 +227,6 @@ def _padded(size: Ints, values: Ints) -> Ints:
 
 
 # Smoothers.
-
-
-class Ratio(NamedTuple):
-    """Exact values ``numerator / denominator``, denominators positive; shape [zones]."""
-
-    numerator: Ints
-    denominator: Ints
-
-
-def whole(values: Ints) -> Ratio:
-    """Return integers as exact values."""
-    return Ratio(values, np.ones_like(values))
 
 
 Smoother = Callable[[Groups], Ratio]

@@ -37,9 +37,12 @@ equal ones that of the first floor. So floors and building never contradict each
 arithmetic. With ``laplace``, which is published as it is, nothing is clamped, and floors and building are the plain
 sums. Zones stay as they are: they are rounded and clamped one by one, and their sum is not the building.
 
-The noise of a sum is that of the zones' independent noises. What scaling has moved a floor comes on top of its
-half-width, so that this errs to the safe side: with t the truth, published - t is at most as far from 0 as
-F_i - t, which clamping has only made smaller, and what F_i was moved by.
+The noise of a sum is that of the zones' independent noises. Errors of smoothed values are not quite independent: where
+many zones fill at once, all filters and groups follow late. So their half-widths w_i (of groups: deviations) are summed
+as those of errors with a correlation ρ, √((1 - ρ) Σw² + ρ (Σw)²). ρ is a constant; it was measured, and is larger in
+some buildings (``docs/bands.md``). With groups the sum of the expected errors is added. A floor's half-width also
+contains the distance by which scaling has moved it, so that this errs to the safe side: with t the truth, published - t
+is at most as far from 0 as F_i - t, which clamping has only made smaller, and that distance.
 """
 
 from __future__ import annotations
@@ -57,10 +60,11 @@ from numpy.typing import NDArray
 
 from stream.domains import Draw
 from stream.errors import DataError, UsageError
-from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.base import CountMechanism, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem, whole
+from stream.mechanisms.exact import Floats, ordered_sum
+from stream.mechanisms.group_errors import GroupErrors, group_errors
+from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem
 from stream.mechanisms.noise import Ints, chain, check_epsilon, discrete_laplace, std
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
@@ -155,7 +159,6 @@ class Hierarchy:
     pruning: Pruning | None = None
     epsilons: tuple[Fraction, ...] = ()
     """Those of all audiences of the release; if empty, only ``epsilon``."""
-    half_width_kind: HalfWidthKind = "noise"
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -191,6 +194,11 @@ class Hierarchy:
         return LevelBudget(self.epsilon, self.shares, self._declared.composition.own, self.pruning)
 
     @property
+    def half_width_kind(self) -> HalfWidthKind:
+        """``posterior`` where values are smoothed over groups, otherwise ``noise``."""
+        return "posterior" if self._declared.grouped else "noise"
+
+    @property
     def noise(self) -> NoiseParameter:
         """Total noise of one path: at R, or with a grouper the chain's part of it."""
         return laplace_noise(self.budget.noise)
@@ -216,11 +224,14 @@ class Hierarchy:
         counts = self.tree.sums(item.counts)
         kinds = self.prune(item, counts)
         noisy = counts + self.drawn(item, counts, kinds)
-        after, smooth, size = self._smoothed(state, item, (counts, noisy), kinds)
+        after, smooth, size, errors = self._smoothed(state, item, (counts, noisy), kinds)
         precision = np.where(kinds == PRUNED, 0, size / self._variance(kinds))
         gathered = gather(self.tree, smooth, precision)
         numbers = whole_numbers(self.tree, gathered, negative=not self._declared.clamped)
-        widths, told = self._half_widths(kinds, numbers), None if self.pruning else noisy
+        own = self._noise_half_widths(kinds)
+        if errors is not None:
+            own = errors.half_width(numbers - smooth, self._left(kinds, errors.deviation))
+        widths, told = self._half_widths(kinds, numbers, own), None if self.pruning else noisy
         return after, [Values(numbers, widths, whole(numbers), noisy=told)]
 
     def prune(self, item: TickInput, counts: Ints) -> Ints:
@@ -260,13 +271,14 @@ class Hierarchy:
 
     def _smoothed(
         self, state: HierarchyState, item: TickInput, values: tuple[Ints, Ints], kinds: Ints
-    ) -> tuple[HierarchyState, Floats, Floats]:
-        """Return (state, smoothed values, sizes of their groups); the noisy values without groups."""
+    ) -> tuple[HierarchyState, Floats, Floats, GroupErrors | None]:
+        """Return (state, smoothed values, sizes of their groups, their errors); the noisy values without groups."""
         counts, noisy = values
         if not self.groupers:
-            return state, noisy.astype(np.float64), np.ones(self.tree.nodes)
+            return state, noisy.astype(np.float64), np.ones(self.tree.nodes), None
         open_before = kinds == np.array(state.kinds)
         smooth, sizes, groups = np.zeros(self.tree.nodes), np.ones(self.tree.nodes), []
+        scales, laws = self._scales(kinds), list[GroupErrors]()
         for level, (grouper, here) in enumerate(zip(self.groupers, self.tree.levels, strict=True)):
             held = _kept(state.groups[level], open_before[here])
             context = self._context(item.context, level)
@@ -275,7 +287,17 @@ class Hierarchy:
             top, bottom = SMOOTHERS[self.smoother](last)
             smooth[here], sizes[here] = top / bottom, last.size
             groups.append(_kept(held, kinds[here] != PRUNED))
-        return HierarchyState(tuple(groups), tuple(kinds.tolist())), smooth, sizes
+            laws.append(group_errors(last, smooth[here], scales[here]))
+        errors = GroupErrors(*(np.concatenate(parts, axis=1) for parts in zip(*laws, strict=True)))
+        return HierarchyState(tuple(groups), tuple(kinds.tolist())), smooth, sizes, errors
+
+    def _scales(self, kinds: Ints) -> Floats:
+        """Return the scale of each node's noise; of a pruned node as if it were measured."""
+        scales = np.zeros(self.tree.nodes)
+        for level, here in enumerate(self.tree.levels):
+            measured, cut = (float(1 / self.budget.noise_at(level, kind)) for kind in (MEASURED, CUT))
+            scales[here] = np.where(kinds[here] == CUT, cut, measured)
+        return scales
 
     def _variance(self, kinds: Ints) -> Floats:
         """Return the variance of each node's noise, before smoothing; 1 where it is pruned."""
@@ -287,14 +309,24 @@ class Hierarchy:
                     variance[here] = np.where(kinds[here] == kind, deviation * deviation, variance[here])
         return variance
 
-    def _half_widths(self, kinds: Ints, numbers: Ints) -> Ints:
-        """Return 95 % half-widths of the noise (and of rounding), as if nothing were smoothed.
+    def _left(self, kinds: Ints, deviation: Floats) -> Floats:
+        """Return the part of each node's deviation that is left when the levels have been made consistent."""
+        precision = np.where(kinds == PRUNED, 0, 1 / (deviation * deviation))
+        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
+        return np.asarray(np.sqrt(variance) / deviation)
+
+    def _noise_half_widths(self, kinds: Ints) -> Ints:
+        """Return 95 % half-widths of the noise that is left, and of rounding."""
+        precision = np.where(kinds == PRUNED, 0, 1 / self._variance(kinds))
+        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
+        return np.ceil(WIDEST * np.sqrt(variance + 0.25)).astype(np.int64)
+
+    def _half_widths(self, kinds: Ints, numbers: Ints, own: Ints) -> Ints:
+        """Return the half-widths of measured nodes with those of pruned ones.
 
         A pruned node lies between 0 and its parent's largest value: its half-width is that upper end.
         """
-        precision = np.where(kinds == PRUNED, 0, 1 / self._variance(kinds))
-        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
-        width = np.ceil(WIDEST * np.sqrt(variance + 0.25)).astype(np.int64)
+        width = own.copy()
         for level in range(self.tree.height - 1, 0, -1):
             above, below = self.tree.levels[level], self.tree.levels[level - 1]
             upper = (np.maximum(numbers[above], 0) + width[above])[self.tree.above[level - 1]]
@@ -407,8 +439,30 @@ def shared_out(total: int, parts: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(shared)
 
 
+ALIKE_FILTERED, ALIKE_GROUPED = 0.1, 0.03
+"""ρ of filters and of groups: the assumed correlation of the errors of two zones (module docstring)."""
+
+
 def level_half_width(mechanism: CountMechanism, values: Values, members: Sequence[int]) -> int:
-    """Return the 95 % half-width of a plain sum: of the summed noise, or the sum of posterior half-widths."""
-    if mechanism.half_width_kind == "posterior":
-        return int(sum(int(values.half_width[i]) for i in members))
-    return (values.noise or mechanism.noise).sum_half_width_95(len(members))
+    """Return the 95 % half-width of a plain sum: of the summed noise, or of errors that are a little alike."""
+    if mechanism.half_width_kind == "noise":
+        return (values.noise or mechanism.noise).sum_half_width_95(len(members))
+    places = list(members)
+    if len(places) == 1:
+        return int(values.half_width[places[0]])
+    if values.errors is None:
+        return math.ceil(_of_sum(values.half_width[places].astype(np.float64), ALIKE_FILTERED))
+    bias = abs(float(ordered_sum(values.errors.mean[places])))
+    deviation = _of_sum(values.errors.deviation[places], ALIKE_GROUPED)
+    return math.ceil(max(_TWO_SIDED * deviation, bias + _ONE_SIDED * deviation) - 0.5)
+
+
+_TWO_SIDED, _ONE_SIDED = 2.17, 1.88
+"""A normal error exceeds the first multiple of its deviation in 3 % of cases on both sides together, the second one in
+3 % on one side: ``group_errors.BAND``."""
+
+
+def _of_sum(parts: Floats, alike: float) -> float:
+    """Return the deviation (or half-width) of a sum of errors of which each two have this correlation."""
+    squares, together = float(ordered_sum(parts * parts)), float(ordered_sum(parts))
+    return math.sqrt((1 - alike) * squares + alike * together * together)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.errors import DataError
-from stream.mechanisms.base import Parameters, TickInput, Values
-from stream.mechanisms.grouper import whole
+from stream.mechanisms.base import Parameters, TickInput, Values, whole
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
 

@@ -24,13 +24,12 @@ from functools import cached_property
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.base import RevisedDay, TickInput, Values
+from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.revision import smooth
 from stream.mechanisms.filter.step import FilterItem, FilterState
-from stream.mechanisms.grouper import whole
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, noise_chain

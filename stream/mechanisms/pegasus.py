@@ -1,7 +1,8 @@
 """PeGaSus: 0.8 ε on the noise, 0.2 ε on the grouper, then a smoother; rounded and never negative.
 
 Chen, Machanavajjhala, Hay, Miklau, CCS 2017. Their proof covers noisy counts and groups together, each with its part
-of ε; smoothed values are computed from both. So the noisy counts may be published beside them.
+of ε; smoothed values are computed from both. So the noisy counts may be published beside them, and half-widths follow
+from noisy counts and groups (:mod:`stream.mechanisms.group_errors`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stream.mechanisms.base import Parameters, TickInput, Values
+from stream.mechanisms.base import ErrorMoments, Parameters, TickInput, Values
+from stream.mechanisms.group_errors import group_errors
 from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem, perturber_epsilon, publishable
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.schemas import HalfWidthKind
@@ -25,7 +27,7 @@ class Pegasus:
     zones: int
     epsilon: Fraction
     smoother: str = "median"
-    half_width_kind: HalfWidthKind = "noise"
+    half_width_kind: HalfWidthKind = "posterior"
 
     @cached_property
     def grouper(self) -> Grouper:
@@ -47,9 +49,11 @@ class Pegasus:
         noisy = item.counts + item.noise
         grouped = GroupItem(item.counts, noisy, rho, nu)
         after, [groups] = self.grouper.step(state, grouped)
-        width = np.full(self.zones, self.noise.half_width_95)
         smoothed = SMOOTHERS[self.smoother](groups)
-        return after, [Values(publishable(smoothed), width, smoothed, groups, noisy=noisy)]
+        values, exact = publishable(smoothed), smoothed.numerator / smoothed.denominator
+        law = group_errors(groups, exact, np.full(self.zones, self.noise.scale))
+        errors = ErrorMoments(law.mean, law.deviation)
+        return after, [Values(values, law.half_width(values - exact), smoothed, groups, noisy=noisy, errors=errors)]
 
     def pause(self, state: GrouperState) -> GrouperState:
         """Return the state with all groups closed."""

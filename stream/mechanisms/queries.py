@@ -30,7 +30,8 @@ import numpy as np
 
 from stream.domains import Magic
 from stream.errors import DataError, UsageError
-from stream.mechanisms.grouper import SMOOTHERS, Groups, Ratio
+from stream.mechanisms.base import Groups, Ratio
+from stream.mechanisms.grouper import SMOOTHERS
 from stream.mechanisms.noise import Ints
 
 STATISTICS = ("average", "median")

@@ -5,22 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot, noisy_of
 from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, window_of
-from stream.mechanisms.filter.mechanism import Revisable
+from stream.mechanisms.filter.mechanism import Revisable, filtered
 from stream.mechanisms.grouper import SMOOTHERS
+from stream.mechanisms.laplace import laplace
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import laplace_noise, noise_chain
+from stream.mechanisms.pegasus import pegasus
+from stream.mechanisms.wevent import ba, sample, uniform
 from stream.policy.counts import Span
 from stream.policy.mechanisms import mechanism_named, names_where
 from stream.records import DAY, MINUTE, Micros
+
+REGISTERED: dict[str, Callable[[Parameters], CountMechanism]] = {
+    "laplace": laplace,
+    "pegasus": pegasus,
+    "filter": filtered,
+    "uniform": uniform,
+    "sample": sample,
+    "ba": ba,
+}
+"""Name of each mechanism declared in ``policy.mechanisms.MECHANISMS`` -> the function that makes it."""
 
 
 def count_mechanism(
@@ -53,9 +65,9 @@ def mechanism_of(name: str, parameters: Parameters) -> CountMechanism:
         raise UsageError(f"noise must be {' or '.join(declared.noises)} with {name}, got {parameters.noise.kind}")
     if parameters.smoother not in SMOOTHERS:
         raise UsageError(f"smoother must be one of {', '.join(SMOOTHERS)}, got {parameters.smoother!r}")
-    module, _, function = declared.implementation.partition(":")
-    make = cast(Callable[[Parameters], CountMechanism], getattr(import_module(module), function))
-    return make(parameters)
+    if name not in REGISTERED:
+        raise UsageError(f"mechanism must be one of {', '.join(REGISTERED)}, got {name!r}")
+    return REGISTERED[name](parameters)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 One TOML file names the sites with their zones, the audiences, and the releases: what each publishes, to which
 audiences, by which mechanism and at which epsilon. The file is read and checked as a whole, and the policy is
-immutable. ``Policy.version`` is a digest of its meaning: every parameter changes it; comments and the order of keys do
-not.
+immutable. ``PolicyDocument.version`` is a digest of its meaning: every parameter changes it; comments and the order of
+keys do not.
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ class Restricted(Frozen):
     occupancy: StrictBool = False
 
 
-class Policy(Frozen):
-    """The whole policy, checked."""
+class PolicyDocument(Frozen):
+    """What a policy file says, each rule of the document checked.
+
+    ``release.validation.validate`` checks the guarantees as well, and makes the ``Policy`` that a pipeline accepts.
+    """
 
     site: dict[Ident, Site] = Field(min_length=1)
     audience: tuple[Audience, ...] = Field(min_length=1)
@@ -79,7 +82,7 @@ class Policy(Frozen):
     restricted: Restricted = Restricted()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Policy:
+    def _consistent(self) -> PolicyDocument:
         zones = [zone for site in self.site.values() for zone in site.zones]
         audiences = [audience.name for audience in self.audience]
         refuse_repeats("audience names must be unique", audiences)
@@ -138,12 +141,12 @@ class Policy(Frozen):
         """
         return orjson.dumps({"v": 1, "version": self.version, "policy": self.model_dump(mode="json")})
 
-    @classmethod
-    def from_document(cls, document: bytes) -> Policy:
+    @staticmethod
+    def from_document(document: bytes) -> PolicyDocument:
         """Return the policy that :meth:`document` wrote; DataError unless it has the version that it names."""
         try:
             body = orjson.loads(document)
-            policy = cls.model_validate(body["policy"], context=DOCUMENT) if body["v"] == 1 else None
+            policy = PolicyDocument.model_validate(body["policy"], context=DOCUMENT) if body["v"] == 1 else None
             if policy is not None and policy.version == body["version"]:
                 return policy
         except (ValueError, KeyError, TypeError):
@@ -256,8 +259,8 @@ def _check_largest(release: CountRelease, what: str, most: int) -> None:
         raise ValueError(msg)
 
 
-def load_policy(text: str, file: str = "policy", attached: Callable[[str], str] | None = None) -> Policy:
-    """Parse and check a policy; PolicyError names the file, the line or key, the rule and the value.
+def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None = None) -> PolicyDocument:
+    """Parse a policy and check its own rules; PolicyError names the file, the line or key, the rule and the value.
 
     ``attached`` returns the text of a file that the policy names; without it the policy may name no file.
     """
@@ -274,9 +277,9 @@ def load_policy(text: str, file: str = "policy", attached: Callable[[str], str] 
         raise PolicyError(msg) from None
     try:
         attach_schedules(document, attached)
-        return Policy.model_validate(document)
+        return PolicyDocument.model_validate(document)
     except ValidationError as error:
-        report = refusals(error.errors(), Policy, document, text)
+        report = refusals(error.errors(), PolicyDocument, document, text)
         raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
     except ScheduleError as error:
         msg = f"{file}: {error}"
@@ -285,7 +288,7 @@ def load_policy(text: str, file: str = "policy", attached: Callable[[str], str] 
 
 __all__ = [
     "EVERYBODY", "LARGEST_EPSILON", "NANO", "Attribute", "AttributeModel", "AttributeName",
-    "AttributeRelease", "Audience", "CountRelease", "Meeting", "Mobility", "Policy", "Privacy", "Pseudonyms", "Release",
-    "Restricted", "Selection", "Sensitive", "Site", "ThresholdRelease", "Zone", "audiences_of", "decimal_string",
-    "load_policy", "parse_duration", "parse_epsilon",
+    "AttributeRelease", "Audience", "CountRelease", "Meeting", "Mobility", "PolicyDocument", "Privacy", "Pseudonyms",
+    "Release", "Restricted", "Selection", "Sensitive", "Site", "ThresholdRelease", "Zone", "audiences_of",
+    "decimal_string", "parse", "parse_duration", "parse_epsilon",
 ]  # fmt: skip

@@ -1,10 +1,9 @@
-"""The registry of count mechanisms: the declaration of each, for policy, release and account.
+"""The declarations of count mechanisms, for policy, release and account.
 
 A policy may name only mechanisms in ``MECHANISMS``. The declaration says how a mechanism composes, for how many windows
 its epsilon pays, whether it draws its own noise, and so on; policy, release and account read it from here. A name that
-is not declared is refused, never treated as the cheapest mechanism. The behaviour of a mechanism is in its own module,
-which ``implementation`` names: a function from ``Parameters`` to a ``CountMechanism`` (both in
-``stream.mechanisms.base``).
+is not declared is refused, never treated as the cheapest mechanism. The behaviour of a mechanism is in its own module;
+``stream.mechanisms.registry`` maps the name to the function that makes it.
 """
 
 from __future__ import annotations
@@ -64,8 +63,6 @@ class Spending(Enum):
 class Mechanism:
     """The declaration of a count mechanism."""
 
-    implementation: str
-    """``module:function`` that creates the mechanism."""
     composition: Composition
     spending: Spending
     audiences: int | None = None
@@ -131,7 +128,6 @@ class Mechanism:
 
 MECHANISMS: dict[str, Mechanism] = {
     "laplace": Mechanism(
-        implementation="stream.mechanisms.laplace:laplace",
         composition=ONE_CHAIN,
         spending=Spending.WINDOW,
         clamped=False,
@@ -141,7 +137,6 @@ MECHANISMS: dict[str, Mechanism] = {
         prunes=True,
     ),
     "pegasus": Mechanism(
-        implementation="stream.mechanisms.pegasus:pegasus",
         composition=CHAIN_AND_GROUPER,
         spending=Spending.WINDOW,
         smallest=SMALLEST_PEGASUS,
@@ -151,7 +146,6 @@ MECHANISMS: dict[str, Mechanism] = {
         prunes=True,
     ),
     "filter": Mechanism(
-        implementation="stream.mechanisms.filter.mechanism:filtered",
         composition=ONE_CHAIN,
         spending=Spending.WINDOW,
         clamped=True,
@@ -162,7 +156,6 @@ MECHANISMS: dict[str, Mechanism] = {
         by_day=True,
     ),
     "uniform": Mechanism(
-        implementation="stream.mechanisms.wevent:uniform",
         composition=ONE_CHAIN,
         spending=Spending.EVEN,
         audiences=1,
@@ -171,7 +164,6 @@ MECHANISMS: dict[str, Mechanism] = {
         clamped=True,
     ),
     "sample": Mechanism(
-        implementation="stream.mechanisms.wevent:sample",
         composition=ONE_CHAIN,
         spending=Spending.CARRIED,
         audiences=1,
@@ -180,7 +172,6 @@ MECHANISMS: dict[str, Mechanism] = {
         clamped=True,
     ),
     "ba": Mechanism(
-        implementation="stream.mechanisms.wevent:ba",
         composition=ONE_CHAIN,
         spending=Spending.CARRIED,
         audiences=1,
@@ -194,7 +185,6 @@ MECHANISMS: dict[str, Mechanism] = {
 SPARSE_VECTOR = "sparse-vector"
 DECIDING: dict[str, Mechanism] = {
     SPARSE_VECTOR: Mechanism(
-        implementation="stream.mechanisms.sparse_vector:SparseVector",
         composition=ONE_CHAIN,
         spending=Spending.WINDOW,
         own_noise=True,

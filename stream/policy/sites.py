@@ -227,6 +227,9 @@ class Site(Frozen):
         default=(), validate_default=True
     )
     zones: tuple[Zone, ...] = Field(min_length=1)
+    floors: tuple[Ident, ...] = Field(default=(), exclude=True)
+    """All floors from the bottom up, for display; default: by number. Not part of the policy's meaning: left out of
+    its version."""
     probe: tuple[Probe, ...] = Field(default=(), exclude=True)
     """How sources are queried for liveness. Not part of the policy's meaning: left out of its version."""
 
@@ -274,6 +277,13 @@ class Site(Frozen):
         refuse_repeats("zone ids must be unique within their site", (zone.id for zone in value))
         _check_addresses(value, counted=info.data.get("feed") == "counts")
         return value
+
+    @model_validator(mode="after")
+    def _floors_are_those_of_zones(self) -> Self:
+        if self.floors and sorted(self.floors) != sorted({zone.floor for zone in self.zones}):
+            msg = f"floors must name each floor of the zones once, got {', '.join(self.floors)!r}"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _probes_fit(self) -> Self:

@@ -21,7 +21,7 @@ from datetime import timedelta
 
 from stream.domains import Domain, Epoch
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, EPOCH, Micros, PrivacyDay
 
@@ -118,7 +118,7 @@ class Pseudonyms:
         return key
 
 
-def names_by_site(policy: Policy, key: bytes) -> dict[str, Pseudonyms]:
+def names_by_site(policy: PolicyDocument, key: bytes) -> dict[str, Pseudonyms]:
     """Return the pseudonyms of each site; sites without privacy days share theirs."""
     ttl = policy.pseudonym.ttl
     shared = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)

@@ -30,7 +30,7 @@ from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.document import PolicyDocument, Release, audiences_of
 from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
@@ -49,7 +49,7 @@ Entry = Mapping[str, Any]
 class LedgerCharges:
     """Reads charges from the ledger entries of one policy."""
 
-    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
+    def __init__(self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
         self.policy = policy
         self._releases = {release.name: release for release in policy.release}
         self._tick_length = policy.site[site].tick
@@ -134,7 +134,7 @@ class LedgerCharges:
         return release
 
 
-def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
+def account_stage(policy: PolicyDocument, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
     """Return the account of a site; by default, for every audience and for all audiences together."""
     readers = readers or readers_of(audience.name for audience in policy.audience)
     releases = [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
@@ -180,7 +180,7 @@ def _plain_shares(release: CountRelease) -> tuple[Fraction, ...]:
 
 
 def past_account(
-    policies: Iterable[Policy],
+    policies: Iterable[PolicyDocument],
     site: str,
     readers: Readers | None,
     audit: Iterable[Entry],
@@ -197,7 +197,7 @@ def past_account(
 
 
 def rebuild_account(
-    policies: Iterable[Policy],
+    policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
     outcomes: Mapping[str, Any],
@@ -238,7 +238,7 @@ class Begun(NamedTuple):
 
 def go_on(
     begun: Begun,
-    policies: Iterable[Policy],
+    policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
     outcomes: Mapping[str, Any],
@@ -306,7 +306,7 @@ def day_of(entry: Entry) -> str:
     return ReleaseId.parse(entry["release_id"]).attribute.day
 
 
-def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str, Policy]:
+def by_version(policies: Iterable[PolicyDocument], entries: Iterable[Entry]) -> dict[str, PolicyDocument]:
     """Return the entries' policies by version; UsageError where the policy of an entry is missing."""
     known = {policy.version: policy for policy in policies}
     needed = dict.fromkeys(str(entry["policy_version"]) for entry in entries)
@@ -330,7 +330,9 @@ def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str
 # The current account, computed from the state alone.
 
 
-def standing(policy: Policy, stage: Account, account: AccountState, books: ReleaseState) -> dict[str, Any] | None:
+def standing(
+    policy: PolicyDocument, stage: Account, account: AccountState, books: ReleaseState
+) -> dict[str, Any] | None:
     """Return the account after the latest window, in the form of its record; None before the first window.
 
     The result has those fields of a count record's account that contain spending and remaining budget: ``site``,

@@ -31,7 +31,6 @@ from stream.local_time import span_of_day
 from stream.mechanisms.noise_labels import label
 from stream.mechanisms.osdprr import released
 from stream.policy.attributes import Attribute, AttributeRelease
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ReleaseId, ZoneDayAttribute
 from stream.release.budget_gate import FactorLimit
@@ -40,6 +39,7 @@ from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.queried_days import LocalDay
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from stream.schemas import AttributeRecord, private_topic
 
 # Plans: which attributes are queried, which are shown, and the records that result.

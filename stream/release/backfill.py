@@ -25,7 +25,7 @@ from stream.local_time import span_of_day
 from stream.mechanisms.noise_labels import counts_digest
 from stream.policy.attributes import Attribute, AttributeRelease
 from stream.policy.counts import LONGEST_W, CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.mechanisms import SPARSE_VECTOR, names_where
 from stream.policy.sites import zones_now
 from stream.records import (
@@ -48,6 +48,7 @@ from stream.release.prices import ELSEWHERE, STREAMS, PaidByDay, RunPrice
 from stream.release.queried_days import LocalDay, QueriedDays
 from stream.release.state import ReleaseState
 from stream.release.thresholds import free_thresholds
+from stream.release.validation import Policy
 from stream.schemas import parse_time, rfc3339
 
 # Reading past ledger entries back into the state.
@@ -59,7 +60,7 @@ Entry = Mapping[str, Any]
 class PolicyReplay:
     """A policy under which entries were made, seen from the present policy."""
 
-    def __init__(self, policy: Policy, present: Policy, site: str) -> None:
+    def __init__(self, policy: PolicyDocument, present: PolicyDocument, site: str) -> None:
         self._version = policy.version
         self._timezone = ZoneInfo(policy.site[site].timezone)
         self._tick_length = policy.site[site].tick
@@ -90,7 +91,7 @@ class PolicyReplay:
                 self._runs[release.name] = RunPrice.of(policy, release, site)
 
     def note(self, state: ReleaseState, entry: Entry, end: Micros) -> None:
-        """Add one charge to the charged windows and the queried days."""
+        """Add one charge to what budgets and attribute limits read: spending, charged windows and queried days."""
         release = entry["release"]
         if release in self._lines:
             line = self._lines[release]
@@ -103,6 +104,9 @@ class PolicyReplay:
         elif release in self._alone:
             local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
             local = LocalDay(local_day, *span_of_day(local_day, self._timezone))
+            if entry["nano"]:
+                account = account_of(release, entry["audience"], ())
+                state.ledger.remember(account, key_day_of(local.start), end, entry["nano"])
             for now in self._now[zone]:
                 state.asked.note(local, now, attribute, self._alone[release])
 
@@ -137,7 +141,11 @@ class PolicyReplay:
 
 
 def settle(
-    state: ReleaseState, entries: Sequence[Entry], policies: Mapping[str, Policy], present: Policy, site: str
+    state: ReleaseState,
+    entries: Sequence[Entry],
+    policies: Mapping[str, PolicyDocument],
+    present: PolicyDocument,
+    site: str,
 ) -> None:
     """Count entries that were published without their records as if all these records had been published.
 
@@ -209,7 +217,7 @@ class BackfillStage:
         self._counts.note_coverage(aside, window)
 
     def open_books(
-        self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, Policy]
+        self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, PolicyDocument]
     ) -> None:
         """Load all charges and queries since the beginning, not only those that future windows need.
 
@@ -326,7 +334,7 @@ class BackfillStage:
                     yield str(ReleaseId(self._issuer.site, name, audience, str(which))), name, read_digest(record)
 
 
-def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:
+def _check_names(policy: PolicyDocument, attempt: int, names: Collection[str]) -> None:
     if (attempt > 1) != bool(names):
         rule = "must name the count releases to charge again, with --attempt above 1 and only then"
         msg = f"--release: {rule}, got {', '.join(sorted(names)) or 'none'} and attempt {attempt}"

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from stream.accounting.charges import ChargeHistory, ChargeStream, line_name
 from stream.keys import key_day_of
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.policy.privacy import Privacy
 from stream.records import WAITING, OccupancyWindow
 from stream.release.count_plan import CountPlan
@@ -28,6 +28,7 @@ from stream.release.ledger_writer import Budgets, LedgerWriter
 from stream.release.prices import DayPaymentStatus, PaidByDay
 from stream.release.queried_days import LocalDay
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 
 # The limit ``max_factor``.
 

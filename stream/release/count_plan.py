@@ -24,7 +24,7 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.registry import mechanism_of
 from stream.mechanisms.target_states import States, target_states
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, ReleaseId
@@ -118,7 +118,7 @@ ByLevel = dict[str, dict[str, int]]
 class CountPlan:
     """A count release at a site, fixed before the first window."""
 
-    def __init__(self, policy: Policy, release: CountRelease, site: str) -> None:
+    def __init__(self, policy: PolicyDocument, release: CountRelease, site: str) -> None:
         self.release = release
         self.site = site
         self.zones: tuple[Zone, ...] = policy.zones_of(release, site)
@@ -186,7 +186,7 @@ class CountPlan:
         return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
 
     def state_name(self, epsilon: Fraction) -> str:
-        """Return the name under which an epsilon's post-processing state is stored."""
+        """Return the name under which an epsilon's operator state is stored."""
         return f"{self.release.name}/{decimal_string(epsilon)}"
 
     # --- records --------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _node_scales(mechanism: Hierarchy | MeasuredTree) -> tuple[float, ...]:
     return noise_scales(mechanism) if isinstance(mechanism, MeasuredTree) else mechanism.noise_scales()
 
 
-def count_plans(policy: Policy, site: str) -> tuple[CountPlan, ...]:
+def count_plans(policy: PolicyDocument, site: str) -> tuple[CountPlan, ...]:
     """Return the count releases of a site, in the order of the policy."""
     return tuple(
         CountPlan(policy, release, site)

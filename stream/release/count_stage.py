@@ -5,8 +5,7 @@ For each count release of a window, in the order of the policy:
 1. The budget gate decides which audiences can pay, from ledger and policy alone; the others receive a denial of the
    same shape.
 2. One noise chain is drawn over the epsilons of the audiences that pay (PeGaSus' perturber: four fifths of them).
-3. Each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon share the
-   value.
+3. Each distinct epsilon has its own mechanism state (grouper or filter); audiences of equal epsilon share the value.
 4. Each audience gets one ledger entry and one record.
 5. Queries of these values, and revisions of earlier ones, yield further records; they are free.
 """
@@ -30,7 +29,6 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budget_gate import BudgetDecision, BudgetDecisions, BudgetGate
@@ -40,6 +38,7 @@ from stream.release.queries import Question, questions_of
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
 from stream.release.thresholds import free_decisions
+from stream.release.validation import Policy
 from stream.schemas import private_topic
 
 
@@ -73,25 +72,25 @@ class CountReleases:
         if key_day != state.key_day:
             state.key_day = key_day
             for name, mechanism in self._mechanisms().items():
-                if name in state.smoothing:
-                    state.smoothing[name] = mechanism.pause(state.smoothing[name])
+                if name in state.operator_states:
+                    state.operator_states[name] = mechanism.pause(state.operator_states[name])
         for plan in self._plans:
             yield from self._count_release(state, plan, window, key_day)
 
     def prepare(self, state: ReleaseState) -> None:
         """Do one piece of the next window's work ahead, where there is any; released bytes do not change."""
         for name, mechanism in self._revisable.items():
-            if name in state.smoothing:
-                previous = state.smoothing[name]
-                state.smoothing[name] = mechanism.prepare(previous)
-                if state.smoothing[name] is not previous:
+            if name in state.operator_states:
+                previous = state.operator_states[name]
+                state.operator_states[name] = mechanism.prepare(previous)
+                if state.operator_states[name] is not previous:
                     return
 
     def finish(self, state: ReleaseState) -> Iterator[Published]:
         """Revise what has not been revised yet, where no further window comes."""
         for plan in self._plans:
             for revision in self._revisions[plan.release.name]:
-                yield from revision.finish(state.smoothing)
+                yield from revision.finish(state.operator_states)
 
     def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
         """Add a window's coverage to that of its local day."""
@@ -105,7 +104,7 @@ class CountReleases:
         verdicts = self._gate.verdicts(state, plan, window)
         paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
         counts = plan.counts(window)
-        before = dict(state.smoothing)
+        before = dict(state.operator_states)
         released = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
@@ -122,7 +121,7 @@ class CountReleases:
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, released, verdicts)
         for revision in self._revisions[release.name]:
-            yield from revision.window(state.smoothing, before, window, released)
+            yield from revision.window(state.operator_states, before, window, released)
 
     def _charged(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: BudgetDecision
@@ -144,8 +143,8 @@ class CountReleases:
         """Draw one noise chain for all epsilons that pay, and smooth each; close the groups of the other epsilons."""
         for epsilon, mechanism in plan.mechanisms.items():
             name = plan.state_name(epsilon)
-            if epsilon not in paying and name in state.smoothing:
-                state.smoothing[name] = mechanism.pause(state.smoothing[name])
+            if epsilon not in paying and name in state.operator_states:
+                state.operator_states[name] = mechanism.pause(state.operator_states[name])
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
@@ -160,9 +159,9 @@ class CountReleases:
         released = {}
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
-            previous = state.smoothing[name] if name in state.smoothing else mechanism.initial()
+            previous = state.operator_states[name] if name in state.operator_states else mechanism.initial()
             item = TickInput(counts, noise[law], key, context, slot)
-            state.smoothing[name], [released[epsilon]] = mechanism.step(previous, item)
+            state.operator_states[name], [released[epsilon]] = mechanism.step(previous, item)
             if plan.owner is not None:
                 state.carried[plan.release.name] = plan.owner
         return released
@@ -175,8 +174,8 @@ class CountReleases:
         end, answers = window.window_end, dict[Fraction, Any]()
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
-            state.smoothing[name], answers[epsilon] = query.step(
-                state.smoothing.get(name), released.get(epsilon), end, epsilon
+            state.operator_states[name], answers[epsilon] = query.step(
+                state.operator_states.get(name), released.get(epsilon), end, epsilon
             )
         head = self._issuer.head(end - self._issuer.tick_length, end)
         for audience, (reason, _) in verdicts.items():
@@ -197,7 +196,7 @@ class CountReleases:
         }
 
     def operators(self) -> dict[str, Operator[Any, Any, Any]]:
-        """Return the operators to which the post-processing states belong, by name."""
+        """Return the operators to which the operator states belong, by name."""
         operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
         for plan in self._plans:
             for query in self._queries[plan.release.name]:
@@ -216,10 +215,10 @@ class CountReleases:
         Args:
             state: the site's.
             kept: release -> its name in the other policy.
-            parts: the other policy's post-processing states, by name.
+            parts: the other policy's operator states, encoded, by name.
         """
         for plan in self._plans:
             if plan.release.name in kept:
                 [(epsilon, mechanism)] = plan.mechanisms.items()
                 previous = parts[f"{kept[plan.release.name]}/{decimal_string(epsilon)}"]
-                state.smoothing[plan.state_name(epsilon)] = mechanism.decode(previous)
+                state.operator_states[plan.state_name(epsilon)] = mechanism.decode(previous)

@@ -37,7 +37,7 @@ from stream.accounting.units import DeviceCosts, whole_day
 from stream.errors import PolicyError, UsageError
 from stream.policy.attributes import ATTRIBUTES, BREAK, AttributeRelease, DayShape, Logic, Sensitive, Value
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.policy.sites import Site
 from stream.records import DAY, HOUR, DayTerms, Micros, PrivacyDay
@@ -121,12 +121,12 @@ class CountPromise:
     delta: Fraction = Fraction(0)
 
 
-def count_promises(policy: Policy) -> list[CountPromise]:
+def count_promises(policy: PolicyDocument) -> list[CountPromise]:
     """Return the cost of every count release, and of every threshold stream, for each audience and for all together."""
     return [*_of_counts(policy), *_of_thresholds(policy)]
 
 
-def _of_counts(policy: Policy) -> list[CountPromise]:
+def _of_counts(policy: PolicyDocument) -> list[CountPromise]:
     return [
         _by_day(policy, site_id, release, reader, names)
         if release.by_day
@@ -139,7 +139,7 @@ def _of_counts(policy: Policy) -> list[CountPromise]:
     ]  # fmt: skip
 
 
-def _of_thresholds(policy: Policy) -> Iterator[CountPromise]:
+def _of_thresholds(policy: PolicyDocument) -> Iterator[CountPromise]:
     """Yield the cost of decision streams: all audiences receive the same records, so the coalition pays no more."""
     for site in policy.site:
         for release in paid_thresholds(policy, site):
@@ -152,7 +152,7 @@ def _of_thresholds(policy: Policy) -> Iterator[CountPromise]:
 
 
 def _by_window(
-    policy: Policy, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
+    policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
 ) -> CountPromise:
     site, ticks = policy.site[site_id], policy.site[site_id].ticks_per_observation
     cost = coalition_cost(release.mechanism, (release.epsilon[name] for name in names))
@@ -171,7 +171,7 @@ def _by_window(
 
 
 def _consecutive(
-    policy: Policy, site: Site, release: CountRelease, names: tuple[str, ...], windows: int, *, in_a_day: bool
+    policy: PolicyDocument, site: Site, release: CountRelease, names: tuple[str, ...], windows: int, *, in_a_day: bool
 ) -> Fraction:
     """Return the most that so many windows one after another cost some audiences, within what budgets pay.
 
@@ -199,7 +199,9 @@ def _consecutive(
     return min(windows * together, alone)
 
 
-def _by_day(policy: Policy, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]) -> CountPromise:
+def _by_day(
+    policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
+) -> CountPromise:
     site, days = policy.site[site_id], PaidByDay.of(policy, release, site_id)
     terms = finest(days.paid(name, ANY_DAY) for name in names)
     units = _units_of(terms, site, policy)
@@ -213,11 +215,11 @@ def _by_day(policy: Policy, site_id: str, release: CountRelease, reader: str, na
     return CountPromise(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta)
 
 
-def _units_of(terms: DayTerms, site: Site, policy: Policy) -> dict[str, UnitCost]:
+def _units_of(terms: DayTerms, site: Site, policy: PolicyDocument) -> dict[str, UnitCost]:
     return day_units(terms, policy.privacy.w * site.tick, policy.privacy.devices_per_person)
 
 
-def counts_exponent(policy: Policy, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
+def counts_exponent(policy: PolicyDocument, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
     """Return Σ k n ε over the count releases of a zone that these audiences see together.
 
     Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``).
@@ -240,23 +242,23 @@ def counts_exponent(policy: Policy, site: str, zone: str, audiences: frozenset[s
     return total * policy.privacy.devices_per_person
 
 
-def _of_changed_day(policy: Policy, site: str, release: CountRelease, seen: list[str]) -> Fraction:
+def _of_changed_day(policy: PolicyDocument, site: str, release: CountRelease, seen: list[str]) -> Fraction:
     prices = PaidByDay.of(policy, release, site).prices
     return _days_touched(policy, site) * max((prices[name].changed for name in seen), default=Fraction(0))
 
 
-def _days_touched(policy: Policy, site: str) -> int:
+def _days_touched(policy: PolicyDocument, site: str) -> int:
     """Return how many privacy days a local day may overlap."""
     return 1 if policy.site[site].day_starts == "00:00" else 2
 
 
-def _of_ticks(policy: Policy, site: str, release: CountRelease, seen: list[str]) -> Fraction:
+def _of_ticks(policy: PolicyDocument, site: str, release: CountRelease, seen: list[str]) -> Fraction:
     ticks, windows = policy.privacy.ticks_per_attribute, LONGEST_DAY // policy.site[site].tick
     paid = release.declared.epsilons_for(release.windows_paid, ticks, windows)
     return paid * coalition_cost(release.mechanism, (release.epsilon[name] for name in seen))
 
 
-def counts_of(policy: Policy, site: str) -> Iterator[CountRelease]:
+def counts_of(policy: PolicyDocument, site: str) -> Iterator[CountRelease]:
     """Yield the count releases that cover a zone of a site."""
     return (r for r in policy.release if isinstance(r, CountRelease) and policy.zones_of(r, site))
 
@@ -280,7 +282,7 @@ class AttributePromise:
     """Days -> odds factor of a constant habit, where each day reveals the larger of ``factor`` and ``exact``."""
 
 
-def attribute_promises(policy: Policy) -> list[AttributePromise]:
+def attribute_promises(policy: PolicyDocument) -> list[AttributePromise]:
     """Return the worst factor over zones of every attribute, for each of its audiences and all together."""
     promises = []
     for site in policy.site:
@@ -290,7 +292,7 @@ def attribute_promises(policy: Policy) -> list[AttributePromise]:
     return promises
 
 
-def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[AttributePromise]:
+def _of_release(policy: PolicyDocument, site: str, release: AttributeRelease) -> list[AttributePromise]:
     promises, readers = [], readers_of(audience.name for audience in policy.audience)
     zones, worst = policy.zones_of(release, site), _worst_factors(release, readers)
     for name, attribute in release.attributes.items():
@@ -342,7 +344,7 @@ def log_largest_factor(release: AttributeRelease) -> float:
     return max(alone, math.log(exact) if exact else 0.0)
 
 
-def check_promises(policy: Policy, file: str = "policy") -> None:
+def check_promises(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError when a coalition's factor on some attribute exceeds ``privacy.max_factor``."""
     limit = policy.privacy.max_factor
     for promise in attribute_promises(policy):
@@ -356,7 +358,7 @@ def check_promises(policy: Policy, file: str = "policy") -> None:
             raise PolicyError(msg)
 
 
-def check_attribute_logic(policy: Policy, file: str = "policy") -> None:
+def check_attribute_logic(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError when something that may be shown of a zone's day proves one of its attributes sensitive.
 
     All attribute releases of a zone are checked together, since their readers may combine their records.
@@ -370,7 +372,7 @@ def check_attribute_logic(policy: Policy, file: str = "policy") -> None:
             _check_models_cover(releases, file)
 
 
-def _together(policy: Policy, site: str) -> list[tuple[AttributeRelease, ...]]:
+def _together(policy: PolicyDocument, site: str) -> list[tuple[AttributeRelease, ...]]:
     """Return the attribute releases that cover a zone, for every zone that has any, each set once."""
     groups: dict[tuple[str, ...], tuple[AttributeRelease, ...]] = {}
     for zone in policy.site[site].zones:
@@ -436,7 +438,7 @@ def _check_model_logic(release: AttributeRelease, file: str) -> None:
         raise PolicyError(msg)
 
 
-def check_knowledge(policy: Policy, file: str = "policy") -> None:
+def check_knowledge(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError when no leakage can be computed from the declared mobility model."""
     try:
         Knowledge.of(policy.privacy)

@@ -18,7 +18,7 @@ from stream.domains import Purpose
 from stream.keys import Keys, subkey
 from stream.mechanisms.noise_labels import label
 from stream.policy.counts import LONGEST_W, CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import NANO
 from stream.records import HOUR, Micros, Published
 from stream.release.state import ReleaseState
@@ -62,7 +62,7 @@ class Budgets:
     """Count release -> its zones."""
 
     @classmethod
-    def of(cls, policy: Policy, site: str) -> Budgets:
+    def of(cls, policy: PolicyDocument, site: str) -> Budgets:
         """Return the budgets of a policy's site."""
         counts = (release for release in policy.release if isinstance(release, CountRelease))
         covered = {release.name: frozenset(zone.id for zone in policy.zones_of(release, site)) for release in counts}
@@ -139,7 +139,7 @@ class LedgerWriter:
     ledger: Ledger
 
     @classmethod
-    def of(cls, policy: Policy, site: str, keys: Keys, attempt: int) -> LedgerWriter:
+    def of(cls, policy: PolicyDocument, site: str, keys: Keys, attempt: int) -> LedgerWriter:
         """Return the writer of a site's entries under a policy."""
         ledger = Ledger(site, keys.ledger, keys.audit, policy.version, keys.laboratory)
         return cls(site, policy.site[site].tick, keys, attempt, ledger)

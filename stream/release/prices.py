@@ -42,7 +42,7 @@ from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.mechanisms.sparse_vector import RunLaw
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
 from stream.policy.thresholds import ThresholdRelease, nodes_of
 from stream.records import DAY, PURE, DayTerms, Micros, NoiseKind, PrivacyDay
@@ -95,7 +95,7 @@ class PaidDays:
             self.terms[release] = own | {day: ELSEWHERE for day in held if day not in own}
 
 
-def terms_digest(policy: Policy, release: CountRelease, site: str) -> str:
+def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> str:
     """Return the digest of the terms of a release's day at a site."""
     place = policy.site[site]
     zones = [(zone.id, zone.floor, zone.largest) for zone in policy.zones_of(release, site)]
@@ -159,7 +159,7 @@ class PaidByDay:
     """Digest of everything that a day's price pays for (``PaidDays``)."""
 
     @classmethod
-    def of(cls, policy: Policy, release: CountRelease, site: str) -> PaidByDay:
+    def of(cls, policy: PolicyDocument, release: CountRelease, site: str) -> PaidByDay:
         """Return the day prices of a policy's release."""
         shares = tuple(release.shares[level] for level in release.levels_up if level in release.shares) or (
             Fraction(1),
@@ -209,7 +209,7 @@ def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int 
     }
 
 
-def check_noise(policy: Policy, file: str = "policy") -> None:
+def check_noise(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError where no noise fits a day's price, or the audiences' noises form no chain of known law."""
     for release in policy.release:
         if isinstance(release, CountRelease) and release.by_day:
@@ -218,7 +218,7 @@ def check_noise(policy: Policy, file: str = "policy") -> None:
                     _check_days(policy, release, site, file)
 
 
-def _check_days(policy: Policy, release: CountRelease, site: str, file: str) -> None:
+def _check_days(policy: PolicyDocument, release: CountRelease, site: str, file: str) -> None:
     try:
         laws = noise_laws(release, PaidByDay.of(policy, release, site))
         if release.noise == "gaussian":
@@ -250,7 +250,7 @@ class RunPrice:
         return self.most * self.run
 
     @classmethod
-    def of(cls, policy: Policy, release: ThresholdRelease, site: str) -> RunPrice:
+    def of(cls, policy: PolicyDocument, release: ThresholdRelease, site: str) -> RunPrice:
         """Return the prices of a release that pays by the run or by the day."""
         nodes = len(nodes_of(release, policy.zones_of(release, site)))
         vectors = 1 if release.hysteresis is None else 2
@@ -266,17 +266,17 @@ class RunPrice:
         return DayTerms(day, PURE, (self.run,), runs)
 
 
-def paid_thresholds(policy: Policy, site: str) -> list[ThresholdRelease]:
+def paid_thresholds(policy: PolicyDocument, site: str) -> list[ThresholdRelease]:
     """Return a site's threshold streams that pay for runs, in the order of the policy."""
     return [r for r in thresholds_at(policy, site) if not r.free]
 
 
-def thresholds_at(policy: Policy, site: str) -> list[ThresholdRelease]:
+def thresholds_at(policy: PolicyDocument, site: str) -> list[ThresholdRelease]:
     """Return the threshold streams of a site, in the order of the policy."""
     return [r for r in policy.release if isinstance(r, ThresholdRelease) and policy.zones_of(r, site)]
 
 
-def check_runs(policy: Policy, file: str = "policy") -> None:
+def check_runs(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError where a price leaves too little epsilon for a run."""
     for site in policy.site:
         for release in paid_thresholds(policy, site):

@@ -28,15 +28,14 @@ import numpy as np
 
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
-from stream.mechanisms.base import CountMechanism, Values
-from stream.mechanisms.grouper import Ratio
+from stream.mechanisms.base import CountMechanism, Ratio, Values
 from stream.mechanisms.heatmap import Floats, HeatMap, Passed, Past, Shown
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.noise import Ints, sum_half_width_95
 from stream.mechanisms.queries import STATISTICS, GroupWindowSum, JumpDrop, LowSignal, QueryHistory, WindowSum, rounded
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Query
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import ThresholdRelease
@@ -117,7 +116,7 @@ LARGEST_HELD = 16 << 20
 """Limit for the uncompressed heat map state of a site, in bytes: no snapshot is larger."""
 
 
-def check_heat_maps(policy: Policy, file: str = "policy") -> None:
+def check_heat_maps(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError where a site's heat map state would not fit a snapshot."""
     for name, site in policy.site.items():
         size = sum(

@@ -10,21 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Values, noisy_of
 from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, Window, window_of
 from stream.mechanisms.filter.mechanism import Revisable
+from stream.operators import Operator
 from stream.policy.counts import CountRelease, Span
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
-from stream.records import OccupancyWindow, Published, ReleaseId
+from stream.records import Micros, OccupancyWindow, Published, ReleaseId
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter
+from stream.release.state import OperatorState
 from stream.schemas import private_topic
+
+
+class RevisionOperator(Operator[Any, Passed, Revised], Protocol):
+    """Revises the windows of an hour or of a day."""
+
+    @property
+    def mechanism(self) -> Revisable:
+        """The mechanism whose values are revised."""
+
+    def finish(self, state: Any, now: Any) -> list[Revised]:
+        """Return revisions of all remaining windows, given the mechanism's present state."""
+
+    def most_bytes(self, tick: Micros) -> int:
+        """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
 
 
 class RevisionPlan:
@@ -33,7 +49,7 @@ class RevisionPlan:
     def __init__(self, plan: CountPlan, span: Span, site: Site, issuer: LedgerWriter) -> None:
         self._plan, self._span, self._issuer = plan, span, issuer
         self._site = site
-        self._of = {epsilon: _stage(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
+        self._of = {epsilon: _operator(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
         self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._of.items()}
         """State name -> operator of the state between windows."""
 
@@ -41,13 +57,13 @@ class RevisionPlan:
         return f"{self._plan.release.revised_name}/{self._span}/{decimal_string(epsilon)}"
 
     def window(
-        self, held: MutableMapping[str, Any], before: Mapping[str, Any], window: OccupancyWindow,
+        self, held: MutableMapping[str, OperatorState], before: Mapping[str, OperatorState], window: OccupancyWindow,
         made: Mapping[Fraction, Values],
     ) -> Iterator[Published]:  # fmt: skip
         """Buffer a window that has passed; publish the revisions that are due with it.
 
         Args:
-            held: post-processing states by name; those of this revision are updated.
+            held: operator states by name; those of this revision are updated.
             before: the same states, before the window.
             window: only its end and coverage are read, no count.
             made: its values, for each epsilon that was released.
@@ -67,7 +83,7 @@ class RevisionPlan:
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         return window_of(end, window.coverage, noisy_of(made), slot)
 
-    def finish(self, held: MutableMapping[str, Any]) -> Iterator[Published]:
+    def finish(self, held: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from what is known."""
         for epsilon, stage in self._of.items():
             now = held.get(self._plan.state_name(epsilon), stage.mechanism.initial())
@@ -95,11 +111,11 @@ LARGEST_HELD = 16 << 20
 """Limit for a site's buffered windows, uncompressed, in bytes: no snapshot is larger."""
 
 
-def check_revisions(policy: Policy, file: str = "policy") -> None:
+def check_revisions(policy: PolicyDocument, file: str = "policy") -> None:
     """Raise PolicyError where a site's windows buffered for revision would not fit a snapshot."""
     for name, site in policy.site.items():
         size = sum(
-            _stage(release, mechanism, span).most_bytes(site.tick)
+            _operator(release, mechanism, span).most_bytes(site.tick)
             for release in policy.release
             if isinstance(release, CountRelease) and release.revise and policy.zones_of(release, name)
             for mechanism in CountPlan(policy, release, name).mechanisms.values()
@@ -112,7 +128,7 @@ def check_revisions(policy: Policy, file: str = "policy") -> None:
             )
 
 
-def _stage(release: CountRelease, mechanism: CountMechanism, span: Span) -> Revision | DayHistory:
+def _operator(release: CountRelease, mechanism: CountMechanism, span: Span) -> RevisionOperator:
     if not isinstance(mechanism, Revisable):
         raise PolicyError(f"release '{release.name}': revise must go with a mechanism whose values can be revised")
     return Revision(mechanism) if span == "1h" else DayHistory(mechanism)

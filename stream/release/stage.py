@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from stream.errors import DataError
 from stream.keys import Keys
-from stream.operators import Operator
-from stream.policy.document import Policy
 from stream.records import Charge, DayClosed, OccupancyWindow, Published, Spent
 from stream.release.attributes import AttributeReleases, attribute_plans
 from stream.release.count_plan import count_plans
@@ -16,6 +13,7 @@ from stream.release.count_stage import CountReleases
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import ReleaseState, continued, decode_release_state, encode_release_state, waiting_until
 from stream.release.thresholds import ThresholdReleases
+from stream.release.validation import Policy
 
 MECHANISMS = "1"
 """Version of everything that decides a released byte; a state of another version is rejected."""
@@ -64,22 +62,25 @@ class ReleaseStage:
 
     def encode(self, state: ReleaseState) -> bytes:
         """Return the state's bytes."""
-        operators = self._operators()
-        return encode_release_state(
-            state, {name: operators[name].encode(value) for name, value in sorted(state.smoothing.items())}
-        )
+        operators, runs = self._counts.operators(), self._thresholds.operators()
+        parts = {name: operators[name].encode(each) for name, each in state.operator_states.items()}
+        parts |= {name: runs[name].encode(each) for name, each in state.runs.items()}
+        return encode_release_state(state, dict(sorted(parts.items())))
 
     def decode(self, data: bytes) -> ReleaseState:
         """Decode a state; DataError when it belongs to other releases."""
         state, parts = decode_release_state(data)
-        known, owners = self._operators(), self._counts.owners()
-        unknown = set(parts) - set(known) or {
+        operators, runs, owners = self._counts.operators(), self._thresholds.operators(), self._counts.owners()
+        unknown = set(parts) - operators.keys() - runs.keys() or {
             name for name, owner in state.carried.items() if owners.get(name) != owner
         }
         if unknown:
             msg = f"release state: must belong to this policy's releases, has {sorted(unknown)[0]}"
             raise DataError(msg)
-        state.smoothing = {name: known[name].decode(part) for name, part in parts.items()}
+        state.operator_states = {
+            name: operators[name].decode(part) for name, part in parts.items() if name in operators
+        }
+        state.runs = {name: runs[name].decode(part) for name, part in parts.items() if name in runs}
         return state
 
     def adopt(self, data: bytes, now: Mapping[str, frozenset[str]]) -> ReleaseState:
@@ -103,6 +104,3 @@ class ReleaseStage:
         self._counts.carry_on(state, kept, parts)
         self._thresholds.carry_on(state, parts)
         return state
-
-    def _operators(self) -> dict[str, Operator[Any, Any, Any]]:
-        return {**self._counts.operators(), **self._thresholds.operators()}

@@ -17,8 +17,16 @@ from typing import Any
 from stream.accounting.charges import ChargeHistory, decode_charged, encode_charged
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
 from stream.encryption import join_parts, split_parts
+from stream.mechanisms.filter.history import Days, StoredWindow
+from stream.mechanisms.filter.learning import NightlyState
+from stream.mechanisms.grouper import GrouperState
+from stream.mechanisms.heatmap import Past
+from stream.mechanisms.hierarchy import HierarchyState
+from stream.mechanisms.queries import QueryHistory
+from stream.mechanisms.sparse_vector import Alarms, Runs
+from stream.mechanisms.wevent import Publication
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import Micros
 from stream.release.prices import PaidDays, decode_paid, encode_paid
@@ -52,7 +60,7 @@ class PublicationKey:
         return cls(mechanism, tuple(audiences), tuple(zones), tuple((n, tuple(held)) for n, held in states), *rest)
 
 
-def owner_of(policy: Policy, release: CountRelease, site: str) -> PublicationKey:
+def owner_of(policy: PolicyDocument, release: CountRelease, site: str) -> PublicationKey:
     """Return the key of the publications of a w-event release at a site."""
     [epsilon] = set(release.epsilon.values())
     return PublicationKey(
@@ -97,13 +105,24 @@ def waiting_until(through: Micros, ended: Mapping[str, PublicationKey], begun: M
     return through + (max(owner.w for owner in owners) - 1) * max(owner.tick_length for owner in owners)
 
 
+CountState = GrouperState | HierarchyState | NightlyState | tuple[NightlyState, ...] | Publication | None
+"""State of a count mechanism; None for plain noise."""
+QueryState = QueryHistory | Past | Alarms
+"""State of a query, or of decisions on released counts."""
+RevisionState = StoredWindow | Days
+"""State of the revision of an hour's or a day's windows."""
+OperatorState = CountState | QueryState | RevisionState
+
+
 @dataclass(slots=True)
 class ReleaseState:
-    """The ledger, and per release and epsilon its post-processing state (restricted)."""
+    """The ledger, and the states of the operators that turn counts into values and decisions (restricted)."""
 
     ledger: LedgerState = field(default_factory=LedgerState)
-    smoothing: dict[str, Any] = field(default_factory=dict)
-    """``release/epsilon`` -> state."""
+    operator_states: dict[str, OperatorState] = field(default_factory=dict)
+    """State name, such as ``release/epsilon`` -> state of a mechanism, a query or a revision."""
+    runs: dict[str, Runs] = field(default_factory=dict)
+    """State name -> the sparse-vector runs of a threshold stream."""
     key_day: int = -1
     """Key day of the latest window."""
     asked: QueriedDays = field(default_factory=QueriedDays)
@@ -124,19 +143,19 @@ class ReleaseState:
     """The privacy days that were paid as a whole."""
 
 
-def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) -> bytes:
-    """Return the bytes of a state whose post-processing states are already encoded."""
+def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) -> bytes:
+    """Return the bytes of a state; ``operators`` are the encoded states of operators and runs, by name."""
     head = {"ledger": encode_ledger(state.ledger), "day": state.key_day, "through": state.through}
     head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
     carried = {name: owner.document() for name, owner in sorted(state.carried.items())}
     head |= {"asked": encode_asked(state.asked), "charged": encode_charged(state.charged)}
     head |= {"coverage": coverage, "carried": carried, "waits": state.waits}
-    return join_parts(head | ({"paid": encode_paid(state.paid)} if state.paid.terms else {}), smoothing)
+    return join_parts(head | ({"paid": encode_paid(state.paid)} if state.paid.terms else {}), operators)
 
 
 def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
-    """Return the state without its post-processing, and the encoded post-processing states by name."""
+    """Return the state without operator states and runs, and these, encoded, by name."""
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
@@ -144,4 +163,4 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     carried = {name: PublicationKey.of_document(document) for name, document in head["carried"].items()}
     places = (head["day"], asked, head["closed"], charged, head["through"], coverage)
     paid = decode_paid(head.get("paid", {}))
-    return ReleaseState(ledger, {}, *places, carried, head["waits"], paid), parts
+    return ReleaseState(ledger, {}, {}, *places, carried, head["waits"], paid), parts

@@ -34,7 +34,6 @@ from typing import Any
 from stream.mechanisms.noise_parameters import tail
 from stream.mechanisms.sparse_vector import SparseVector
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site
 from stream.policy.thresholds import WEEKDAYS, ThresholdRelease, decidable
@@ -42,6 +41,7 @@ from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 from stream.release.count_plan import CountPlan
 from stream.release.prices import thresholds_at
 from stream.release.thresholds import FreeDecision, RunPlan, ThresholdPlan
+from stream.release.validation import Policy
 
 LONGEST_DAY: Micros = DAY + HOUR
 """The longest local day: clocks are set back by an hour."""

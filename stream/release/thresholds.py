@@ -34,12 +34,10 @@ from stream.mechanisms.sparse_vector import (
     Noisy,
     NoisyAlarm,
     RunLaw,
-    Runs,
     SparseVector,
     SparseVectorInput,
     SparseVectorOutput,
 )
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of
@@ -49,6 +47,7 @@ from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from stream.schemas import Levels, ThresholdRecord, private_topic
 
 # Plans: the nodes of a stream, its schedule, and the shape of its records.
@@ -297,8 +296,8 @@ class ThresholdReleases:
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay, *, begins: bool
     ) -> str | None:
         """Return why a window is not queried; depends on policy, ledger and clock alone."""
-        held = state.smoothing.get(plan.state_name)
-        if not begins and (not isinstance(held, Runs) or held.day != day.number):
+        runs = state.runs.get(plan.state_name)
+        if not begins and (runs is None or runs.day != day.number):
             return WAITING
         if self._too_much(state, plan, window, day):
             return "factor"
@@ -323,8 +322,8 @@ class ThresholdReleases:
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, suffix)
         assert window.bounded is not None  # noqa: S101
         item = SparseVectorInput(plan.counts(window.bounded), end, day.number, plan.booked(end), key, context)
-        held = state.smoothing.get(plan.state_name)
-        state.smoothing[plan.state_name], [output] = plan.vector.step(held or plan.vector.initial(), item)
+        runs = state.runs.get(plan.state_name) or plan.vector.initial()
+        state.runs[plan.state_name], [output] = plan.vector.step(runs, item)
         return output
 
     def _records(
@@ -369,4 +368,4 @@ class ThresholdReleases:
         for plan in self.plans:
             part = parts.get(plan.state_name)
             if part is not None and plan.vector.fits(part):
-                state.smoothing[plan.state_name] = plan.vector.decode(part)
+                state.runs[plan.state_name] = plan.vector.decode(part)

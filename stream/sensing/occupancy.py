@@ -15,9 +15,8 @@ Every accepted device is remembered, so whether one device counts never depends 
 privacy day: more devices of one privacy day) is suspended. It then forgets all devices, accepts no message and closes
 no window until it is resumed, and the windows that it missed have coverage 0.
 
-A batch is processed in three steps, one class for each: ``Admission`` decides which rows are dropped and to which
-window each other row belongs, ``Filing`` adds the rows to their windows, and ``OccupancyOperator`` closes windows and
-counts.
+A batch adds rows to open windows: of a device and window only the last entry is kept, whatever the order of arrival
+(``PendingWindows`` buffers one window). A heartbeat moves the watermark (``sensing.watermark``) and closes windows.
 
 | symbol | name |
 |--------|------------|
@@ -53,12 +52,20 @@ from stream.sensing import state as sense_state
 from stream.sensing.contribution import BoundedCounts, ContributionBound, adopted, renames
 from stream.sensing.state import END, Entry, PendingWindows, SensingState, TickRun
 
-# --- admission of rows --------------------------------------------------------------------------------
-
 UNKNOWN = -2
 """Zone index of an access point that the site does not have."""
 ROWS_A_DEVICE = 64
 """With ``keep_presence``, at most so many rows per device, on average, are buffered for open windows."""
+
+
+MANY = 8
+"""A batch of at least so many rows is added in one step where possible."""
+WINDOWS_AT_ONCE = 16
+"""A step closes at most so many windows, which takes tenths of a second; then the runner can do other work."""
+FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time", "epoch": "time"}
+"""Reason that rejects a row -> the field at fault; the other reasons only drop the row and count it."""
+
+Out = OccupancyWindow | Stay | Rejected
 
 
 class Window(NamedTuple):
@@ -74,8 +81,12 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Admission:
-    """The configuration of a site's sensing, and the rules by which messages and rows are admitted."""
+class OccupancyOperator:
+    """The stage from observations and heartbeats of one site to its occupancy windows.
+
+    Outputs: ``OccupancyWindow`` in the order of windows, none left out; ``Rejected`` for rows that broke a rule, in row
+    order; with ``keep_presence`` also each ``Stay``, after the window that makes it final.
+    """
 
     site: str
     zones: tuple[str, ...]
@@ -88,8 +99,7 @@ class Admission:
     lateness: Micros
     max_devices: int
     """The site is suspended if it would store more devices; while it has no watermark, more entries (device and
-    window);
-    with ``keep_presence``, more than ``ROWS_A_DEVICE`` times as many rows."""
+    window); with ``keep_presence``, more than ``ROWS_A_DEVICE`` times as many rows."""
     source_timeout: Micros = 120 * SECOND
     ahead: Micros = 5 * MINUTE
     """A row whose time is further than this ahead of the watermark is rejected."""
@@ -110,6 +120,60 @@ class Admission:
         zone_of[None] = END
         object.__setattr__(self, "_zone_of", zone_of)
         object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
+
+    def initial(self) -> SensingState:
+        """Return the state of a site before its first message."""
+        return SensingState(tally=None if self._day_counts is None else self._day_counts.initial())
+
+    def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
+        """Process one message; a batch yields rejections only, windows close on heartbeats."""
+        return state, [each for part, _ in self.steps(state, item) for each in part]
+
+    def steps(self, state: SensingState, item: Message) -> Iterator[tuple[list[Out], bool]]:
+        """Process one message in steps of at most ``WINDOWS_AT_ONCE`` windows; the state changes in place.
+
+        Yields the outputs of each step and whether it is the last. A heartbeat whose steps were not all run may be
+        processed again from its beginning: it then closes the remaining windows.
+        """
+        fault = self._misdirected(item)
+        if fault is not None or isinstance(item, CountedWindow):
+            state.count_dropped(item, "input" if fault is None else fault.reason)
+            yield [] if fault is None else [fault], True
+        elif state.shut:
+            state.count_dropped(item, "site_shut")
+            yield [], True
+        elif isinstance(item, Heartbeat):
+            if self._take_heartbeat(state, item):
+                yield from self._close_due(state)
+            else:
+                yield [], True
+        elif (refusal := watermark.admit(state.clock, item.source, item.session, item.sequence)) is not None:
+            state.count_dropped(item, refusal)
+            yield [], True
+        else:
+            yield self._observe(state, item), True
+
+    def _observe(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
+        """Add each row of a batch to its window; suspend the site if it would store too many devices."""
+        out: list[Out] = []
+        dropped: Counter[str] = Counter()
+        columns = Columns.of(batch.rows)
+        zones = [self._zone_of.get(point, UNKNOWN) for point in columns.table]
+        before = self._held(state)
+        if not self._file_at_once(state, batch, columns, zones):
+            for row, refusal in self._file_by_row(state, batch, columns, zones):
+                dropped[refusal] += 1
+                if refusal in FAULTY_FIELD:
+                    out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
+        after, limit = self._held(state), self.max_devices
+        if any(now > max(limit, then) for then, now in zip(before, after, strict=True)):
+            return self._shut(state, batch)
+        if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
+            return self._shut(state, batch)
+        state.count(batch, dropped)
+        return out
+
+    # --- admission of messages and rows
 
     def _misdirected(self, item: Message) -> Rejected | None:
         if item.site != self.site:
@@ -164,33 +228,7 @@ class Admission:
         """Return the tick of the window in which an instant lies."""
         return -(-time // self.tick_length) * self.tick_length
 
-
-def _check(admission: Admission) -> None:
-    """Raise UsageError for a configuration that is inconsistent."""
-    for name in ("tick_length", "validity", "source_timeout", "max_devices"):
-        if getattr(admission, name) <= 0:
-            raise UsageError(f"{name} must be positive, got {getattr(admission, name)}")
-    for name in ("lateness", "ahead"):
-        if getattr(admission, name) < 0:
-            raise UsageError(f"{name} must not be negative, got {getattr(admission, name)}")
-    if not admission.sources:
-        raise UsageError("sources must name at least one source")
-    if len(set(admission.zones)) != len(admission.zones):
-        raise UsageError("zones must be distinct")
-    for zone in admission.access_points.values():
-        if zone not in admission.zones:
-            raise UsageError(f"access_points must lie in the site's zones, got zone {zone!r}")
-
-
-# --- rows to windows ----------------------------------------------------------------------------------
-
-MANY = 8
-"""A batch of at least so many rows is added in one step where possible."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filing(Admission):
-    """Adds rows to their windows: of a device and window only the last entry is kept, whatever the order of arrival."""
+    # --- rows to windows
 
     def _held(self, state: SensingState) -> tuple[int, int]:
         """Return the number of known devices and, while no watermark bounds their times, of buffered entries."""
@@ -255,76 +293,7 @@ class Filing(Admission):
     def _note_latest(self, window: Window, time: Micros) -> None:
         window.waiting.latest = min(window.tick, max(time, window.waiting.latest))
 
-
-# --- windows to counts --------------------------------------------------------------------------------
-
-WINDOWS_AT_ONCE = 16
-"""A step closes at most so many windows, which takes tenths of a second; then the runner can do other work."""
-FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time", "epoch": "time"}
-"""Reason that rejects a row -> the field at fault; the other reasons only drop the row and count it."""
-
-Out = OccupancyWindow | Stay | Rejected
-
-
-@dataclass(frozen=True, kw_only=True)
-class OccupancyOperator(Filing):
-    """The stage from observations and heartbeats of one site to its occupancy windows.
-
-    Outputs: ``OccupancyWindow`` in the order of windows, none left out; ``Rejected`` for rows that broke a rule, in row
-    order; with ``keep_presence`` also each ``Stay``, after the window that makes it final.
-    """
-
-    def initial(self) -> SensingState:
-        """Return the state of a site before its first message."""
-        return SensingState(tally=None if self._day_counts is None else self._day_counts.initial())
-
-    def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
-        """Process one message; a batch yields rejections only, windows close on heartbeats."""
-        return state, [each for part, _ in self.steps(state, item) for each in part]
-
-    def steps(self, state: SensingState, item: Message) -> Iterator[tuple[list[Out], bool]]:
-        """Process one message in steps of at most ``WINDOWS_AT_ONCE`` windows; the state changes in place.
-
-        Yields the outputs of each step and whether it is the last. A heartbeat whose steps were not all run may be
-        processed again from its beginning: it then closes the remaining windows.
-        """
-        fault = self._misdirected(item)
-        if fault is not None or isinstance(item, CountedWindow):
-            state.count_dropped(item, "input" if fault is None else fault.reason)
-            yield [] if fault is None else [fault], True
-        elif state.shut:
-            state.count_dropped(item, "site_shut")
-            yield [], True
-        elif isinstance(item, Heartbeat):
-            if self._take_heartbeat(state, item):
-                yield from self._close_due(state)
-            else:
-                yield [], True
-        elif (refusal := watermark.admit(state.clock, item.source, item.session, item.sequence)) is not None:
-            state.count_dropped(item, refusal)
-            yield [], True
-        else:
-            yield self._observe(state, item), True
-
-    def _observe(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
-        """Add each row of a batch to its window; suspend the site if it would store too many devices."""
-        out: list[Out] = []
-        dropped: Counter[str] = Counter()
-        columns = Columns.of(batch.rows)
-        zones = [self._zone_of.get(point, UNKNOWN) for point in columns.table]
-        before = self._held(state)
-        if not self._file_at_once(state, batch, columns, zones):
-            for row, refusal in self._file_by_row(state, batch, columns, zones):
-                dropped[refusal] += 1
-                if refusal in FAULTY_FIELD:
-                    out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
-        after, limit = self._held(state), self.max_devices
-        if any(now > max(limit, then) for then, now in zip(before, after, strict=True)):
-            return self._shut(state, batch)
-        if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
-            return self._shut(state, batch)
-        state.count(batch, dropped)
-        return out
+    # --- windows to counts
 
     def _shut(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
         """Suspend the site on a batch that exceeds ``max_devices``; its clock stays, so that it can be resumed."""
@@ -476,3 +445,20 @@ class OccupancyOperator(Filing):
         state.tally = adopted(state.tally, self.by_day, reach)
         state.note_known()
         return state
+
+
+def _check(operator: OccupancyOperator) -> None:
+    """Raise UsageError for a configuration that is inconsistent."""
+    for name in ("tick_length", "validity", "source_timeout", "max_devices"):
+        if getattr(operator, name) <= 0:
+            raise UsageError(f"{name} must be positive, got {getattr(operator, name)}")
+    for name in ("lateness", "ahead"):
+        if getattr(operator, name) < 0:
+            raise UsageError(f"{name} must not be negative, got {getattr(operator, name)}")
+    if not operator.sources:
+        raise UsageError("sources must name at least one source")
+    if len(set(operator.zones)) != len(operator.zones):
+        raise UsageError("zones must be distinct")
+    for zone in operator.access_points.values():
+        if zone not in operator.zones:
+            raise UsageError(f"access_points must lie in the site's zones, got zone {zone!r}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from connectors.storage.embedded.runner import opened
 from stream.errors import TacetError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from tests.core_ground import COUNTS, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.storage.embedded.runner import opened
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import run, tacet
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 

@@ -9,8 +9,8 @@ import pytest
 
 from connectors.storage.embedded.reader import read_outbox
 from stream.errors import UsageError
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time, rfc3339
 from tests.acceptance.command_line import here as tacet
 from tests.acceptance.test_backfill import backfill, new_key, run

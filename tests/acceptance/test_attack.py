@@ -13,10 +13,10 @@ from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import report
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.sources.recordings.dialect import OWN
-from stream.policy.document import load_policy
 from stream.records import MINUTE
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
-from tests.attack_ground import RELEASES, written
+from tests.attack_ground import RELEASES, with_bad_rows, written
 from tests.core_ground import SITE
 
 FIGURES = {f"{name}.{kind}" for name in ("found", "found-single-run", "followed") for kind in ("png", "svg")}
@@ -185,6 +185,24 @@ def test_a_folder_that_cannot_be_used_is_refused_before_the_recording_is_read(gr
     (tmp_path / "open").chmod(0o755)
     assert "must be a folder that only its owner can enter" in attack(tmp_path, tmp_path / "open").problem
     assert "--out: must be a folder that can be written" in attack(tmp_path, tmp_path / "policy.toml" / "out").problem
+
+
+def test_bad_rows_are_named_after_the_answer(ground: Path, found: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """A bad row loses only itself."""
+    with_bad_rows(ground, tmp_path)
+    done = attack(tmp_path, tmp_path / "out", "--runs", "3", "--json")
+    assert done.code == 3
+    assert "4 bad rows were left out" in done.problem
+    assert "yesterday" not in done.problem
+    assert json.loads(done.out) == found[1]
+    assert (tmp_path / "out" / "found.json").exists()
+
+
+def test_a_recording_of_bad_rows_alone_is_refused_with_them_named(ground: Path, tmp_path: Path) -> None:
+    with_bad_rows(ground, tmp_path, good=0)
+    done = attack(tmp_path, tmp_path / "out")
+    assert done.code == 3
+    assert "4 bad rows were left out" in done.problem
 
 
 def test_a_recording_of_one_day_has_nothing_to_learn_from(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Noise follows from the seed, so nothing here varies from run to run.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from connectors.lab.attacks.membership import alarm_releases, alarm_scores, deciding
 from connectors.lab.attacks.recording import days_of, record
 from connectors.sources.recordings.dialect import OWN
-from stream.policy.document import load_policy
 from stream.records import MINUTE
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
+from tests.attack_ground import with_bad_rows
 from tests.core_ground import SITE as BUILDING
 from tests.core_ground import people, policy_text, write_csv
 
@@ -104,6 +106,27 @@ def test_nothing_shows_more_than_it_promises(shown: dict[tuple[str, str], dict[s
     for each in shown.values():
         assert 0 <= each["shown"] <= each["epsilon"]
         assert not each["exceeded"]
+
+
+def test_bad_rows_are_named_after_the_answer(ground: Path, tmp_path: Path) -> None:
+    with_bad_rows(ground, tmp_path)
+    few = ("--runs", "10", "--release", "plain", "--json")
+    good, done = membership(ground, *few), membership(tmp_path, *few)
+    assert done.code == 3
+    assert "4 bad rows were left out" in done.problem
+    assert json.loads(done.out) == good.answer
+
+
+def test_bad_rows_hide_no_broken_promise(ground: Path, tmp_path: Path) -> None:
+    with_bad_rows(ground, tmp_path)
+    loose = (ground / "policy.toml").read_text().replace('facilities = "2", public', 'facilities = "30", public')
+    (tmp_path / "loose.toml").write_text(loose)
+    files = ("--observations", tmp_path / "observations.csv", "--policy", tmp_path / "loose.toml")
+    promised = ("--promised", ground / "policy.toml", "--release", "plain", "--runs", "200")
+    done = run("attack", "membership", *files, *promised)
+    assert done.code == 1
+    assert "shows more than it promises" in done.problem
+    assert "4 bad rows were left out" in done.problem
 
 
 def test_what_can_be_shown_is_shown(shown: dict[tuple[str, str], dict[str, Any]]) -> None:

@@ -20,7 +20,7 @@ from connectors.storage.embedded.reader import read_topic
 from connectors.storage.embedded.runner import opened
 from stream.accounting.ledger import chain_hash
 from stream.encryption import Kind, seal, unseal
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.acceptance.command_line import TIMEOUT, Done, command, run
 from tests.core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
@@ -99,7 +99,7 @@ def test_whole_books_are_whole_and_the_heads_are_told(whole: Any) -> None:
     head = {"sequence": len(entries), "head": entries[-1]["hash"]}
     assert report == {
         "ok": True, "entries": len(entries), "sites": {SITE: head}, "first_break": None,
-        "records": len(entries), "commitments": len(entries), "unchecked": [],
+        "records": len(entries), "commitments": len(entries), "unchecked": [], "missing": [],
     }  # fmt: skip
     assert len(entries) > 100
 
@@ -180,14 +180,17 @@ def test_a_record_that_is_gone_is_noticed(ground: Any) -> None:
     change(
         ground / "store" / "store.sqlite", lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'")
     )
-    assert "must have its record dbh/" in verify(ground)["first_break"]
+    found = verify(ground)
+    assert "site dbh: 1 published record(s) of release " in found["first_break"]
+    ((site, records),) = [(each["site"], each["records"]) for each in found["missing"]]
+    assert (site, records, found["ok"]) == ("dbh", 1, False)
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [({"spend": "0.05"}, "must charge what its record"), ({"epsilon": "9"}, "must charge what its record"),
      ({"reason": "budget"}, "must charge what its record"),
-     ({"release_id": "dbh/grouped/board/elsewhere"}, "must have its record")],
+     ({"release_id": "dbh/grouped/board/elsewhere"}, "must have been charged")],
 )  # fmt: skip
 def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground: Any, fields: Any, problem: Any) -> None:
     box = ground / "store" / "private" / "board.sqlite"

@@ -22,8 +22,8 @@ from stream.engine.snapshot import open_snapshot, seal_site, seal_snapshot
 from stream.errors import DataError, FinalityError, KeyFileError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Options
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from tests.by_window import by_window
 from tests.chains import verify_chain

@@ -13,9 +13,9 @@ from connectors.cli.account import in_order
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from stream.accounting.reader_spend import readers_of
 from stream.errors import UsageError
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
 from stream.release.account_stage import past_account
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 from tests.acceptance.test_backfill import backfill, new_key, run
 

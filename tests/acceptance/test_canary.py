@@ -46,9 +46,9 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import TacetError
 from stream.keys import subkey
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import load_policy
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow, Published
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record
 from tests.core_ground import (
     ACCESS_POINTS,

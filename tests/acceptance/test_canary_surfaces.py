@@ -23,8 +23,8 @@ from connectors.sources.recordings.observations import ObservationFile
 from connectors.storage.embedded.runner import opened
 from stream.encoding import decode_message
 from stream.encryption import Kind, unseal
-from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, Message, ObservationBatch
+from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
 from tests.acceptance.serve.ground import eventually, served, wanted

@@ -23,9 +23,9 @@ from connectors.storage.embedded.reader import read_topic
 from connectors.storage.embedded.runner import opened
 from stream.errors import FinalityError, UsageError
 from stream.pipeline import Options
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time, rfc3339
 from tests.acceptance.command_line import run as command
 from tests.acceptance.test_backfill import backfill, new_key

@@ -33,8 +33,8 @@ from stream.encoding import decode_message
 from stream.encryption import Kind, Vault, unseal
 from stream.engine.snapshot import open_snapshot
 from stream.pipeline import Options
-from stream.policy.document import load_policy
 from stream.records import MINUTE, ObservationBatch
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import (

@@ -18,7 +18,7 @@ from connectors.storage.embedded.reader import read_books, read_outbox, read_top
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.sqlite_file import StoreError
 from connectors.storage.embedded.store import SqliteStore
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT
 from tests.acceptance.command_line import Done, run
 from tests.core_ground import COUNTS, messages, people, policy_text

@@ -25,11 +25,11 @@ from connectors.sources.recordings.replay import replay
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Options
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import private_topic
 from tests.acceptance.command_line import run
 from tests.day_ground import day_release, shared
-from tests.integration.kafka_ground import Broker, clear_topics
+from tests.integration.kafka_ground import Broker, clear_topics, delete_topics
 from tests.integration.storm import records
 from tests.patience import PATIENCE
 
@@ -146,6 +146,36 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     assert (audit["ok"], audit["entries"], audit["records"]) == (True, entries, entries)
     status = json.loads(tacet("status", "--kafka", bootstrap, "--policy", str(policy_file), "--json"))
     assert [part["lag"] for part in status["partitions"] if "dbh" in part["sites"]] == [0]
+    _lose_and_put_back(kafka, policy_file, key, wanted)
+
+
+def _lose_and_put_back(kafka: Broker, policy_file: Path, key: Path, wanted: dict[Path, list[str]]) -> None:
+    """Make some topics anew: what is lost is missed, and put back byte for byte, also what costs nothing."""
+    lost = [path for path in wanted if path.stem in {"floors", "floors-revised", "hourly"}]
+    topics = [private_topic(path.parent.name, path.stem) for path in lost]
+    asyncio.run(delete_topics(kafka.bootstrap, topics))
+    where = ["--kafka", kafka.bootstrap]
+    tacet("topics", "create", *where, "--policy", str(policy_file))
+    broken = run("audit", "verify", *where, "--json")
+    assert broken.code == 2
+    floors = {path.parent.name: len(wanted[path]) for path in lost if path.stem == "floors"}
+    missing = {each["audience"]: each["records"] for each in json.loads(broken.out)["missing"]}
+    assert missing == floors
+    found = json.loads(tacet("recover", *where, "--json"))["findings"]
+    assert [finding["what"].partition(" are missing")[0] for finding in found] == [
+        f"site dbh: {records} published record(s) of release floors for {audience}"
+        for audience, records in sorted(floors.items())
+    ]
+    doctor = json.loads(run("doctor", *where, "--policy", str(policy_file), "--json").out)["findings"]
+    assert [each["state"] for each in doctor if each["check"] == "published records"] == ["wrong"] * len(floors)
+    made = json.loads(tacet("republish", *where, "--policy", str(policy_file), "--key-file", str(key), "--json"))
+    assert made == {
+        "republished": sum(len(wanted[path]) for path in lost),
+        "topics": {topic: len(wanted[path]) for topic, path in zip(topics, lost, strict=True)}, "stopped": {},
+    }  # fmt: skip
+    for path, lines in wanted.items():
+        assert subscribed(kafka.bootstrap, path.parent.name, path.stem) == lines, path
+    assert json.loads(tacet("audit", "verify", *where, "--json"))["ok"]
 
 
 NOBODY = Association(bytes(6), bytes(6))

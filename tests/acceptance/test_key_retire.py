@@ -16,11 +16,11 @@ from connectors.storage.embedded.reader import outboxes, read_outbox, read_snaps
 from connectors.storage.embedded.runner import opened
 from stream.engine.snapshot import books_only, open_snapshot
 from stream.errors import TacetError
-from stream.policy.document import load_policy
 from stream.policy.fields import decimal_string
 from stream.records import DAY, HOUR, PrivacyDay
 from stream.release.prices import DayPaymentStatus, PaidDays
 from stream.release.state import ReleaseState, decode_release_state, encode_release_state
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
 from stream.sensing.state import SensingState, encode
 from tests.acceptance.command_line import Done, run

@@ -21,8 +21,8 @@ import pytest
 from connectors.lab.simulation.policy import policy_text
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.pipeline import Pipeline
-from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
+from stream.release.validation import load_policy
 from stream.schemas import LEAKAGE
 from tests.by_window import by_window
 from tests.core_ground import audit_of, bodies, laboratory, run

@@ -17,9 +17,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy
 from stream.records import MINUTE
 from stream.release.account_stage import rebuild_account
+from stream.release.validation import Policy
 from stream.schemas import LEAKAGE
 from tests.core_ground import SITE, audit_of, bodies, building, laboratory, messages, people, run
 from tests.day_ground import day_release, day_site, shared

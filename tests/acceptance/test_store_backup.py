@@ -19,7 +19,7 @@ from connectors.storage.embedded import backup
 from connectors.storage.embedded.reader import outboxes, read_outbox
 from connectors.storage.embedded.runner import opened
 from stream.errors import UsageError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
 from tests.core_ground import COUNTS, SITE, messages, people, policy_text
 

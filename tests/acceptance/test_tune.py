@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +132,16 @@ def test_bad_rows_are_named_after_the_answer(ground: Path, tmp_path: Path) -> No
     assert "4 bad rows were left out" in done.problem
     assert f"line {len(rows.splitlines()) + 1}" in done.problem
     assert "yesterday" not in done.problem
-    assert done.answer == good.answer
+    assert json.loads(done.out) == good.answer
+
+
+def test_no_optional_library_is_needed(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So there is none to be missed after the recording has been read."""
+    for name in ("matplotlib", "pandas", "httpx", "aiomqtt", "standardwebhooks"):
+        monkeypatch.setitem(sys.modules, name, None)
+    words = ["--task", "tasks", "--mechanism", "ttl", "--mechanism", "filter", "--runs", "20", "--days", "2"]
+    done = ask(ground, *words, "--utility", "0.9", "--epsilon-min", "10", "--epsilon-max", "10")
+    assert done.code == 0, done.problem
 
 
 def test_too_few_runs_for_the_confidence_are_refused_with_their_number(ground: Path) -> None:

@@ -17,8 +17,8 @@ from connectors.sources.recordings import observations
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.rows import RowColumns
 from stream.encoding import encode_message
-from stream.policy.document import Policy
 from stream.records import HOUR
+from stream.release.validation import Policy
 from stream.schemas import rfc3339
 from tests.benchmarks.ground import Figure, policy, quick, simulations, tell
 

@@ -29,7 +29,7 @@ from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from tests.benchmarks.ground import Figure, cpu, policy, quick, simulations, tell
 
 GOAL = 3.0
-TICKS = 3 if quick() else 6
+TICKS = 3 if quick() else 4
 """The least of so many counts: the rest is other processes' doing. Two before them make the state sparse."""
 BEFORE = 2
 SLOT = WeekSlot(20, 10, False)

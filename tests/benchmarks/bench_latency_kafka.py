@@ -23,14 +23,14 @@ from connectors.lab.simulation.policy import site_text
 from connectors.sources.ingest.sighting import Message
 from connectors.storage.kafka.client import KafkaSink
 from connectors.storage.kafka.topics import create_topics, topic_names
-from stream.policy.document import Policy
 from stream.records import MINUTE
+from stream.release.validation import Policy
 from stream.schemas import private_topic
 from tests.benchmarks.ground import RELEASE, SOURCE, Figure, by_window, log, policy, quick, simulations, tell
 from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker
 
-PLAN = {(64, "laplace"): 60, (64, "pegasus"): 60, (64, "filter"): 60, (1000, "laplace"): 40, (1000, "pegasus"): 40,
-        (1000, "filter"): 20}  # fmt: skip
+PLAN = {(64, "laplace"): 15, (64, "pegasus"): 15, (64, "filter"): 15, (1000, "laplace"): 8, (1000, "pegasus"): 8,
+        (1000, "filter"): 8}  # fmt: skip
 """Windows by zones and mechanism."""
 WARM_UP = 3
 SETTLED = 0.5

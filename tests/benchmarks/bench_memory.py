@@ -1,8 +1,8 @@
-"""Resident memory of the embedded runner over a simulated week of a building with 64 access points.
+"""Resident memory of the embedded runner over some simulated days of a building with 64 access points.
 
 Connector, engine, ledger, store, outboxes and mark live in one process, as in ``tacet run``; counts of the
 public zones by PeGaSus for two audiences, attributes of the offices' days. What is kept for ever is kept on
-disk; the store lies in memory-backed files where there are such, so that a week does not take an hour.
+disk; the store lies in memory-backed files where there are such, so that a day does not take minutes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from connectors.keys import key_files
 from connectors.lab.simulation.policy import policy_text
 from connectors.storage.embedded.runner import embedded
-from stream.policy.document import load_policy
 from stream.records import DAY, Heartbeat
+from stream.release.validation import load_policy
 from tests.benchmarks.ground import SOURCE, Figure, cpu, log, quick, simulations, tell
 
 GOAL = 1.02
@@ -27,7 +27,7 @@ TRACE = "--trace" in os.environ.get("TACET_BENCH", "")
 
 
 def main() -> None:
-    days = 3 if quick() else 7
+    days = 2 if quick() else 4
     buildings = simulations(64, days=days)
     rules = load_policy(policy_text(buildings[0], [SOURCE]))
     held: list[float] = []

@@ -27,7 +27,7 @@ from stream.records import DAY
 from stream.schemas import parse_record
 from tests.benchmarks.ground import Figure, quick, tell
 
-STREAMS, RATE, SECONDS = 200, 50, 120
+STREAMS, RATE, SECONDS = 200, 50, 90
 READERS = 4
 PLAYED = 0.625
 """Share of the day that is still to come when a play begins."""

@@ -18,8 +18,8 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Message, Sighting
 from stream.keys import LaboratoryKeys
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
-from stream.policy.document import Policy, load_policy
 from stream.records import Heartbeat, Micros
+from stream.release.validation import Policy, load_policy
 
 SOURCE = "127.0.0.1"
 KEYS = LaboratoryKeys(b"r" * 32, "0123456789abcdef", b"a" * 32)

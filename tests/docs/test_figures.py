@@ -403,11 +403,11 @@ TESTED = [
     ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
     (
         "docs/page.md",
-        "question after question for five minutes",
+        "is a game of five minutes",
         f"{GAME}test_the_clock_stands_while_the_truth_is_read",
     ),
-    ("docs/page.md", "half as many more when it is fast (within a minute), and 10 for each", GAME_POINTS),
-    ("docs/page.md", "that had points, up to five.", GAME_POINTS),
+    ("docs/page.md", "half as many more for speed (within a minute), and 10 for each", GAME_POINTS),
+    ("docs/page.md", "earlier answer of the game with points, up to five.", GAME_POINTS),
     ("docs/page.md", "The best ten games", f"{GAME}test_the_ten_best_are_kept_the_best_first"),
     (
         "docs/reference/policy.md",

@@ -17,7 +17,8 @@ ORDER = ("run", "ingest", "worker", "serve", "hooks")
 def row(metric: Metric) -> str:
     verbs = "all" if metric.verbs == EVERYONE else ", ".join(verb for verb in ORDER if verb in metric.verbs)
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
-    words = (metric.kind, metric.help.removesuffix("."), labels, metric.nature.name.lower(), verbs)
+    what, when = metric.help.removesuffix("."), metric.changes.removesuffix(".")
+    words = (metric.kind, what, labels, metric.nature.name.lower(), when, verbs)
     return f"| `{metric.name}` | {' | '.join(words)} |"
 
 

@@ -16,7 +16,7 @@ from connectors.cli.options import read_policy
 from connectors.cli.policy_show import promises
 from connectors.lab.simulation.policy import site_text
 from stream.lab.simulator.events import SimulatorConfig, simulate
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from tests.documents import blocks, part
 
 

@@ -24,7 +24,7 @@ from connectors.monitoring.catalogue import METRICS
 from connectors.runtime.logs import FIELDS
 from connectors.serve.app import OPERATIONS, document
 from stream import schemas
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.settings import Settings
 from tests.acceptance import command_line as ground
 from tests.core_ground import ATTRIBUTES, COUNTS, building, outputs_of, people
@@ -48,7 +48,7 @@ def names() -> dict[str, Any]:
         "metrics": {metric.name: [metric.kind, *metric.labels] for metric in METRICS},
         "log fields": sorted(FIELDS),
         "exit codes": [main.USAGE, main.DATA, main.OTHER],
-        "policy": sorted(_keys(Policy.model_json_schema())),
+        "policy": sorted(_keys(PolicyDocument.model_json_schema())),
         "units": sorted(path.name for path in (ROOT / "deploy/systemd").iterdir()),
         "chart": sorted(_paths(yaml.safe_load((ROOT / "deploy/helm/tacet/values.yaml").read_text()))),
         "contracts": {

@@ -30,8 +30,8 @@ from connectors.storage.kafka.topic_readers import Record
 from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic, rfc3339
 from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT

@@ -19,9 +19,9 @@ from connectors.storage.kafka.topic_readers import Record, by_release_id, by_seq
 from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
-from stream.policy.document import Policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.release.validation import Policy
 from stream.runners.embedded import Chains, Embedded
 from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
 

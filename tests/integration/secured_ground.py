@@ -20,7 +20,7 @@ from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, Desc
 
 from connectors.storage.kafka.acls import BROKERS, Foreign, User, document, run_user, users
 from connectors.storage.kafka.connection import Access
-from stream.policy.document import Policy, load_policy
+from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.acceptance.command_line import command
 from tests.integration.kafka_ground import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars

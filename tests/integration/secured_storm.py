@@ -18,7 +18,7 @@ from aiokafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from connectors.storage.kafka import connection
 from connectors.storage.kafka.acls import users
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import OBSERVATIONS, SNAPSHOT
 from tests.integration.engine_storm import EngineStorm
 from tests.integration.kafka_ground import JavaCluster, administrator, find_cluster

@@ -16,8 +16,8 @@ from connectors.storage.kafka.cluster import found_cluster
 from connectors.storage.kafka.source_leases import Claims, ClockApartError, DisplacedError, wall
 from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
-from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command
 from tests.integration.kafka_ground import Broker, clear_topics
 from tests.patience import waiting_for, within_patience

@@ -26,8 +26,8 @@ from connectors.keys import key_files
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.topic_readers import end_offsets
 from connectors.storage.kafka.topics import create_topics, topic_names
-from stream.policy.document import load_policy
 from stream.records import MINUTE, SECOND
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic, rfc3339
 from tests.acceptance.command_line import command, run
 from tests.integration.kafka_ground import Broker, administrator, clear_topics, delete_topics

@@ -17,8 +17,8 @@ from connectors.sources.recordings.observations import ObservationFile
 from connectors.storage.kafka.topics import topic_names
 from stream.encoding import decode_message
 from stream.encryption import Kind, clear_of, is_encrypted, split_parts, unseal
-from stream.policy.document import load_policy
 from stream.records import ObservationBatch
+from stream.release.validation import load_policy
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here

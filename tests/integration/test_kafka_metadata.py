@@ -16,7 +16,7 @@ from connectors.storage.kafka.topic_readers import end_offsets
 from connectors.storage.kafka.topics import create_topics
 from connectors.storage.site_metadata import site_metadata
 from connectors.subscribe.service import read_metadata
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command, tacet
 from tests.integration.kafka_ground import Broker, clear_topics
 from tests.patience import PATIENCE

@@ -33,7 +33,7 @@ from connectors.storage.kafka.acls import commands, users
 from connectors.storage.kafka.client import partitions_of, reader_of
 from connectors.storage.kafka.topics import BESIDES, held_topics, topic_names
 from stream.errors import TacetError, UsageError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import (
     AUDIT,
     CONTROL,

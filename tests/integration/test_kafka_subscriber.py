@@ -458,6 +458,122 @@ async def test_a_running_subscriber_says_in_words_that_its_topic_was_made_anew(
         await asyncio.wait_for(to_its_end(reading), 300)  # until the client has asked the broker anew who leads
 
 
+@pytest.mark.parametrize("remembered", [False, True], ids=["without a cursor", "with a cursor"])
+async def test_a_running_subscriber_gets_a_release_that_is_added_later_from_its_first_record_on(
+    kafka: Broker, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: bool
+) -> None:
+    """It read the topics that there were when it began: of 290 records of a release that was added it got none."""
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 0.5)
+    old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:40]]
+    added = [count("east", "hourly", prefix, end) for end in WINDOWS[20:40]]
+    await create_topics(kafka.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, old[:10])
+    cursor = Cursor(tmp_path / "cursor") if remembered else None
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, from_start=True, cursor=cursor)
+    given = [(await anext(reading))["release_id"] for _ in range(10)]
+    await create_topics(kafka.bootstrap, {added[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, [*old[10:30], *added])
+    async with waiting_for("the releases of both topics"):
+        while len(given) < 50:
+            given.append((await anext(reading))["release_id"])
+        await put_together(kafka, old[30:])
+        while len(given) < 60:
+            given.append((await anext(reading))["release_id"])
+    await reading.aclose()
+    assert [name for name in given if "/occupancy/" in name] == [out.id for out in old]
+    assert [name for name in given if "/hourly/" in name] == [out.id for out in added]
+    if cursor is not None:
+        cursor.save()
+        again = await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+        assert again == [given[-1]], "the one that was not come back for"
+
+
+async def test_a_subscriber_of_one_release_gets_none_that_is_added_later(
+    kafka: Broker, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 0.1)
+    old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:20]]
+    await create_topics(kafka.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, old[:10])
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, release="occupancy", from_start=True)
+    given = [(await anext(reading))["release_id"] for _ in range(10)]
+    added = count("east", "hourly", prefix, WINDOWS[0])
+    await create_topics(kafka.bootstrap, {added.topic}, partitions=PARTITIONS)
+    await put_together(kafka, [added])
+    async with waiting_for("what comes after the added release"):
+        for out in old[10:]:
+            await put_together(kafka, [out])
+            given.append((await anext(reading))["release_id"])
+    assert given == [out.id for out in old]
+
+
+async def test_a_topic_that_comes_back_without_what_was_given_ends_a_running_subscriber(
+    kafka: Broker, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that was not there when the subscriber began is not a new one where its cursor has given of it."""
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 0.5)
+    old = [count("east", release, prefix, end) for end in WINDOWS[:10] for release in ("occupancy", "hourly")]
+    await create_topics(kafka.bootstrap, {out.topic for out in old}, partitions=PARTITIONS)
+    await put_together(kafka, old)
+    cursor = Cursor(tmp_path / "cursor")
+    assert len(await read(kafka=kafka.bootstrap, audience=prefix, cursor=cursor)) == len(old)
+    cursor.save()
+    await delete_topics(kafka.bootstrap, [old[1].topic])
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+    more = count("east", "occupancy", prefix, WINDOWS[10])
+    await put_together(kafka, [more])
+    async with waiting_for("the one that was not given"):
+        assert (await anext(reading))["release_id"] == more.id
+    await create_topics(kafka.bootstrap, {old[1].topic}, partitions=PARTITIONS)
+    await put_together(kafka, [count("east", "hourly", prefix, end) for end in WINDOWS[10:40]])
+    with pytest.raises(UsageError, match=f"must fit topic {old[1].topic}, which no longer has"):
+        async with waiting_for("a refusal"):
+            await to_its_end(reading)
+
+
+async def test_a_running_subscriber_says_in_words_that_its_topic_was_shortened(kafka: Broker, prefix: str) -> None:
+    """What it had still to give is gone: it says so, whichever topic of several it was."""
+    old = [count("east", release, prefix, end) for end in WINDOWS for release in ("occupancy", "hourly")]
+    await create_topics(kafka.bootstrap, {out.topic for out in old}, partitions=PARTITIONS)
+    await put_together(kafka, old[:20])
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, from_start=True)
+    for _ in range(20):
+        await anext(reading)
+    await put_together(kafka, old[20:])
+    place = TopicPartition(old[1].topic, partition_of("east", PARTITIONS))
+    async with administrator(kafka.bootstrap) as admin:
+        await admin.delete_records({place: RecordsToDelete(before_offset=len(WINDOWS))})
+    with pytest.raises(UsageError, match=f"topic {place.topic}: must hold what comes next, but was made anew or short"):
+        async with waiting_for("a refusal"):
+            await to_its_end(reading)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["is gone", "hangs"])
+async def test_a_running_subscriber_outlives_an_outage_of_the_brokers(
+    kafka: Broker, prefix: str, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    if not kafka.killable:
+        pytest.skip("this broker may not be killed")
+    monkeypatch.setattr("connectors.subscribe.topics.LOOK_SECONDS", 0.5)
+    old = [count("east", "occupancy", prefix, end) for end in WINDOWS[:20]]
+    await create_topics(kafka.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, old[:10])
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, from_start=True)
+    given = [(await anext(reading))["release_id"] for _ in range(10)]
+    coming = asyncio.ensure_future(anext(reading))
+    (kafka.pause if hangs else kafka.kill)()
+    ended, _ = await asyncio.wait({coming}, timeout=20)
+    await asyncio.to_thread(kafka.resume if hangs else kafka.start)
+    assert not ended
+    await put_together(kafka, old[10:])
+    async with waiting_for("what came after the outage"):
+        given.append((await coming)["release_id"])
+        while len(given) < 20:
+            given.append((await anext(reading))["release_id"])
+    assert given == [out.id for out in old]
+    await reading.aclose()
+
+
 async def to_its_end(reading: AsyncGenerator[Any, None]) -> None:
     async for _ in reading:
         pass

@@ -18,7 +18,7 @@ from connectors.keys import key_files
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topic_readers import Record
 from connectors.storage.kafka.topics import create_topics, topic_names
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet

@@ -22,8 +22,8 @@ from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, l
 from connectors.storage.kafka.topics import create_topics, topic_config
 from stream.encoding import encode_message
 from stream.engine.snapshot import open_snapshot
-from stream.policy.document import load_policy
 from stream.records import Heartbeat
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, tacet
 from tests.integration.kafka_ground import Broker, administrator, delete_topics

@@ -43,8 +43,8 @@ from connectors.sources.probes.methods import (
 from connectors.sources.probes.scheduler import ProbeScheduler, TrapPath
 from connectors.sources.snmp.usm.users import Source, Users
 from stream.errors import UsageError
-from stream.policy.document import Policy, load_policy
 from stream.records import HOUR, MINUTE, Heartbeat
+from stream.release.validation import Policy, load_policy
 from tests.core_ground import SITE, policy_text
 from tests.patience import until, waiting_for
 from tests.receiving_ground import Log

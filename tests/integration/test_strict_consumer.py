@@ -477,10 +477,41 @@ async def test_the_marks_of_a_transactional_producer_are_holes_and_no_loss(
     assert await heads(kafka, topics) == expected(range(10))
 
 
+@pytest.mark.kafka
+@pytest.mark.parametrize("ending", ["left open", "aborted"])
+async def test_a_foreign_transaction_holds_no_worker_up_and_is_no_loss(
+    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker], ending: str
+) -> None:
+    """A worker reads what nobody commits. When it started again, it did not find that and took the log for another."""
+    foreign = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=f"{prefix}-foreign")
+    await foreign.start()
+    await foreign.begin_transaction()
+    for number in range(10):
+        await _send_one(foreign, topics.source, number)
+    first = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert await finish(first) == 0
+    if ending == "aborted":
+        await foreign.abort_transaction()
+    second = worker()
+    await send(kafka, topics.source, range(10, 20))
+    await wait_for(kafka, topics.private, 4)
+    assert await finish(second) == 0
+    assert await heads(kafka, topics) == expected(range(20))
+    if ending == "left open":
+        await foreign.abort_transaction()
+    await foreign.stop()
+
+
 async def compact(broker: Broker, topic: str) -> None:
     """Let the broker compact a topic as soon and as often as it can."""
     settings = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01",
                 "max.compaction.lag.ms": "100"}  # fmt: skip
+    await configure(broker, topic, settings)
+
+
+async def configure(broker: Broker, topic: str, settings: dict[str, str]) -> None:
+    """Set a topic; what is left out is set back to what the broker has."""
     admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     await admin.start()
     await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
@@ -507,6 +538,7 @@ async def test_a_compacted_topic_stops_the_worker_and_accept_loss_goes_on(
     assert "--accept-loss" in log
     assert await records(kafka.bootstrap, topics.private) == []
 
+    await configure(kafka, topics.source, {"cleanup.policy": "delete"})  # or it goes on with what comes now
     worker("--accept-loss")
     await send(kafka, topics.source, range(sent, sent + 5))
     await wait_for(kafka, topics.private, 1)

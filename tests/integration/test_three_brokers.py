@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.storage.kafka.client import partition_of
-from stream.schemas import OBSERVATIONS
-from tests.integration.kafka_ground import JavaCluster
+from connectors.storage.kafka.topic_readers import consume, last_snapshot
+from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.writers import EngineTopics, KafkaJournal
+from stream.engine.outputs import OutputRecord
+from stream.engine.ports import InterruptedWriteError
+from stream.schemas import OBSERVATIONS, private_topic
+from tests.integration.kafka_ground import JavaCluster, administrator
 from tests.integration.writers_ground import (
     PARTITIONS,
     Ground,
@@ -22,7 +29,7 @@ from tests.integration.writers_ground import (
     prepared,
     send_an_hour_more,
 )
-from tests.patience import PATIENCE, wait_until
+from tests.patience import PATIENCE, wait_until, waiting_for
 
 pytestmark = [pytest.mark.kafka]
 
@@ -64,3 +71,35 @@ def test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and
     worker.terminate()
     assert worker.wait(timeout=PATIENCE) == 0  # what is compared must not grow between two readings
     assert_one_history(ground.kafka)
+
+
+async def test_with_too_few_in_sync_replicas_nothing_is_published_and_it_goes_on_when_there_are_enough(
+    three_brokers: JavaCluster, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write counts as interrupted, so a worker opens the partition again; nobody reads half a window."""
+    monkeypatch.setattr("connectors.storage.kafka.writers.COMMIT_TIMEOUT", 5.0)
+    servers, private = three_brokers.bootstrap, private_topic(prefix, "occupancy")
+    topics = EngineTopics(f"{prefix}-source", f"{prefix}-snapshot", f"{prefix}-audit")
+    await create_topics(servers, [topics.snapshot, topics.audit, private], partitions=1)
+    entry = OutputRecord(topics.audit, b"east", b'{"release_id": "a"}', 0, True, "east/0")
+    record = OutputRecord(private, b"east", b'{"release_id": "a"}', 0, True, f"east/occupancy/{prefix}/x")
+    journal = KafkaJournal(servers, fence=prefix, topics=topics)
+    async with administrator(servers) as admin:
+        setting = {"min.insync.replicas": "3"}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, private, setting)])
+    three_brokers.kill()
+    try:
+        writer = await journal.take(0)
+        with pytest.raises(InterruptedWriteError):
+            await writer.commit([entry, record], b"state")
+        await writer.close()
+    finally:
+        await asyncio.to_thread(three_brokers.start)
+    async with waiting_for("a commit with enough replicas"):
+        while await last_snapshot(servers, 0, topic=topics.snapshot) is None:
+            writer = await journal.take(0)
+            with suppress(InterruptedWriteError):
+                await writer.commit([entry, record], b"state")
+            await writer.close()
+    for topic, value in ((topics.audit, entry.value), (private, record.value)):
+        assert [one.value async for one in consume(servers, topic, until_end=True)] == [value]

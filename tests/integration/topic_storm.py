@@ -26,7 +26,7 @@ from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots, 
 from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.engine.snapshot import open_snapshot
 from stream.errors import UsageError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.chain_storm import PARTITIONS
 from tests.integration.kafka_ground import administrator, delete_topics

@@ -19,9 +19,9 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.recordings.observations import Playback, Range
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy
 from stream.pseudonyms.derivation import names_by_site
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay, Rejected
+from stream.release.validation import Policy
 from stream.sensing.contribution import BoundedCounts, DayCounter
 from stream.sensing.occupancy import OccupancyOperator
 from tests.core_ground import SITE, SOURCES, access_point, building, laboratory

@@ -27,12 +27,12 @@ from stream.errors import UsageError
 from stream.mechanisms.base import Values
 from stream.mechanisms.noise import Ints
 from stream.pipeline import Options
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, Heartbeat, Micros, ObservationBatch, OccupancyWindow
 from stream.release.count_plan import CountPlan
 from stream.release.count_stage import CountReleases
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from stream.sensing.contribution import BoundedCounts
 from tests.core_ground import SITE, laboratory, policy_text

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE
 from stream.release.guarantees import count_promises
+from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.core_ground import SITE, Seen, access_point, building, mac, outputs_of
 

@@ -18,9 +18,9 @@ import orjson
 import pytest
 
 from stream.mechanisms.sparse_vector import Runs, SparseVector, SparseVectorInput, SparseVectorOutput
-from stream.policy.document import Policy
 from stream.records import MINUTE, Micros, PrivacyDay, Published
 from stream.release.thresholds import RunPlan, run_plans
+from stream.release.validation import Policy
 from stream.schemas import parse_time
 from tests.core_ground import SITE, Seen, account_of, bodies, building, days_of, mac, outputs_of, people
 from tests.day_ground import day_site

@@ -18,10 +18,10 @@ from stream.keys import LaboratoryKeys
 from stream.mechanisms.base import TickInput
 from stream.mechanisms.measured_tree import MeasuredTree
 from stream.mechanisms.noise import Ints, pmf
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_release, day_site, shared
 from tests.statistical.chi_square import one_sample

@@ -27,10 +27,10 @@ from scipy.stats import beta
 import stream.release.attributes
 from stream.keys import LaboratoryKeys
 from stream.mechanisms import osdprr
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time, rfc3339
 
 ALPHA = 1e-8

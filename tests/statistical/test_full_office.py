@@ -22,9 +22,9 @@ from connectors.cli.options import read_policy
 from connectors.subscribe.nodes import node_values
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
-from stream.policy.document import Policy
 from stream.records import DAY, HOUR, Micros, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_record, parse_time
 from tests import office
 

@@ -17,10 +17,10 @@ from connectors.serve.history_interface import RowsQuery
 from connectors.serve.local_clock import SiteClock
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT
 
 TICK, START, WINDOWS, ZONES = 5 * MINUTE, 20_000 * DAY, 864, 12

@@ -17,11 +17,11 @@ from scipy import stats
 
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.registry import ReleaseContext
-from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import Head
 from stream.release.queries import QueryPlan
+from stream.release.validation import load_policy
 
 STREAMS = 500
 COUNTS = (400, 300, 500)

@@ -17,9 +17,9 @@ import pytest
 from scipy.stats import binomtest, chi2
 
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from tests.core_ground import SITE, laboratory
 
 ALARM = 1e-7

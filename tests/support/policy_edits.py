@@ -13,8 +13,9 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import Frozen
+from stream.release.validation import Policy, validate
 
 Document = dict[str, Any]
 Elements = Callable[[Document], list[dict[str, Any]]]
@@ -104,7 +105,7 @@ def whole_document(*, by_day: bool = True) -> Document:
 
 def policy_of(document: Document) -> Policy:
     """Return the policy that a document is; ValidationError where it is none."""
-    return Policy.model_validate(document)
+    return validate(PolicyDocument.model_validate(document))
 
 
 def edited(rng: random.Random, document: Document, keys: Sequence[str] = ()) -> tuple[str, Document, Policy]:
@@ -132,7 +133,7 @@ def edited(rng: random.Random, document: Document, keys: Sequence[str] = ()) -> 
 
 def policy_keys() -> set[str]:
     """Return every key of the policy file, as ``Model.key``."""
-    return {f"{model.__name__}.{name}" for model in _models(Policy, set()) for name in model.model_fields}
+    return {f"{model.__name__}.{name}" for model in _models(PolicyDocument, set()) for name in model.model_fields}
 
 
 def _models(model: type[Frozen], known: set[type[Frozen]]) -> set[type[Frozen]]:
@@ -368,6 +369,13 @@ def _shuffle_sites_sources(rng: random.Random, document: Document) -> None:
     site["sources"] = rng.choice([["127.0.0.1"], ["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
 
 
+def _order_floors(rng: random.Random, document: Document) -> None:
+    site = rng.choice(_sites(document))
+    floors = sorted({zone.get("floor", "1") for zone in site["zones"]})
+    if site.pop("floors", None) is None:
+        site["floors"] = rng.sample(floors, len(floors))
+
+
 # ---- the edits ----------------------------------------------------------------------------------------
 
 _COUNTS, _STREAMS, _DAYS = _releases("count"), _releases("threshold"), _releases("attributes")
@@ -425,6 +433,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.residents": (_to(_sites, "residents", "ignore", "count"),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
+    "Site.floors": (_order_floors,),
     "Site.probe": (_to(_sites, "probe", [_PROBE], None),),
     "Zone.id": (_rename_zone,),
     "Zone.floor": (_to(_zones, "floor", "1", "2", "3"),),

@@ -33,19 +33,21 @@ from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, outbox
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.store import SqliteStore
 from stream.errors import TacetError
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from tests.support.twin_worlds import BEGIN, SPAN, Course, Happening, People, connector_log
 
 BY_DESIGN: Mapping[str, str] = {
     "store.sqlite": "observations, state, true stays and counts, quarantine: closed to all but the engine",
-    "_operator.sqlite late, rejected_messages": "coarse sums over at least eight access points, for operators",
+    "_operator.sqlite accepted, late, dropped, traps, rejected_messages": "coarse sums over at least eight access "
+    "points, for operators",
     "metrics of nature TRAFFIC": "coarse sums over at least eight access points and five minutes, for operators",
     "metrics of nature SIZE": "sizes of the store's files, in steps of 64 MiB",
 }
 """What may depend on people, and why."""
-_OF_PEOPLE = ("late", "rejected_messages")
+_OF_PEOPLE = ("accepted", "late", "dropped", "traps", "rejected_messages")
 _NATURES = (Nature.PUBLIC, Nature.TIMING)
 PORT = 8050
 LOOKS = 5 * MINUTE

@@ -37,11 +37,11 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError, TacetError
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.pseudonyms.derivation import names_by_site
 from stream.records import DAY, HOUR, MINUTE, SECOND, CountedWindow, Heartbeat, Message, Micros, ObservationBatch
 from stream.release.state import ReleaseState, encode_release_state
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE, parse_time, rfc3339
 from stream.sensing import watermark
 from stream.sensing.counter_feed import COUNTERS

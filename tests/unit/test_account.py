@@ -14,10 +14,10 @@ import pytest
 from stream.accounting.charges import coalition_cost
 from stream.accounting.reader_spend import WindowRun
 from stream.pipeline import Pipeline
-from stream.policy.document import load_policy
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, Spent
 from stream.release.account_stage import account_stage
+from stream.release.validation import load_policy
 from stream.schemas import LEAKAGE, parse_time
 from tests.core_ground import (
     ATTRIBUTES,

@@ -13,7 +13,7 @@ import pytest
 
 from connectors.storage.kafka.acls import User, commands, document, users
 from connectors.storage.kafka.topics import BESIDES, topic_names
-from stream.policy.document import Policy, load_policy
+from stream.release.validation import Policy, load_policy
 from stream.schemas import (
     AUDIT,
     CONTROL,

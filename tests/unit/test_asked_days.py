@@ -15,12 +15,12 @@ from stream.accounting.charges import ChargeHistory, ChargeStream
 from stream.errors import PolicyError
 from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, Published
 from stream.release.backfill import BackfillStage
 from stream.release.queried_days import LocalDay, QueriedDays, ZoneAsked, decode_asked, encode_asked
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 LOS_ANGELES = "America/Los_Angeles"

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from connectors.operations.reports.contracts import asyncapi
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from tests.core_ground import building
 from tests.patience import PATIENCE
 

@@ -27,8 +27,8 @@ from stream.encryption import clear_of, join_parts, split_parts, unseal
 from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
 from stream.errors import DataError, GoneKeyError, KeyFileError
-from stream.policy.document import load_policy
 from stream.records import DAY, HOUR, MINUTE, Heartbeat, ObservationBatch
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, RESTRICTED, parse_time
 from tests.core_ground import COUNTS, SITE, building, laboratory, mac, messages, people, write_csv
 from tests.unit.test_counted import text as counted_text

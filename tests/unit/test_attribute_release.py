@@ -13,13 +13,13 @@ import pytest
 import stream.release.attributes
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy
 from stream.records import DayAttribute, DayClosed, Spent
 from stream.release.account_stage import account_stage
 from stream.release.attributes import AttributePlan
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, parse_time
-from tests.core_ground import SITE, audit_of, bodies, building, laboratory
+from tests.core_ground import SITE, audit_of, bodies, building, laboratory, policy_text, unchecked
 
 ARRIVAL = {"0": "07:30", "1": "09:00", "2": "11:00"}
 LEVEL = {"0": 0.1, "1": 0.7}
@@ -214,10 +214,10 @@ def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched() ->
 def test_an_outcome_that_the_model_excludes_stops_nothing() -> None:
     never_together = {"00": 0.4, "01": 0.3, "10": 0.3}
     text = day_release(never_together, epsilon=("20", "20"), extra='cap = 30\nguard = "adaptive"')
-    policy = building(releases=text)
+    policy = unchecked(policy_text(text))
     made = run(policy, [closed(("09:00", 0.7), zones=("x", "y"))])
     assert {body["reason"] for body in bodies(made, "private")} <= {None, "guard"}
-    policy = building(releases=day_release(never_together, epsilon=("20", "20")))
+    policy = unchecked(policy_text(day_release(never_together, epsilon=("20", "20"))))
     spent = [out for out in run(policy, [closed(("09:00", 0.7))]) if isinstance(out, Spent)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
     [report] = bodies([record], LEAKAGE)

@@ -14,7 +14,7 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.errors import FinalityError
 from stream.pipeline import Options
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from stream.schemas import AUDIT
 from tests.core_ground import SITE, building, laboratory, messages, people
 

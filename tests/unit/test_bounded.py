@@ -144,6 +144,12 @@ async def test_one_record_is_that_of_its_offset_and_of_no_other(reading: Any) ->
     assert [await topic_readers.read_one("here:1", "t", 0, offset) for offset in (3, 5, 7, 8)] == [None] * 4
 
 
+async def test_one_record_is_found_in_a_transaction_that_is_open_too(reading: Any) -> None:
+    """Workers read it, and would take the log for another one when they start again and do not find it."""
+    reading(Log(numbered(1, 2, 3, 4), 0, 5, open_from=3))
+    assert await topic_readers.read_one("here:1", "t", 0, 4) == (b"k4", b"v4")
+
+
 async def test_a_tail_is_of_the_last_offsets_as_far_as_they_are_there(reading: Any) -> None:
     reading(Log(numbered(4, 5, 6, 7), 4, 8))
     assert await topic_readers.read_tail("here:1", "t", 0, 2) == [b"v6", b"v7"]

@@ -21,10 +21,10 @@ from connectors.sinks.occasions import Occasion
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, Micros, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from tacet import frame, typed
 from tests.day_ground import day_release

@@ -11,11 +11,11 @@ import pytest
 from stream.accounting.ledger import LedgerState, spent_around, spent_on
 from stream.errors import PolicyError
 from stream.operators import scan
-from stream.policy.document import Policy
 from stream.policy.sites import zones_now
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy
 from stream.schemas import parse_time
 from tests.core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 

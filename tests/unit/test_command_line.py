@@ -21,7 +21,7 @@ from connectors.keys import key_files
 from connectors.sources.inputs import check_uptime_clock
 from connectors.storage.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.settings import Settings
 from tests.core_ground import building, policy_text
 from tests.patience import PATIENCE

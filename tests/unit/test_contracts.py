@@ -29,11 +29,11 @@ from connectors.storage.site_metadata import site_metadata
 from stream.errors import UsageError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.operators import scan
-from stream.policy.document import load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, OccupancyWindow, Spent
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, METADATA
 from tests.core_ground import (
     ACCESS_POINTS,

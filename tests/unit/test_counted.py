@@ -26,7 +26,7 @@ from stream.encoding import decode_message, encode_message
 from stream.encryption import Kind, clear_of, seal
 from stream.errors import DataError, PolicyError, UsageError
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import PolicyDocument
 from stream.records import (
     LARGEST_COUNT,
     MINUTE,
@@ -40,6 +40,7 @@ from stream.records import (
     Rejected,
     Row,
 )
+from stream.release.validation import Policy, load_policy, validate
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_time, rfc3339
 from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
 from stream.sensing.watermark import MAX_CLOCK_SKEW, bounded
@@ -97,13 +98,13 @@ def windows_of(items: list[Message], policy: Policy = POLICY, **options: Any) ->
 def test_a_site_declares_that_it_is_told_counts_and_needs_no_source_and_no_access_point() -> None:
     site = POLICY.site[SITE]
     assert (site.feed, site.sources, site.radios["gate"], site.ticks_per_observation) == ("counts", (), (), 1)
-    assert Policy.from_document(POLICY.document()) == POLICY
+    assert validate(PolicyDocument.from_document(POLICY.document())) == POLICY
 
 
 def test_whether_zeros_are_left_out_is_declared_of_counts_and_part_of_the_policy_s_meaning() -> None:
     assert OMITTED.version != POLICY.version
     assert load_policy(text(site='zeros = "reported"')).version == POLICY.version
-    assert Policy.from_document(OMITTED.document()) == OMITTED
+    assert validate(PolicyDocument.from_document(OMITTED.document())) == OMITTED
     devices = text(site='zeros = "omitted"').replace('feed = "counts"', 'sources = ["10.2.0.5"]')
     for number, zone in enumerate(ZONES):
         devices = devices.replace(f'id = "{zone}"', f'id = "{zone}"\naccess_points = ["02:00:00:00:00:0{number}"]')

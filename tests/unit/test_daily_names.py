@@ -17,10 +17,10 @@ from connectors.sources.ingest.ingest import GRID, Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.recordings.observations import ObservationFile
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.pseudonyms.derivation import Pseudonyms, names_by_site
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Rejected, Row
+from stream.release.validation import Policy
 from stream.schemas import parse_time
 from tests.core_ground import SITE, SOURCES, Seen, access_point, building, laboratory, mac, people, write_csv
 from tests.day_ground import day_site

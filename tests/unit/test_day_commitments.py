@@ -9,7 +9,7 @@ import pytest
 from connectors.operations.reports.audit import compare_commitments
 from stream.errors import AuditError
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY
 from tests.core_ground import SITE, audit_of, bodies, building, laboratory, messages, people, run
 from tests.day_ground import day_release, day_site

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from stream.mechanisms import noise
-from stream.policy.document import load_policy
 from stream.records import HOUR, Micros, OccupancyWindow
 from stream.release.stage import ReleaseStage
+from stream.release.validation import load_policy
 from tests.unit.test_day_releases import DAYS, FOUR, KEYS, RELEASE, SITE, TICK
 
 LEVELS = (

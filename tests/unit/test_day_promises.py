@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from stream.errors import PolicyError
-from stream.policy.document import load_policy
-from stream.release.guarantees import check_promises, count_promises
+from stream.release.guarantees import count_promises
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import run
 from tests.unit.test_day_releases import RELEASE, SITE
 
@@ -72,7 +72,7 @@ def test_whoever_is_told_less_than_a_day_is_told_the_price_of_a_day_replaced() -
 def test_counts_of_a_day_over_a_zone_with_attributes_are_bounded_or_refused(where: str) -> None:
     text: Any = SITE + RELEASE.replace('"gaussian"', f'"{where}"') + ATTRIBUTES
     with pytest.raises(PolicyError, match="its odds factor together with the counts of the same zones"):
-        check_promises(load_policy(text))
+        load_policy(text)
 
 
 def test_a_probability_with_which_the_factor_may_fail_lets_gaussian_counts_stand_beside_attributes(
@@ -81,8 +81,8 @@ def test_a_probability_with_which_the_factor_may_fail_lets_gaussian_counts_stand
     """Both readers' days, changed, for three devices: a small epsilon, or the factor is passed all the same."""
     small = RELEASE.replace('"2"', '"0.1"').replace('"4"', '"0.1"')
     text = SITE + small + ATTRIBUTES + '[privacy]\nfactor_delta = "0.001"\nmax_factor = 30.0\n'
-    check_promises(load_policy(text))
+    load_policy(text)
     assert "except with probability 0.001 for each paid day of each release" in " ".join(shown(tmp_path, text).split())
     refused = text.replace("max_factor = 30.0", "max_factor = 2.0")
     with pytest.raises(PolicyError, match=r"at most privacy\.max_factor"):
-        check_promises(load_policy(refused))
+        load_policy(refused)

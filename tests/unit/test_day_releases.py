@@ -13,11 +13,12 @@ import pytest
 from stream.accounting.privacy_loss import calibrate
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, Spent
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy, load_policy, validate
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_release
 
@@ -245,7 +246,7 @@ def test_a_site_without_a_privacy_day_is_refused() -> None:
 def test_a_policy_with_days_is_the_same_when_read_back_from_its_document() -> None:
     """The books keep it so: the account of a month reads it again."""
     made = policy()
-    assert Policy.from_document(made.document()) == made
+    assert validate(PolicyDocument.from_document(made.document())) == made
 
 
 def test_no_two_days_of_one_number_are_paid_whatever_time_zone_their_dates_are_of() -> None:

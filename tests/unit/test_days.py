@@ -6,8 +6,8 @@ from connectors.keys import key_files
 from connectors.storage.kafka.key_rotation import oldest_key_day_needed
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat
+from stream.release.validation import Policy, load_policy
 
 POLICY = load_policy(
     "".join(

@@ -17,7 +17,6 @@ import pytest
 
 from connectors.cli import demo
 from connectors.cli.demo import Demo, missing
-from connectors.cli.options import read_policy_text
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.policy import policy_text
 from connectors.sources.ingest import receiver
@@ -27,6 +26,7 @@ from connectors.storage.embedded.runner import FileSink
 from stream.errors import DataError
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.records import Heartbeat
+from stream.release.validation import load_policy
 from tests.acceptance.command_line import run
 
 TRAPS = 3 * demo.WAITING
@@ -197,12 +197,12 @@ def test_a_receiver_that_fails_ends_the_demo_with_its_failure(tmp_path: Path, mo
     ],
 )  # fmt: skip
 def test_whatever_is_missing_is_said(counters: Counters, traps: int, says: str) -> None:
-    policy = read_policy_text(policy_text(simulate(SMALL)), "p")
+    policy = load_policy(policy_text(simulate(SMALL)), "p")
     (said,) = missing(Demo(Path(), policy, counters, traps, min(traps, 9), {"collapsed"}), WINDOWS)
     assert re.match(says, said)
 
 
 def test_of_a_whole_day_nothing_is_missing() -> None:
-    policy = read_policy_text(policy_text(simulate(SMALL)), "p")
+    policy = load_policy(policy_text(simulate(SMALL)), "p")
     counters = Counters(datagrams=9, accepted=7, dropped={"collapsed": 2, "stopping": 0})
     assert list(missing(Demo(Path(), policy, counters, 9, 9, {"collapsed"}), WINDOWS)) == []

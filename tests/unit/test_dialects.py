@@ -14,8 +14,8 @@ from connectors.keys import key_files
 from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
 from connectors.sources.recordings.observations import ObservationFile
 from stream.errors import UsageError
-from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, ObservationBatch, Row
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from tests.core_ground import EVENING, SITE, access_point, building, mac, people, policy_text, write_csv
 

@@ -6,12 +6,15 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from click.testing import CliRunner, Result
 
@@ -26,6 +29,7 @@ from connectors.sources.ingest.source_filter import Counters
 from connectors.sources.probes.methods import ProbeAnswer
 from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.sources.snmp.usm.users import Users
+from connectors.storage.embedded.reader import OPERATOR_BOX
 from connectors.storage.embedded.rollback_mark import mark_path
 from connectors.storage.kafka.topics import TopicSettings, topic_config, topic_names
 from stream.errors import PolicyError
@@ -190,6 +194,51 @@ def test_a_store_is_only_read(installed: Path) -> None:
 @pytest.mark.usefixtures("machine_is_fine")
 def test_people_are_given_a_table(installed: Path) -> None:
     assert examined(installed).output.rstrip().endswith("nothing is wrong")
+
+
+def with_drops(folder: Path, dropped: dict[str, int] | None) -> None:
+    """Let the newest figures of the store's run say what its receiver has dropped."""
+    with closing(sqlite3.connect(folder / "store" / "private" / f"{OPERATOR_BOX}.sqlite")) as box, box:
+        ((seq, value),) = box.execute("SELECT seq, value FROM records ORDER BY seq DESC LIMIT 1").fetchall()
+        traps = None if dropped is None else {"received": 9, "accepted": 0, "dropped": dropped, "kernel_drops": 0}
+        changed = orjson.dumps(orjson.loads(value) | {"traps": traps})
+        box.execute("UPDATE records SET value = ? WHERE seq = ?", (changed, seq))
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+def test_what_the_run_of_a_store_drops_is_wrong(installed: Path, tmp_path: Path) -> None:
+    shutil.copytree(installed, tmp_path / "copy")
+    with_drops(tmp_path / "copy", {"bad_community": 7, "collapsed": 90, "no_stay": 3, "duplicate_request": 2})
+    done = examined(tmp_path / "copy", "--store", f"{tmp_path}/copy/store")
+    told = " ".join(done.output.split())
+    assert done.exit_code == 1, told
+    assert "7 bad community: the community is not in the file" in told
+    assert "1 thing(s) wrong" in told
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+@pytest.mark.parametrize(
+    ("dropped", "told"),
+    [(None, "what it drops is not known here"), ({"bad_community": 0}, "lists what the store's run")],
+)
+def test_of_a_run_whose_drops_are_not_known_it_is_not_said_that_nothing_is_wrong(
+    installed: Path, tmp_path: Path, dropped: dict[str, int] | None, told: str
+) -> None:
+    shutil.copytree(installed, tmp_path / "copy")
+    with_drops(tmp_path / "copy", dropped)
+    (tmp_path / "communities").write_bytes(COMMUNITY)
+    (tmp_path / "communities").chmod(0o600)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        done = examined(
+            tmp_path / "copy", "--udp", f"127.0.0.1:{taken.getsockname()[1]}", "--for", "1s",
+            "--store", f"{tmp_path}/copy/store", TACET_SNMP_COMMUNITIES_FILE=str(tmp_path / "communities"),
+        )  # fmt: skip
+    text = " ".join(done.output.split())
+    assert done.exit_code == 0, text
+    assert told in text
+    assert "nothing is wrong" not in text
+    assert "note(s) to read" in text
 
 
 # --- what comes in ------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def test_a_band_is_the_half_width_around_the_value_and_holds_no_fewer_people_tha
     assert table[["node", "value", "low", "high", "half_width", "kind"]].to_numpy().tolist() == [
         ["zone:a", 2, 0, 5, 3, "posterior"],
         ["zone:b", 7, 4, 10, 3, "posterior"],
-        ["zone:c", -6, -6, 0, 3, "posterior"],
+        ["zone:c", -6, 0, 0, 3, "posterior"],
     ]
 
 

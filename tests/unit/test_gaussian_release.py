@@ -15,13 +15,13 @@ from stream.keys import LaboratoryKeys
 from stream.mechanisms.gaussian import half_width_95
 from stream.operators import scan
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.guarantees import count_promises
-from stream.release.prices import PaidByDay, check_noise
+from stream.release.prices import PaidByDay
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT
 from tests.day_ground import day_site
 
@@ -131,23 +131,27 @@ NEAR = f'mechanism = "filter"\n{BY_DAY}epsilon = {{ fine = "100", coarse = "50" 
 
 def test_audiences_whose_noise_would_be_too_much_alike_are_refused_at_load() -> None:
     """At ε = 100 and 50 so little noise is left that the sum of two draws is no discrete Gaussian any more."""
-    with pytest.raises(PolicyError, match=r"mine: release 'r' at dbh: noise = 'gaussian': variances of two audiences"):
-        check_noise(policy(NEAR), "mine")
+    with pytest.raises(
+        PolicyError, match=r"^policy: release 'r' at dbh: noise = 'gaussian': variances of two audiences"
+    ):
+        policy(NEAR)
     for fine in ("4", "2"):
-        check_noise(policy(NEAR.replace("100", fine).replace('"50"', '"2"')))
+        policy(NEAR.replace("100", fine).replace('"50"', '"2"'))
 
 
 def test_an_epsilon_that_buys_no_noise_for_a_day_is_refused_at_load() -> None:
     with pytest.raises(PolicyError, match=r"release 'r' at dbh: noise = 'gaussian': epsilon must lie in"):
-        check_noise(policy(NEAR.replace('"50"', '"0.001"')))
+        policy(NEAR.replace('"50"', '"0.001"'))
 
 
 def test_an_epsilon_that_asks_for_less_noise_than_is_supported_is_refused_at_load_by_rule_and_value() -> None:
     text = f'mechanism = "plain"\n{BY_DAY}epsilon = {{ fine = "60" }}\n'
-    rule = r"mine: release 'r' at dbh: noise = 'gaussian': epsilon must be at most 50 for 1 ticks at delta 1e-06: .*60"
+    rule = (
+        r"^policy: release 'r' at dbh: noise = 'gaussian': epsilon must be at most 50 for 1 ticks at delta 1e-06: .*60"
+    )
     with pytest.raises(PolicyError, match=rule):
-        check_noise(policy(text, day_site("5min")), "mine")
-    check_noise(policy(text.replace('"60"', '"50"'), day_site("5min")))
+        policy(text, day_site("5min"))
+    policy(text.replace('"60"', '"50"'), day_site("5min"))
 
 
 @pytest.mark.parametrize(("contribution", "epsilon"), [("5min", "4"), ("5min", "38"), ("60min", "10"), ("8h", "2")])

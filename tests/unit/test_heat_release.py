@@ -10,17 +10,16 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.cli.options import read_policy_text
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.local_time import slot_of
 from stream.operators import scan
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, Micros, OccupancyWindow, Published
 from stream.release.backfill import BackfillStage
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time, private_topic
 from tests.unit.test_release_kinds import SITE
 
@@ -222,11 +221,11 @@ def test_the_bounds_of_a_heat_map_belong_to_it(least: int) -> None:
 
 def test_heat_maps_that_no_snapshot_holds_are_refused_when_the_policy_is_read() -> None:
     """A building of 3 zones has 5 kB for each heat map and epsilon."""
-    read_policy_text(text(PLAIN), "b.toml")
+    load_policy(text(PLAIN), "b.toml")
     names = "".join(f'{{ name = "heat{i}", kind = "heatmap", windows = 4 }},' for i in range(1800))
     many = f'mechanism = "laplace"\nepsilon = {{ a = "1", b = "2" }}\nqueries = [{names}]\n'
     with pytest.raises(PolicyError, match=r"^b.toml: heat maps must hold at most 16 MiB .* hold \d\d\.\d at dbh"):
-        read_policy_text(text(many), "b.toml")
+        load_policy(text(many), "b.toml")
 
 
 def test_a_day_release_goes_with_no_other_question() -> None:

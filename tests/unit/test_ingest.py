@@ -25,7 +25,7 @@ from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.sensing.occupancy import OccupancyOperator
@@ -602,7 +602,7 @@ def test_a_clock_step_over_five_seconds_stops_loudly() -> None:
 
 
 def test_a_policy_describes_an_ingest() -> None:
-    policy = Policy.model_validate(
+    policy = PolicyDocument.model_validate(
         {
             "site": {"dbh": {"sources": [CONTROLLER], "validity": "1min", "zones": [
                 {"id": "lobby", "capacity": 9, "access_points": [LOBBY.upper()]}]}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from connectors.cli.main import tacet
-from connectors.cli.options import read_policy_text
 from connectors.operations.inventory.access_points import columns_of, kind_of, last_part, name_of, read_inventory, stem
 from connectors.sources.ingest.addresses import address_of
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.fields import parse_epsilon
+from stream.release.guarantees import count_promises
+from stream.release.validation import Policy, load_policy
 from tests.documents import ROOT
 
 EXAMPLES = ROOT / "docs/examples/inventory"
@@ -39,7 +40,7 @@ def made(path: Path, *options: str) -> Policy:
     """Return the policy that a list becomes; it passes every check of 'policy check'."""
     done = initialised(path, *options)
     assert done.exit_code == 0, done.output
-    return read_policy_text(done.stdout, "made")
+    return load_policy(done.stdout, "made")
 
 
 def listed(folder: Path, *rows: str, header: str = "ap,name,site,floor,zone,kind,capacity") -> Path:
@@ -108,6 +109,93 @@ def test_where_no_zone_is_named_access_points_are_grouped_as_asked(
     assert {zone.id: len(zone.radios) for zone in zones} == expected
 
 
+@pytest.mark.parametrize("location", ["default location", "Default Location", "default-location", "DEFAULT_LOCATION"])
+def test_a_location_that_nobody_has_set_is_no_floor(tmp_path: Path, location: str) -> None:
+    """Cisco's controllers show 'default location' then."""
+    path = listed(tmp_path, f"5c:52:1e:00:20:10,a,{location}", "5c:52:1e:00:20:20,b,1", header="ap,zone,floor")
+    floors = {zone.id: zone.floor for zone in made(path).site["building"].zones}
+    assert floors == {"a": "unknown", "b": "1"}
+    assert 'floor = "unknown"  # CHECK: not given' in initialised(path).stdout
+    assert 'floor = "1"\n' in initialised(path).stdout
+
+
+def test_access_points_without_a_floor_are_on_no_other_floor(tmp_path: Path) -> None:
+    path = listed(tmp_path, "5c:52:1e:00:20:10,1", "5c:52:1e:00:20:20,", "5c:52:1e:00:20:30,default location",
+                  header="ap,floor")  # fmt: skip
+    zones = {zone.id: (zone.floor, len(zone.radios)) for zone in made(path).site["building"].zones}
+    assert zones == {"floor-1": ("1", 1), "floor-unknown": ("unknown", 2)}
+
+
+def test_names_that_differ_in_the_last_part_make_a_zone_on_each_floor(tmp_path: Path) -> None:
+    path = listed(tmp_path, "5c:52:1e:00:20:10,ap-1,1", "5c:52:1e:00:20:20,ap-2,1", "5c:52:1e:00:20:30,ap-3,Lib > 2",
+                  "5c:52:1e:00:20:40,ap-4,", "5c:52:1e:00:20:50,hall-1,2", header="ap,name,floor")  # fmt: skip
+    zones = {zone.id: (zone.floor, len(zone.radios)) for zone in made(path, "--group", "name").site["building"].zones}
+    assert zones == {
+        "ap-floor-1": ("1", 2), "ap-floor-2": ("2", 1), "ap-floor-unknown": ("unknown", 1), "hall": ("2", 1),
+    }  # fmt: skip
+
+
+def test_floors_of_one_site_do_not_divide_the_zones_of_another(tmp_path: Path) -> None:
+    path = listed(tmp_path, "5c:52:1e:00:20:10,ap-1,1,n", "5c:52:1e:00:20:20,ap-2,2,s", header="ap,name,floor,site")
+    policy = made(path, "--group", "name")
+    assert {(name, zone.id) for name, site in policy.site.items() for zone in site.zones} == {("n", "ap"), ("s", "ap")}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("columns", [(), ("--columns", "ap=Radio MAC,name=AP Name,floor=Location")])
+def test_cells_may_be_separated_by_semicolons_or_tabs(tmp_path: Path, delimiter: str, columns: tuple[str, ...]) -> None:
+    header = ("AP Name", "Radio MAC", "Location") if columns else ("name", "ap", "floor")
+    rows = (header, ("a", "5c52.1e00.2010", '"Library, Floor 1"'), ("b", "5c52.1e00.2020", '"Library; 2"'))
+    path = tmp_path / "aps.csv"
+    path.write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    (first, second) = made(path, *columns).site["building"].zones
+    assert (first.floor, second.floor) == ("Library-Floor-1", "Library-2")
+
+
+def test_a_column_that_is_missing_from_semicolons_is_named_among_them(tmp_path: Path) -> None:
+    path = listed(tmp_path, f"{AP};a", header="BSSID;Name")
+    with pytest.raises(UsageError, match=r"line 1: must have the column 'MAC' \(for ap\); it has: BSSID, Name$"):
+        read_inventory(path, {"ap": "MAC"})
+
+
+PASTED = (
+    """WLC-9800#show ap summary
+Number of APs: 2
+
+CC = Country Code
+RD = Regulatory Domain
+
+AP Name                 Slots AP Model      Ethernet MAC   Radio MAC      CC   RD   IP Address  State        Location
+---------------------------------------------------------------------------------------------------------------------
+lib-1-reading-ap1       2     C9120AXI-E    5c52.1e00.1010 5c52.1e00.2010 DE   -E   10.2.1.11   Registered   Floor 1
+""",
+    """Number of APs.................................... 2
+
+Global AP User Name.............................. Not Configured
+
+AP Name             Slots  AP Model             Ethernet MAC       Location          Country     IP Address
+------------------  -----  -------------------  -----------------  ----------------  ----------  ---------------
+lib-1-reading-ap1   2      AIR-CAP3702I-E-K9    5c:52:1e:00:10:10  default location  DE          10.2.1.11
+""",
+    """AP Name             Slots  AP Model             Ethernet MAC       Location
+lib-1-reading-ap1   2      AIR-CAP3702I-E-K9    5c:52:1e:00:10:10  default location
+""",
+)
+
+
+@pytest.mark.parametrize("text", PASTED)
+@pytest.mark.parametrize("columns", [{}, {"ap": "Radio MAC", "name": "AP Name"}])
+def test_the_output_of_show_ap_summary_is_refused_by_its_name(
+    tmp_path: Path, text: str, columns: dict[str, str]
+) -> None:
+    path = tmp_path / "aps.txt"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_inventory(path, columns)
+    assert "is the output of 'show ap summary', whose columns are separated by spaces" in str(refused.value)
+    assert "AP Name,Radio MAC,Location" in str(refused.value)
+
+
 def test_capacities_of_what_is_grouped_add_up_and_what_nobody_said_is_marked(tmp_path: Path) -> None:
     path = listed(tmp_path, "5c:52:1e:00:20:10,30", "5c:52:1e:00:20:20,", header="ap,capacity")
     (zone,) = made(path).site["building"].zones
@@ -123,7 +211,7 @@ def test_sites_are_those_of_the_list(tmp_path: Path) -> None:
 
 def test_a_controller_that_is_not_named_is_nobody() -> None:
     done = initialised(EXAMPLES / "plain.csv")
-    assert read_policy_text(done.stdout, "made").site["building"].sources == ("127.0.0.1",)
+    assert load_policy(done.stdout, "made").site["building"].sources == ("127.0.0.1",)
     assert re.search(r"^sources = .*# CHECK", done.stdout, flags=re.M)
 
 
@@ -172,6 +260,67 @@ def test_a_floor_of_few_people_is_in_no_sum_of_floors(tmp_path: Path) -> None:
     assert (sums.levels, sums.zones.ids) == (("floor", "building"), ("hall", "bar"))
 
 
+def published(policy: Policy) -> list[frozenset[str]]:
+    """Return the sets of zones of which the policy publishes a count, each as often as it does."""
+    found = []
+    for release in releases(policy).values():
+        for name, site in policy.site.items():
+            zones = [zone for zone in site.zones if zone in policy.zones_of(release, name)]
+            sums = {"zone": [[zone] for zone in zones], "building": [zones]}
+            sums["floor"] = [[zone for zone in zones if zone.floor == floor] for floor in {z.floor for z in zones}]
+            found += [frozenset(zone.id for zone in each) for level in release.levels for each in sums[level]]
+    return found
+
+
+TWICE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("1,,90", "2,,80"), "floor"),  # each zone is a floor
+    (("1,,90",), "floor"),  # the zone is the building
+    (("1,hall,90", "1,bar,80", "2,loft,70"), "floor"),  # one zone is a floor, two are not
+    (("1,hall,90", "2,loft,3"), "floor"),  # one floor alone is for enough people
+    (("1,hall,90", "1,bar,80"), "access-point"),
+)
+
+
+@pytest.mark.parametrize(("rows", "group"), TWICE)
+def test_nothing_is_published_twice_under_two_prices(tmp_path: Path, rows: tuple[str, ...], group: str) -> None:
+    path = listed(tmp_path, *(f"5c:52:1e:00:20:{n}0,{row}" for n, row in enumerate(rows, 1)),
+                  header="ap,floor,zone,capacity")  # fmt: skip
+    policy = made(path, "--group", group)
+    assert len(set(published(policy))) == len(published(policy))
+    assert frozenset(zone.id for zone in policy.site["building"].zones) in published(policy)
+
+
+def test_what_is_published_as_a_floor_is_named_in_the_file(tmp_path: Path) -> None:
+    path = listed(tmp_path, "5c:52:1e:00:20:10,1,hall,90", "5c:52:1e:00:20:20,1,bar,80", "5c:52:1e:00:20:30,2,loft,70",
+                  header="ap,floor,zone,capacity")  # fmt: skip
+    text = initialised(path).stdout
+    assert releases(made(path))["rooms"].zones.ids == ("hall", "bar")
+    assert "because 'sums' publishes it, at its own price:\n#   loft\n" in text
+
+
+def deviation(policy: Policy) -> float:
+    """Return the standard deviation of the noise of single zones, from the policy's own promises."""
+    found = [each.terms for each in count_promises(policy) if each.release == "rooms" and each.terms is not None]
+    return max(math.sqrt(float(parameter)) for terms in found for parameter in terms.parameters)
+
+
+@pytest.mark.parametrize("capacity", [1, 20, 26, 27, 28, 40])
+@pytest.mark.parametrize("group", ["name", "access-point"])
+def test_a_zone_that_the_noise_hides_is_left_out_as_the_file_says(tmp_path: Path, capacity: int, group: str) -> None:
+    path = listed(
+        tmp_path, f"5c:52:1e:00:20:10,1,nook-1,{capacity}", "5c:52:1e:00:20:20,1,hall-1,90",
+        "5c:52:1e:00:20:30,2,bar-1,90", "5c:52:1e:00:20:40,2,den-1,90", header="ap,floor,name,capacity",
+    )  # fmt: skip
+    policy, text = made(path, "--group", group), initialised(path, "--group", group).stdout
+    nook, hall, *_ = (zone.id for zone in policy.site["building"].zones)
+    rooms = {zone.id for zone in policy.zones_of(releases(policy)["rooms"], "building")}
+    assert hall in rooms
+    assert (nook in rooms) is (capacity >= deviation(policy))
+    assert (f"#   {nook}\n" in text) is (capacity < deviation(policy))
+    assert f"standard deviation is {deviation(policy):.0f} devices a window" in text
+    assert f"zones for fewer than {math.ceil(deviation(policy))} people are left" in text
+
+
 def test_a_name_that_is_small_at_one_site_is_published_at_none(tmp_path: Path) -> None:
     path = listed(tmp_path, "5c:52:1e:00:20:10,n,hall,90", "5c:52:1e:00:20:20,s,hall,3", "5c:52:1e:00:20:30,s,bar,50",
                   header="ap,site,zone,capacity")  # fmt: skip
@@ -183,7 +332,7 @@ def test_a_policy_from_a_recording_says_that_it_is_for_a_laboratory(tmp_path: Pa
     recording.write_text("time,device,access_point,site\n2018-02-01T08:00:00Z,a4:00:00:00:00:01,5C52.1E00.2010,dbh\n")
     done = CliRunner().invoke(tacet, ["policy", "init", "--from-observations", str(recording)])
     assert "LABORATORY" in done.stdout
-    policy = read_policy_text(done.stdout, "made")
+    policy = load_policy(done.stdout, "made")
     assert policy.site["dbh"].name == "dbh (from a recording)"
     assert policy.access_points() == {"5c:52:1e:00:20:10": ("dbh", "5c521e002010")}
     assert "a4:00" not in done.stdout

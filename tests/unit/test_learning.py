@@ -20,8 +20,8 @@ from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries as leakage
 from stream.errors import DataError, UsageError
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, Micros
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time, rfc3339
 from tests.core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
 

@@ -11,8 +11,8 @@ from stream.keys import LaboratoryKeys
 from stream.mechanisms.filter import learning
 from stream.mechanisms.filter.learning import PARTS, Learning, learn
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros
+from stream.release.validation import Policy, load_policy
 
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
 MIDNIGHT = 20_000 * DAY

@@ -24,9 +24,9 @@ from stream.accounting.ledger import (
 from stream.errors import AuditError, FinalityError
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (
@@ -291,13 +291,15 @@ def test_refusals_depend_on_ledger_and_policy_only() -> None:
 def test_a_refusal_closes_the_open_groups_and_the_refused_count_enters_none() -> None:
     policy = counts_policy("pegasus", 'board = "1"', 'board = "3"', tick="1h")
     first = 20_000 * DAY + 60 * MINUTE
-    held = [released(policy, windows(policy, [(5, 5, 5)] * 3, first), seed)[1].smoothing["r/1"] for seed in range(9)]
+    held = [
+        released(policy, windows(policy, [(5, 5, 5)] * 3, first), seed)[1].operator_states["r/1"] for seed in range(9)
+    ]
     assert sum(int(groups.size.sum()) for groups in held) > 20, "before the refusal groups are open"
     for seed in range(9):
         _, state, outputs = released(policy, windows(policy, [(5, 5, 5)] * 4, first), seed)
         assert [body["released"] for body in bodies(outputs, "private")] == [True] * 3 + [False]
-        assert state.smoothing["r/1"].size.tolist() == [0, 0, 0]
-        assert not state.smoothing["r/1"].counts.any()
+        assert state.operator_states["r/1"].size.tolist() == [0, 0, 0]
+        assert not state.operator_states["r/1"].counts.any()
 
 
 def test_values_after_a_refusal_do_not_depend_on_what_was_refused() -> None:
@@ -317,7 +319,7 @@ def test_groups_close_at_the_end_of_the_key_day() -> None:
     longest = {}
     for n in (6, 7):
         states = [released(policy, windows(policy, [(5, 5, 5)] * n, first), seed)[1] for seed in range(20)]
-        longest[n] = max(state.smoothing["r/9"].size.max() for state in states)
+        longest[n] = max(state.operator_states["r/9"].size.max() for state in states)
     assert longest[6] > 3
     assert longest[7] == 1, "the first window of the next day opens new groups"
 

@@ -20,8 +20,8 @@ from connectors.storage.embedded.reader import read_topic
 from connectors.storage.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published
+from stream.release.validation import Policy, load_policy
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
 from stream.sensing.occupancy import WINDOWS_AT_ONCE

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
-from connectors.cli.options import read_policy_text
 from connectors.operations.reports.contribution_loss import loss_sentence, losses, stays_of
+from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests import office
 
@@ -35,7 +35,7 @@ def written(listed: Path, contribution: str) -> str:
 
 
 def office_losses(text: str) -> list[dict[str, object]]:
-    policy = read_policy_text(text, "p")
+    policy = load_policy(text, "p")
     stays = stays_of(policy)
     stays[office.SITE].add((each.device, each.time) for each in office.observations(1))
     return losses(policy, stays)

@@ -14,10 +14,10 @@ from stream.local_time import slot_of
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.noise_parameters import laplace_noise
 from stream.operators import scan
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from tests.day_ground import day_site
 

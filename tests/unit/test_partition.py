@@ -14,9 +14,9 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import FinalityError, LaterVersionError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (

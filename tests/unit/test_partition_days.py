@@ -12,8 +12,8 @@ import pytest
 from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
-from stream.policy.document import Policy
 from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch
+from stream.release.validation import Policy
 from stream.schemas import QUARANTINE
 from stream.sensing.contribution import DayCounter
 from tests.core_ground import SITE, building, days_of, laboratory, messages, people

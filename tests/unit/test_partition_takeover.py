@@ -15,8 +15,8 @@ from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
 from stream.engine.snapshot import adopted_from, made_by, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
-from stream.policy.document import Policy, load_policy
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text

@@ -27,11 +27,11 @@ from stream.accounting.privacy_loss import calibrate
 from stream.keys import LaboratoryKeys
 from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import Options, definition_of
-from stream.policy.document import load_policy
 from stream.policy.sites import Zone
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.count_plan import CountPlan
 from stream.release.stage import ReleaseStage
+from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 from tests.day_ground import day_site

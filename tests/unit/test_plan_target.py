@@ -15,7 +15,7 @@ from connectors.cli.policy_plan import NOTICE
 from connectors.operations.reports.policy_plan import TRIED, plan, targets
 from connectors.operations.reports.quality import expected_quality, observed_windows, simulated_windows
 from stream.policy.counts import CountRelease
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from tests.core_ground import SITE, building, people, policy_text, write_csv
 from tests.day_ground import day_release, day_site, shared
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from connectors.cli.main import tacet
 from connectors.operations.reports.policy_diff import LEARNING, Difference, _compared, difference
 from stream.pipeline import Pipeline
-from stream.policy.document import load_policy
 from stream.policy.mechanisms import MECHANISMS
 from stream.records import Heartbeat, Published
+from stream.release.validation import load_policy
 from stream.schemas import parse_time
 from tests.core_ground import ATTRIBUTES, SITE, laboratory, messages, people, policy_text
 from tests.day_ground import day_release, day_site

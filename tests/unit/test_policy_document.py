@@ -11,7 +11,8 @@ from connectors.lab.simulation.policy import policy_text as simulated_policy
 from stream.errors import DataError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import PolicyDocument, parse
+from stream.release.validation import load_policy
 from tests.core_ground import policy_text
 from tests.day_ground import day_release, day_site, shared
 
@@ -63,7 +64,7 @@ DOCUMENT = (
 
 def test_the_document_writes_out_every_default() -> None:
     """A default that changes changes the meaning of stored versions: it needs a new mechanism version."""
-    policy = load_policy(SMALL)
+    policy = parse(SMALL)
     assert policy.document().decode() == DOCUMENT.replace("VERSION", policy.version)
 
 
@@ -85,15 +86,15 @@ BY_DAY = day_release("by-day", "filter", more=shared(floor="0.5", building="0.5"
     ids=["small", "building", "a default written out", "example", "day", "day with delta", "day with laplace"],
 )
 def test_a_policy_is_the_same_when_read_back_from_its_document(text: Any) -> None:
-    policy = load_policy(text)
-    again = Policy.from_document(policy.document())
+    policy = parse(text)
+    again = PolicyDocument.from_document(policy.document())
     assert again == policy
     assert again.version == policy.version
     assert again.document() == policy.document()
 
 
 def test_the_order_of_attributes_survives() -> None:
-    again = Policy.from_document(load_policy(SMALL).document())
+    again = PolicyDocument.from_document(parse(SMALL).document())
     release = again.release[1]
     assert isinstance(release, AttributeRelease)
     assert list(release.attributes) == ["departure", "arrival"]
@@ -121,7 +122,7 @@ LEVEL = '[release.attributes.occupancy_level]\nepsilon = { public = "1" }\nsensi
 def test_an_order_that_has_a_meaning_is_part_of_the_version() -> None:
     """A pattern of the model has its digits in the order of attributes; labels of noise name states in theirs."""
     versions = {
-        load_policy(policy_text(ORDERED.format(states=states, attributes=attributes))).version
+        parse(policy_text(ORDERED.format(states=states, attributes=attributes))).version
         for states in (f"{EAST}, {WEST}", f"{WEST}, {EAST}")
         for attributes in (ARRIVAL + LEVEL, LEVEL + ARRIVAL)
     }
@@ -138,7 +139,7 @@ def test_an_order_without_a_meaning_is_no_part_of_the_version() -> None:
 
 
 def altered(**changes: object) -> bytes:
-    return orjson.dumps(orjson.loads(load_policy(SMALL).document()) | changes)
+    return orjson.dumps(orjson.loads(parse(SMALL).document()) | changes)
 
 
 @pytest.mark.parametrize(
@@ -147,12 +148,12 @@ def altered(**changes: object) -> bytes:
 )
 def test_what_is_no_document_is_refused(document: Any) -> None:
     with pytest.raises(DataError, match="policy document: must be whole"):
-        Policy.from_document(document)
+        PolicyDocument.from_document(document)
 
 
 def test_a_document_with_another_epsilon_is_refused() -> None:
     with pytest.raises(DataError):
-        Policy.from_document(load_policy(SMALL).document().replace(b'"0.1"', b'"0.2"'))
+        PolicyDocument.from_document(parse(SMALL).document().replace(b'"0.1"', b'"0.2"'))
 
 
 def test_the_policy_file_takes_no_numbers_for_durations() -> None:

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from connectors.cli.policy import policy as policy_verbs
 from stream.accounting.adversaries import Knowledge
-from stream.policy.document import load_policy
 from stream.policy.fields import decimal_string
 from stream.release.guarantees import attribute_promises, count_promises
+from stream.release.validation import load_policy
 from tests.core_ground import ATTRIBUTES, COUNTS, policy_text
 
 MODEL = """

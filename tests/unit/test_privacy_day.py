@@ -9,9 +9,10 @@ from itertools import pairwise
 import pytest
 
 from stream.errors import PolicyError
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, PrivacyDay
+from stream.release.validation import Policy, load_policy, validate
 from stream.schemas import parse_time, rfc3339
 from tests.core_ground import policy_text
 from tests.day_ground import day_site
@@ -182,7 +183,7 @@ def test_days_change_the_version_of_a_policy_only_where_they_are_given() -> None
 
 def test_a_policy_with_days_is_the_same_when_read_back_from_its_document() -> None:
     made = policy(DAILY)
-    assert Policy.from_document(made.document()) == made
+    assert validate(PolicyDocument.from_document(made.document())) == made
 
 
 def test_a_site_in_utc_may_begin_its_day_at_any_tick() -> None:

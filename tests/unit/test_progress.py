@@ -8,8 +8,8 @@ import pytest
 from connectors.cli import options
 from connectors.cli.options import Came, reporting
 from connectors.operations.reports.guarantees import UNITS, unit_words
-from stream.policy.document import load_policy
 from stream.release.guarantees import count_promises
+from stream.release.validation import load_policy
 
 
 def test_a_line_says_what_is_done_of_how_much_and_since_when() -> None:

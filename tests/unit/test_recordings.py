@@ -11,8 +11,8 @@ import pytest
 
 from connectors.sources.recordings.observations import ObservationFile
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_record, rfc3339
 from tests.core_ground import (
     EVENING,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from connectors.cli.main import _setting
 from stream.errors import PolicyError
-from stream.policy.document import load_policy
+from stream.release.validation import load_policy
 from stream.settings import Settings
 
 WHOLE: dict[str, Any] = {

@@ -14,12 +14,12 @@ from stream.mechanisms.filter.step import LARGEST_CAPACITY
 from stream.mechanisms.grouper import SENSITIVITY
 from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95, sum_half_width_95
 from stream.operators import scan
-from stream.policy.document import Policy, load_policy
 from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS
 from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.queries import pruned_half_widths, repeated_half_widths
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT
 
 TICK = 5 * MINUTE

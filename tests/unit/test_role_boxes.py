@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from connectors.keys import key_files
+from connectors.storage.embedded.outboxes import ReceivedTraps
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox, read_topic
 from connectors.storage.embedded.runner import opened
+from stream.records import MINUTE
 from stream.schemas import LEAKAGE, PRESENCE, parse_record, parse_time
-from tests.core_ground import ACCESS_POINTS, building, messages, people
+from tests.core_ground import ACCESS_POINTS, Seen, building, mac, messages, people
 
 POLICY = building()
 
@@ -82,11 +86,11 @@ def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
     assert last["rejected_messages"] == (0 if enough else None)
 
 
-def test_of_traffic_no_more_is_told_than_how_much_of_it_came_late(tmp_path: Path) -> None:
+def test_the_record_of_a_site_has_these_fields(tmp_path: Path) -> None:
     told = {field for _, value in read_outbox(ran(tmp_path), OPERATOR_BOX, 0) for field in orjson.loads(value)}
     assert told == {
-        "v", "site", "window_end", "reached", "closed", "ledger_entries", "late", "rejected_messages",
-        "oldest_key_day", "policy_version",
+        "v", "site", "window_end", "reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps",
+        "rejected_messages", "oldest_key_day", "policy_version",
     }  # fmt: skip
 
 
@@ -94,3 +98,56 @@ def test_figures_are_five_minutes_apart_at_least(tmp_path: Path) -> None:
     ends = [parse_time(orjson.loads(v)["window_end"]) for _, v in read_outbox(ran(tmp_path), OPERATOR_BOX, 0)]
     assert len(ends) > 3
     assert all(after - before >= 5 * 60_000_000 for before, after in pairwise(ends))
+
+
+def records_of(store: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(value) for _, value in read_outbox(store, OPERATOR_BOX, 0)]
+
+
+def ran_beside(folder: Path, received: Callable[[], ReceivedTraps], unknown: int = 0) -> Path:
+    """Run an evening's messages beside a receiver, with observations of an unknown access point before them."""
+    key_files.create(folder / "key", laboratory=True)
+    with opened(POLICY, folder / "key", folder / "store") as (runner, store):
+        store.operator_box.count_traps(received)
+        for message in messages([*strangers(unknown), *people()[:60]], POLICY):
+            runner.take(message)
+    return folder / "store"
+
+
+def strangers(number: int) -> list[Seen]:
+    [first, *_] = people()
+    return [replace_access_point(first, n) for n in range(number)]
+
+
+def replace_access_point(seen: Seen, number: int) -> Seen:
+    return seen._replace(device=mac(900 + number), access_point="02:00:00:00:77:77")
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_drops_are_in_the_record_by_reason(tmp_path: Path, enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = len(ACCESS_POINTS)
+    monkeypatch.setattr("connectors.storage.embedded.outboxes.TOGETHER", 1 if enough else here + 1)
+    counts = ReceivedTraps(0, 9, 4, {"stopping": 3, "queue_full": 0}, 2)
+    last = records_of(ran_beside(tmp_path, lambda: counts, unknown=3))[-1]
+    if enough:
+        assert last["dropped"] == {"unknown_access_point": 3}
+        assert last["accepted"] == len(people()[:60])
+        assert last["traps"] == {"received": 9, "accepted": 4, "dropped": {"stopping": 3}, "kernel_drops": 2}
+    else:
+        assert [last[name] for name in ("accepted", "late", "dropped", "traps")] == [None] * 4
+
+
+def test_the_receivers_counts_step_every_five_minutes_of_its_clock_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that moves with each window that closes would be finer than the metrics are."""
+    monkeypatch.setattr("connectors.storage.embedded.outboxes.TOGETHER", 1)
+    reads = [0]
+
+    def received() -> ReceivedTraps:
+        reads[0] += 1
+        return ReceivedTraps(reads[0] * 2 * MINUTE, reads[0], 0, {}, 0)
+
+    found = [record["traps"]["received"] for record in records_of(ran_beside(tmp_path, received))]
+    assert len(found) > 5
+    assert found == [1 + 3 * (number // 3) for number in range(len(found))]

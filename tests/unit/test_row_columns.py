@@ -19,8 +19,8 @@ from connectors.sources.recordings.observations import PAUSE_ROWS, ObservationFi
 from connectors.sources.recordings.rows import MOST_KNOWN, Known, RowColumns, RowRules, plain_instants
 from connectors.sources.recordings.text_rows import RowSort
 from stream.encoding import encode_message
-from stream.policy.document import load_policy
 from stream.records import Heartbeat, ObservationBatch
+from stream.release.validation import load_policy
 from stream.schemas import parse_time, rfc3339
 
 TEXT = """

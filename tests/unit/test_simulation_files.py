@@ -25,8 +25,8 @@ from stream.errors import UsageError
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import load_policy
 from stream.records import MINUTE, SECOND
+from stream.release.validation import load_policy
 from tests.simulated_truth import expected_fates, true_occupancy
 
 FLOOD = 50_000

@@ -14,7 +14,7 @@ from connectors.keys import key_files
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.site_metadata import site_metadata
 from stream.errors import DataError
-from stream.policy.document import Policy, load_policy
+from stream.release.validation import Policy, load_policy
 from tests.core_ground import FLOORS, ZONES, policy_text
 
 

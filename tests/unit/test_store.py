@@ -24,8 +24,8 @@ from connectors.subscribe.subscriber import subscribe
 from stream.engine.outputs import OutputRecord
 from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.keys import ForwardKeys
-from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE
+from stream.release.validation import load_policy
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
 from tests.core_ground import COUNTS, building, messages, people, policy_text, write_csv

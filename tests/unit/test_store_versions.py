@@ -13,7 +13,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.operations.reports.audit import store_books, verify
 from connectors.operations.reports.recovery import store_findings
-from connectors.storage.embedded.reader import read_outbox, read_snapshot
+from connectors.storage.embedded.reader import read_mechanisms, read_outbox, read_snapshot
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import FORMAT, SqliteStore
 from stream.errors import UsageError
@@ -61,6 +61,7 @@ def test_the_next_version_continues_a_store_of_the_present_one_where_that_is_acc
         assert read_snapshot(half) == state
         work(half, WALKED[HALF:], accept=True)
         assert ways(half) == []
+        assert read_mechanisms(half) == {NOW, LATER}
         work(half, [])
         assert verify(store_books(half, records=True), half, half.parent / "key")["ok"]
     assert records(half).items() > before.items()

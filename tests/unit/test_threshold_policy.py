@@ -17,10 +17,11 @@ from connectors.serve.policy_description import described_releases, promised
 from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise, least_shift, tail
-from stream.policy.document import Policy, load_policy
-from stream.release.prices import RunPrice, check_runs, paid_thresholds
+from stream.policy.document import PolicyDocument
+from stream.release.prices import RunPrice, paid_thresholds
 from stream.release.threshold_guarantees import asked_a_day, quiet_run, threshold_promises
 from stream.release.thresholds import run_plans
+from stream.release.validation import Policy, load_policy, validate
 from tests.unit.test_threshold_release import SITE, policy, stream
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "thresholds.toml"
@@ -109,9 +110,8 @@ def test_runs_need_the_days_cut_and_a_price_that_buys_noise() -> None:
     without = SITE.replace('day_starts = "04:00"\ncontribution = "8h"\n', "")
     with pytest.raises(PolicyError, match=r"epsilon needs day_starts and contribution at site 'dbh'"):
         load_policy(without + stream())
-    thin = policy(stream(epsilon="0.0005"))
     with pytest.raises(PolicyError, match=r"crowded' at dbh: epsilon of a run must be at least 0\.001, got 0\.0005"):
-        check_runs(thin)
+        policy(stream(epsilon="0.0005"))
 
 
 def test_a_schedule_file_is_read_beside_the_policy(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_schedule_file_is_read_beside_the_policy(tmp_path: Path) -> None:
     one = read_policy(tmp_path / "policy.toml")
     (tmp_path / "rooms.csv").write_text("zone,day,start,end\n101,mon,09:00,11:00\n")
     assert read_policy(tmp_path / "policy.toml").version != one.version, "a schedule is part of the policy's meaning"
-    assert Policy.from_document(one.document()) == one
+    assert validate(PolicyDocument.from_document(one.document())) == one
 
 
 # --- promised -----------------------------------------------------------------------------------------

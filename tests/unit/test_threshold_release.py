@@ -14,16 +14,27 @@ from stream.keys import LaboratoryKeys
 from stream.mechanisms.sparse_vector import RunLaw
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, AttributeCharge, CountCharge, Micros, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, past_account
 from stream.release.backfill import BackfillStage, settle
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_time
 from tests.core_ground import SITE as BUILDING
-from tests.core_ground import account_of, audit_of, bodies, building, laboratory, messages, outputs_of, people
+from tests.core_ground import (
+    account_of,
+    audit_of,
+    bodies,
+    building,
+    laboratory,
+    messages,
+    outputs_of,
+    people,
+    policy_text,
+    unchecked,
+)
 from tests.day_ground import day_site
 
 TICK = 5 * MINUTE
@@ -431,11 +442,9 @@ epsilon = { facilities = "1" }
 sensitive = { after = "10:00" }
 """
     offices = WALKED.replace('["hall", "lobby"]', '"office"')
-    from stream.release.guarantees import check_promises
-
     with pytest.raises(PolicyError, match="odds factor"):
-        check_promises(building(releases=offices + attribute, site=day_site()))
-    outputs = outputs_of(building(releases=offices + attribute, site=day_site()), people(hours=40))
+        building(releases=offices + attribute, site=day_site())
+    outputs = outputs_of(unchecked(policy_text(offices + attribute, site=day_site())), people(hours=40))
     asked = [b for b in bodies(outputs, "private") if "attribute" in b]
     assert {b["reason"] for b in asked} == {"factor"}, "its charges forbid the question"
 

@@ -8,9 +8,9 @@ from connectors.storage.kafka.topics import refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
-from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import load_policy
 
 POLICY = load_policy("""
 [site.dbh]

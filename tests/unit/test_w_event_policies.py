@@ -13,12 +13,12 @@ from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.backfill import BackfillStage
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import (
     ACCESS_POINTS,

@@ -7,7 +7,8 @@ import tomllib
 import pytest
 
 from stream.errors import PolicyError
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import PolicyDocument
+from stream.release.validation import Policy, load_policy, validate
 from tests.core_ground import policy_text
 
 NAMES = (
@@ -33,7 +34,7 @@ def test_names_are_no_part_of_the_policys_version_nor_of_what_is_kept_with_the_b
     plain, named = policy(None), policy(NAMES)
     assert named.version == plain.version
     assert named.document() == plain.document()
-    assert Policy.from_document(named.document()) == plain
+    assert validate(PolicyDocument.from_document(named.document())) == plain
 
 
 @pytest.mark.parametrize(

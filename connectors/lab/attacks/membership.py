@@ -37,7 +37,6 @@ from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measur
 from stream.pipeline import Options, table
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import (
     EPOCH,
@@ -53,6 +52,7 @@ from stream.records import (
 )
 from stream.release.stage import ReleaseStage
 from stream.release.thresholds import RunPlan
+from stream.release.validation import Policy
 from stream.schemas import private_topic
 
 NAME = "c0ffee0000000000"
@@ -237,7 +237,7 @@ def alarm_scores(
     policy: Policy, site: str, release: ThresholdRelease, windows: list[OccupancyWindow], seed: str
 ) -> dict[str, tuple[float, ...]]:
     """Run a stream over windows; return each audience's scores of the canary's node."""
-    only = policy.model_copy(update={"release": (release,)})
+    only = policy.with_releases([release])
     stage, node = ReleaseStage(only, site, laboratory(0, seed)), RunPlan(policy, release, site).names[0]
     topics = {private_topic(audience, release.name): audience for audience in release.audiences}
     above: dict[str, list[bool]] = {audience: [] for audience in release.audiences}
@@ -459,7 +459,7 @@ def _attribute_scores(
     policy: Policy, site: str, release: AttributeRelease, asked: Attributed, plan: _Plan
 ) -> dict[str, Scores]:
     """Query a day's attributes; the score is the number withheld, *there* the world whose values are protected."""
-    only = policy.model_copy(update={"release": (release,)})
+    only = policy.with_releases([release])
     audiences = _audiences(release)
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in audiences}
     for run in range(plan.runs):

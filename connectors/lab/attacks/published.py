@@ -16,10 +16,10 @@ import orjson
 from stream.keys import Keys
 from stream.lab.attackers.beliefs import Flags, Ints, NoiseLaw
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
+from stream.release.validation import Policy
 from stream.schemas import private_topic
 
 Reads = Literal["values", "noisy"]
@@ -102,7 +102,7 @@ class Publisher:
     def __init__(self, policy: Policy, site: str, releases: Iterable[CountRelease], *, measured: bool = False) -> None:
         """Store the releases to run; no others are charged here."""
         self._releases = list(releases)
-        self._policy = policy.model_copy(update={"release": tuple(self._releases)})
+        self._policy = policy.with_releases(self._releases)
         self._site = site
         self.nodes = {release.name: nodes_of(policy, site, release, measured=measured) for release in self._releases}
         self._topics = {

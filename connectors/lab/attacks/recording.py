@@ -17,17 +17,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from connectors.sources.recordings.dialect import Dialect
-from connectors.sources.recordings.observations import ObservationFile
+from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
 from stream.domains import Domain
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys
 from stream.lab.attackers.beliefs import Flags, Ints, opened_for
 from stream.local_time import span_of_day
 from stream.pipeline import Options, table
-from stream.policy.document import Policy
 from stream.policy.sites import Site
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import EPOCH, Message, Micros, ObservationBatch, OccupancyWindow, Row
+from stream.release.validation import Policy
 
 CONTROL = 10
 """One of this many devices is excluded from what is released."""
@@ -47,6 +47,8 @@ class Recorded(NamedTuple):
     """Sightings of the excluded devices."""
     names: list[str]
     """Names of all devices, by their number."""
+    problem: DataError | None = None
+    """What to report of rows that were bad or lost, once the answer is printed."""
 
 
 class Day(NamedTuple):
@@ -98,10 +100,11 @@ def record(
         if message.site == name:
             state, made = sense.step(state, sorted_out.counted(message))
             windows += [each for each in made if isinstance(each, OccupancyWindow)]
+    problem = shortfall(file.tally, {why: rows for why, rows in state.counters.items() if why not in NO_DROPS})
     if not windows:
-        raise DataError(f"{path}: no window of site '{name}' comes of this file")
+        raise problem or DataError(f"{path}: no window of site '{name}' comes of this file")
     seen, control = sorted_out.sightings()
-    return Recorded(policy.site[name], name, windows, seen, control, list(sorted_out.numbers))
+    return Recorded(policy.site[name], name, windows, seen, control, list(sorted_out.numbers), problem)
 
 
 class _Sorted:

@@ -48,8 +48,8 @@ from stream.lab.attackers.localised import (
     wilson,
 )
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.records import DAY, SECOND, Micros
+from stream.release.validation import Policy
 
 Likelihoods = Sequence[NoiseLaw] | LearntLaw
 

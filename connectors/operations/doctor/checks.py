@@ -29,16 +29,21 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from connectors.keys import key_files
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.operations.doctor.live_check import drops
+from connectors.operations.reports.audit import AuditBundle, compare, store_books
+from connectors.operations.reports.kafka_ledgers import cluster_books
 from connectors.operations.reports.status import describe
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
+from connectors.sources.ingest.receiver import KERNEL
 from connectors.sources.ingest.state import Pair
 from connectors.sources.probes.methods import ProbeMethod
 from connectors.storage.embedded.reader import OPERATOR_BOX, last_given, read_identity, read_outbox, read_snapshot
 from connectors.storage.embedded.rollback_mark import mark_path, read_marks
+from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.topics import BESIDES, TopicSettings, held_topics, topic_names, wrong_settings
-from stream.policy.document import Policy
+from stream.accounting.audit import by_release
 from stream.records import DAY, EPOCH, MINUTE, SECOND, Micros
-from stream.schemas import CONTROL, parse_time
+from stream.release.validation import Policy
+from stream.schemas import AUDIT, CONTROL, parse_time
 
 PROBE = "probe"
 
@@ -58,9 +63,28 @@ TOPICS = "topics"
 
 
 async def cluster(bootstrap: str, policy: Policy) -> list[Finding]:
-    """Check a policy's topics; nothing is written, and no consumer group is joined."""
+    """Check a policy's topics and their records; nothing is written, and no consumer group is joined."""
     names = [*topic_names(policy), *BESIDES]
-    return list(topics(names, await held_topics(bootstrap, names)))
+    held = await held_topics(bootstrap, names)
+    found = list(topics(names, held))
+    if {AUDIT, CONTROL} <= held.keys():
+        try:
+            found += records(await cluster_books(bootstrap, records=True))
+        except NotAllowedError:
+            found.append(note(RECORDS, "not compared with the ledger: this user may not; 'tacet audit verify' does it"))
+    return found
+
+
+RECORDS = "published records"
+
+
+def records(books: AuditBundle) -> Iterator[Finding]:
+    """Yield which records were charged and are not there."""
+    compared = compare(books)
+    for each in by_release(compared.missing):
+        yield wrong(RECORDS, f"{each}: 'tacet recover' says what can be done")
+    if not compared.missing:
+        yield fine(RECORDS, f"{compared.records:,} there, each charged as it says")
 
 
 def topics(names: list[str], held: Mapping[str, TopicSettings]) -> Iterator[Finding]:
@@ -103,6 +127,7 @@ def store(folder: Path, policy: Policy, now: Micros) -> Iterator[Finding]:
     for name, site in report["sites"].items():
         yield from _site(name, site, now)
     yield from _received(folder)
+    yield from records(store_books(folder, records=True))
 
 
 def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
@@ -121,16 +146,20 @@ def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:
 
 
 def _received(folder: Path) -> Iterator[Finding]:
-    """Yield the receiver's last figures for operators; nothing if the building is too small for sums."""
+    """Yield what the receiver of a store's run has dropped, as the run last recorded it."""
+    for finding in drops(dropped_datagrams(folder) or {}):
+        yield Finding(RECEIVED, finding.state, f"{finding.text} (since the run began)")
+
+
+def dropped_datagrams(folder: Path) -> dict[str, int] | None:
+    """Return the datagrams that the receiver of a store's run has dropped, by reason.
+
+    None if the run has not recorded any: the sums step every five minutes, and need enough access points.
+    """
     last = last_given(folder, OPERATOR_BOX)
     rows = read_outbox(folder, OPERATOR_BOX, last - 1, most=1) if last else []
-    for _, value in rows:
-        traps = orjson.loads(value).get("traps")
-        if traps and "dropped" in traps:
-            yield from (
-                Finding(RECEIVED, finding.state, f"{finding.text} (since the run began)")
-                for finding in drops(traps["dropped"], traps.get("kernel_drops", 0))
-            )
+    traps = orjson.loads(rows[0][1])["traps"] if rows else None
+    return None if traps is None else {**traps["dropped"], KERNEL: traps["kernel_drops"]}
 
 
 KEY, MARK = "key file", "mark"

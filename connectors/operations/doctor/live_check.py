@@ -17,14 +17,16 @@ from typing import Any
 
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.runtime.clock import CLOCK_STEP, AnchoredClock, ClockStepError, wall_clock
-from connectors.sources.ingest.ingest import COLLAPSED, UNKNOWN_ACCESS_POINT, Ingest
+from connectors.sources.ingest.ingest import COLLAPSED, NO_STAY, UNKNOWN_ACCESS_POINT, Ingest
 from connectors.sources.ingest.queue import IngestQueue
-from connectors.sources.ingest.receiver import Receiver
+from connectors.sources.ingest.receiver import KERNEL, Receiver
 from connectors.sources.ingest.sighting import Message
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE, AllowList, Counters
 from connectors.sources.ingest.state import most_unknown
+from connectors.sources.radius.listener import AccountingEntrance
 from connectors.sources.snmp.authentication import TrapAuthenticator
 from connectors.sources.snmp.ber import UNSUPPORTED_VERSION
+from connectors.sources.snmp.collectors import CollectedEntrance, LoggedEntrance
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.drop_reasons import (
     BAD_COMMUNITY,
@@ -40,12 +42,11 @@ from connectors.sources.snmp.drop_reasons import (
 from connectors.sources.snmp.listener import TrapEntrance
 from connectors.sources.snmp.usm.receiver import in_passing
 from connectors.sources.snmp.usm.users import Users
-from stream.policy.document import Policy
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
+from stream.release.validation import Policy
 
 HEARD, DROPPED, PLACES, STEP = "controllers", "dropped", "access points", "clock"
-KERNEL = "kernel_queue_full"
 ADVICE = {
     UNKNOWN_SOURCE: "the sender is not in 'sources' of the policy",
     BAD_COMMUNITY: "the community is not in the file that TACET_SNMP_COMMUNITIES_FILE names",
@@ -177,17 +178,23 @@ def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
         yield note(DROPPED, f"{version3:,} of SNMPv3 or another version: name its users by TACET_SNMP_USERS_FILE")
     if asked := counters.dropped.get(DISCOVERY, 0):
         yield note(DROPPED, f"{asked:,} ask who is here, to send informs over SNMPv3: only what runs can answer these")
-    yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0}, counters.kernel_drops)
+    yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0, KERNEL: counters.kernel_drops})
     for name, traps in heard.unknown.items():
         yield note(PLACES, f"{name}: in no zone, {traps:,} trap(s)")
     if abs(heard.stepped) > CLOCK_STEP:
         yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops at that")
 
 
-def drops(dropped: Mapping[str, int], kernel_drops: int) -> Iterator[Finding]:
+_EVERYDAY = frozenset({COLLAPSED, NO_STAY}).union(
+    *(kind.everyday for kind in (TrapEntrance, AccountingEntrance, LoggedEntrance, CollectedEntrance))
+)
+"""Reasons that indicate no fault, whatever a receiver reads."""
+
+
+def drops(dropped: Mapping[str, int]) -> Iterator[Finding]:
     """Yield the drops for each reason that indicates a fault."""
-    everyday = TrapEntrance.everyday | {COLLAPSED}
-    for reason, number in sorted({**dropped, KERNEL: kernel_drops}.items()):
+    everyday = _EVERYDAY
+    for reason, number in sorted(dropped.items()):
         if number and reason not in everyday:
             text = f"{number:,} {reason.replace('_', ' ')}{f': {ADVICE[reason]}' if reason in ADVICE else ''}"
             yield note(DROPPED, text) if reason == UNKNOWN_ACCESS_POINT else wrong(DROPPED, text)

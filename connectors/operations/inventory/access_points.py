@@ -10,7 +10,7 @@ import csv
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -93,14 +93,14 @@ def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessP
     """Return the access points of a CSV file, and the columns that were not read.
 
     Args:
-        path: its first line contains the names of the columns.
+        path: its first line contains the names of the columns. Commas, semicolons or tabs separate cells.
         columns: field -> column. If it is empty, every column must have a field's name: otherwise a misspelt column
             would be skipped silently.
 
     Raises:
         UsageError: the file cannot be read, or rows break rules; each with its line and column.
     """
-    lines = _lines(path)
+    lines = _lines(path, set(columns.values()) or {"ap"})
     first, header = lines[0]
     places = _places(path, first, header, columns)
     reader = _Reader(header, places)
@@ -115,12 +115,19 @@ def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessP
     return reader.rows, [name for place, name in enumerate(header) if place not in places.values()]
 
 
-def _lines(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the cells of each non-empty line, by line number."""
+DELIMITERS = ",;\t"
+_PASTED = re.compile(r"show ap summary|^\s*Number of APs|^\s*AP Name {2,}", flags=re.IGNORECASE | re.MULTILINE)
+_PASTED_LINES = 20
+
+
+def _lines(path: Path, needed: Collection[str]) -> list[tuple[int, list[str]]]:
+    """Return the cells of each non-empty line, by line number; ``needed`` are columns that the file must have."""
+    reader = csv.reader(())
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(_whole(path, file), strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+            whole = list(_whole(path, file))
+        reader = csv.reader(whole, strict=True, delimiter=_delimiter(path, whole, needed))
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -131,6 +138,25 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
     if not lines:
         raise UsageError(f"{path}: line 1: must name the columns")
     return lines
+
+
+def _delimiter(path: Path, lines: Sequence[str], needed: Collection[str]) -> str:
+    """Return what separates the cells: that with which the first line has the needed columns.
+
+    Raises:
+        UsageError: nothing does, and the file is the output of a controller's command.
+    """
+    first = next((line for line in lines if line.strip()), "")
+    for delimiter in DELIMITERS:
+        if {cell.strip().strip('"') for cell in first.split(delimiter)}.issuperset(needed):
+            return delimiter
+    if _PASTED.search("".join(lines[:_PASTED_LINES])):
+        raise UsageError(
+            f"{path}: line 1: must be CSV with the names of the columns, and is the output of 'show ap summary', whose "
+            "columns are separated by spaces; write a first line such as AP Name,Radio MAC,Location and a line for "
+            "each access point, with commas between"
+        )
+    return max(DELIMITERS, key=first.count)
 
 
 def _whole(path: Path, file: IO[str]) -> Iterator[str]:
@@ -192,6 +218,8 @@ class _Reader:
                 self._refuse(line, field, "must hold a letter or a digit of a to z and 0 to 9", fields[field])
         if len(self.problems) == before:
             del fields["ap"]
+            if _is_default_location(fields.get("floor", "")):
+                fields["floor"] = ""
             self.rows.append(AccessPoint(line, radio, capacity=capacity, **fields))
 
     def _radio(self, line: int, text: str) -> str:
@@ -227,6 +255,11 @@ class _Reader:
     def _refuse(self, line: int, field: str, rule: str, value: str) -> None:
         column = self._header[self._places[field]]
         self.problems.append(f"line {line}, column {column!r}: {rule}, got {_cut(value)}")
+
+
+def _is_default_location(text: str) -> bool:
+    """Whether a floor is the text that Cisco's controllers show for an access point whose place nobody has set."""
+    return re.split(r"[\s_-]+", text.lower()) == ["default", "location"]
 
 
 def _cut(text: str) -> str:

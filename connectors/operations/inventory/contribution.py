@@ -10,9 +10,9 @@ from pathlib import Path
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile
 from stream.pipeline import definition_of
-from stream.policy.document import Policy
 from stream.policy.fields import duration_text
 from stream.records import DAY, MINUTE, ObservationBatch
+from stream.release.validation import Policy
 from stream.sensing.device_days import DeviceDays
 
 COVERED = Fraction(99, 100)

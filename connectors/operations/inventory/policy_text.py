@@ -7,15 +7,16 @@ if its capacity exceeds the noise that a day's price implies.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Literal
 
 from connectors.operations.inventory.zones import PER_ACCESS_POINT, AccessPointPlace, Sites
 from connectors.sources.ingest.addresses import colons
-from stream.policy.document import load_policy
 from stream.release.guarantees import count_promises
+from stream.release.validation import load_policy
 
 NOBODY = ("127.0.0.1",)
 """In the place of controllers that are not known: nothing but this machine is heard."""
@@ -81,7 +82,7 @@ sources = [{sources}]{check_sources}
 _ZONE = """
 [[site.{site}.zones]]{lines}
 id = "{id}"
-floor = "{floor}"
+floor = "{floor}"{check_floor}
 kind = "{kind}"
 capacity = {capacity}{check}
 {addresses}"""
@@ -117,7 +118,8 @@ _SMALL_FLOORS = """ A floor is left out where all its zones together are made fo
 
 _ROOMS = """
 # Single zones, for those who run them. A zone is worth publishing only where more people come than the noise hides:
-# its standard deviation is {scale:.0f} devices a window, so zones for fewer than {worth} people are left out.{left_out}
+# its standard deviation is {scale:.0f} devices a window, so zones for fewer than {worth} people are left
+# out.{left_out}{whole}
 [[release]]
 name = "rooms"
 query = "count"
@@ -130,8 +132,12 @@ levels = ["zone"]
 """
 _NO_ROOMS = """
 # Single zones are not published. A zone is worth publishing only where more people come than the noise hides: its
-# standard deviation would be {scale:.0f} devices a window, and every zone is made for fewer than {worth} people.
+# standard deviation would be {scale:.0f} devices a window, and every zone is made for fewer than {worth} people{whole}.
 """
+_WHOLE = """
+# A zone that is a whole floor or building is left out, too, because 'sums' publishes it, at its own price:"""
+_ALL_WHOLE = """,
+# or is a whole floor or building, which 'sums' publishes"""
 
 
 def policy_text(building: Building) -> str:
@@ -142,7 +148,8 @@ def policy_text(building: Building) -> str:
     head = _HEAD + recorded + _ADDRESSES.format(written=written)
     body = head + "".join(_site(building, site) for site in building.sites) + _AUDIENCES
     scale = _scale(body)
-    return body + _sums(building.sites, math.ceil(scale)) + _rooms(building.sites, scale)
+    summed = _Summed.of(building.sites, math.ceil(scale))
+    return body + _sums(building.sites, summed) + _rooms(building.sites, scale, summed.whole(building.sites))
 
 
 def _site(building: Building, site: str) -> str:
@@ -173,6 +180,7 @@ def _zone(building: Building, site: str, place: AccessPointPlace) -> str:
     numbers = [member.line for member in place.access_points if member.line]
     return _ZONE.format(
         site=_key(site), id=place.id, floor=place.floor, kind=place.kind, capacity=place.capacity, check=check,
+        check_floor="" if place.placed else "  # CHECK: not given",
         lines=f"  # line {', '.join(map(str, numbers))}" if 0 < len(numbers) <= 8 else "", addresses="".join(lines),
     )  # fmt: skip
 
@@ -186,19 +194,51 @@ def _addresses(building: Building, place: AccessPointPlace) -> str:
     return f"base_radio = [{_listed([f'{colons(base.to_bytes(6))}/{48 - width}' for base in bases])}]\n"
 
 
-def _sums(sites: Sites, worth: int) -> str:
-    """Return the release of sums, with floors if several of them have enough capacity."""
-    floors: dict[tuple[str, str], int] = {}
-    for site, places in sites.items():
-        for place in places:
-            floors[site, place.floor] = floors.get((site, place.floor), 0) + place.capacity
-    small = {place.id for site, held in sites.items() for place in held if floors[site, place.floor] < worth}
-    kept = [name for name in _ids(sites) if name not in small]
-    if not kept or len(floors) == len(sites):
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """What the release of sums publishes."""
+
+    worth: int
+    """Fewer people are too few for a floor."""
+    small: frozenset[str]
+    """Ids of the zones of floors for too few people."""
+    by_floor: bool
+    """Whether floors are published, beside the building: where a site has several for enough people."""
+
+    @classmethod
+    def of(cls, sites: Sites, worth: int) -> _Summed:
+        """Return what the sums of a list's zones are."""
+        floors: Counter[tuple[str, str]] = Counter()
+        for site, places in sites.items():
+            for place in places:
+                floors[site, place.floor] += place.capacity
+        large = Counter(site for (site, _), capacity in floors.items() if capacity >= worth)
+        small = {place.id for site, held in sites.items() for place in held if floors[site, place.floor] < worth}
+        return cls(worth, frozenset(small), any(number > 1 for number in large.values()))
+
+    def whole(self, sites: Sites) -> frozenset[str]:
+        """Return the ids of zones that are a whole floor, or where floors are not published a whole building."""
+        of = Counter(self._sum_of(site, place) for site, place in self._summed(sites))
+        return frozenset(place.id for site, place in self._summed(sites) if of[self._sum_of(site, place)] == 1)
+
+    def _sum_of(self, site: str, place: AccessPointPlace) -> tuple[str, str]:
+        return site, place.floor if self.by_floor else ""
+
+    def _summed(self, sites: Sites) -> Iterator[tuple[str, AccessPointPlace]]:
+        """Yield site and place of each zone in the sums."""
+        for site, held in sites.items():
+            yield from ((site, place) for place in held if not self.by_floor or place.id not in self.small)
+
+
+def _sums(sites: Sites, summed: _Summed) -> str:
+    """Return the release of sums."""
+    if not summed.by_floor:
         return _SUMS.format(
             what="The building", left_out="", zones="", levels='"building"', shares='building = "1"'
         )  # fmt: skip
-    left_out = _SMALL_FLOORS.format(worth=worth) + _named(sorted(small)) if small else ""
+    small = summed.small
+    kept = [name for name in _ids(sites) if name not in small]
+    left_out = _SMALL_FLOORS.format(worth=summed.worth) + _named(sorted(small)) if small else ""
     return _SUMS.format(
         what="Floors, and the building,", left_out=left_out,
         zones=_chosen(kept) if small else "", levels='"floor", "building"', shares='floor = "0.5", building = "0.5"',
@@ -207,7 +247,7 @@ def _sums(sites: Sites, worth: int) -> str:
 
 def _scale(body: str) -> float:
     """Return the standard deviation of the noise that a zone would have."""
-    everywhere = _ROOMS.format(scale=0, worth=0, left_out="", zones="")
+    everywhere = _ROOMS.format(scale=0, worth=0, left_out="", whole="", zones="")
     policy = load_policy(body + everywhere)
     scales = [
         math.sqrt(float(parameter))
@@ -218,16 +258,22 @@ def _scale(body: str) -> float:
     return max(scales)
 
 
-def _rooms(sites: Sites, scale: float) -> str:
-    """Return the release of zones with enough capacity; a name that has enough at one site and too little at another
-    is left out."""
+def _rooms(sites: Sites, scale: float, whole: Collection[str]) -> str:
+    """Return the release of zones with enough capacity, without those that are published as a floor or building.
+
+    A name that has enough capacity at one site and too little at another is left out, and so is one that is a whole
+    floor at one of them.
+    """
     worth = math.ceil(scale)
     small = dict.fromkeys(place.id for held in sites.values() for place in held if place.capacity < worth)
-    kept = [name for name in _ids(sites) if name not in small]
+    summed = [name for name in _ids(sites) if name in whole and name not in small]
+    kept = [name for name in _ids(sites) if name not in small and name not in whole]
     if not kept:
-        return _NO_ROOMS.format(scale=scale, worth=worth)
-    zones = _chosen(kept) if small else ""
-    return _ROOMS.format(scale=scale, worth=worth, left_out=_named(list(small)), zones=zones)
+        return _NO_ROOMS.format(scale=scale, worth=worth, whole=_ALL_WHOLE if summed else "")
+    return _ROOMS.format(
+        scale=scale, worth=worth, left_out=_named(list(small)), whole=_WHOLE + _named(summed) if summed else "",
+        zones=_chosen(kept) if small or summed else "",
+    )  # fmt: skip
 
 
 def _ids(sites: Sites) -> list[str]:

@@ -14,6 +14,9 @@ Grouping = Literal["floor", "name", "access-point"]
 PER_ACCESS_POINT = 25
 """The assumed capacity in people of an access point's place, about what one is planned for."""
 
+UNKNOWN_FLOOR = "unknown"
+"""The floor of access points of which the inventory does not say it."""
+
 
 @dataclass(frozen=True, slots=True)
 class AccessPointPlace:
@@ -27,6 +30,8 @@ class AccessPointPlace:
     capacity: int
     guessed: bool
     """Whether the capacity is assumed as ``PER_ACCESS_POINT`` for each access point."""
+    placed: bool
+    """Whether the inventory says on which floor it is."""
     access_points: tuple[AccessPoint, ...]
 
 
@@ -37,8 +42,8 @@ Sites = dict[str, list[AccessPointPlace]]
 def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grouping) -> Sites:
     """Return the zones of an inventory's rows, by site, in the order of the file.
 
-    Rows of one ``zone`` form one; a row without a zone is grouped with its floor, with rows whose names differ only in
-    the last part, or alone. ``site`` is the site of rows that do not name one.
+    Rows of one ``zone`` form one; a row without a zone is grouped with its floor, with rows of its floor whose names
+    differ only in the last part, or alone. ``site`` is the site of rows that do not name one.
 
     Raises:
         UsageError: rows of one zone contradict each other, or two names become equal when written as names of a policy;
@@ -46,8 +51,11 @@ def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grou
     """
     groups: dict[tuple[str, str], list[AccessPoint]] = {}
     spoken: dict[tuple[str, str], tuple[str, int]] = {}
+    floors = _floors_of_stems(rows, site)
     for row in rows:
         held, called = name_of(row.site) or site, _called(row, grouping)
+        if not row.zone and grouping == "name" and len(floors[held, called]) > 1:
+            called = f"{called} (floor {_floor_of(row)})"
         place = (held, name_of(called))
         said, line = spoken.setdefault(place, (called, row.line))
         if said != called:
@@ -60,12 +68,26 @@ def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grou
     return sites
 
 
+def _floors_of_stems(rows: Iterable[AccessPoint], site: str) -> dict[tuple[str, str], set[str]]:
+    """Return on which floors of a site there are names that differ only in the last part."""
+    floors: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        if not row.zone:
+            floors.setdefault((name_of(row.site) or site, _called(row, "name")), set()).add(_floor_of(row))
+    return floors
+
+
+def _floor_of(row: AccessPoint) -> str:
+    """Return the name of a row's floor."""
+    return name_of(last_part(row.floor)) or UNKNOWN_FLOOR
+
+
 def _called(row: AccessPoint, grouping: Grouping) -> str:
     """Return the name of a row's zone."""
     if row.zone:
         return row.zone
     if grouping == "floor":
-        return f"floor-{last_part(row.floor) or '1'}"
+        return f"floor-{last_part(row.floor) or UNKNOWN_FLOOR}"
     own = row.name if name_of(row.name) else row.radio.replace(":", "")
     return stem(own) if grouping == "name" else own
 
@@ -81,8 +103,9 @@ def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -
         capacity = sum(row.capacity or PER_ACCESS_POINT for row in members)
         guessed = any(row.capacity is None for row in members)
     return AccessPointPlace(
-        name, called, name_of(floor) or "1", kind_of(kind) or "room", min(capacity, 100_000), guessed, tuple(members)
-    )
+        name, called, name_of(floor) or UNKNOWN_FLOOR, kind_of(kind) or "room", min(capacity, 100_000), guessed,
+        bool(name_of(floor)), tuple(members),
+    )  # fmt: skip
 
 
 def _agreed(path: Path, members: Sequence[AccessPoint], field: str, read: Callable[[AccessPoint], str]) -> str:

@@ -27,23 +27,24 @@ from connectors.storage.embedded.reader import (
     read_topic,
 )
 from connectors.storage.embedded.rollback_mark import read_mark
-from stream.accounting.audit import Audit, Beginning, ChainLink, compare_records, unreleased
+from stream.accounting.audit import Audit, Beginning, ChainLink, Compared, by_release, compare_records, unreleased
 from stream.accounting.signed_heads import SignedHead
 from stream.encryption import Vault
 from stream.errors import AuditError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site
 from stream.records import OccupancyWindow
 from stream.release.backfill import BackfillStage
+from stream.release.validation import Policy, validate
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 
 Entry = Mapping[str, Any]
 
 
 def compare_commitments(
-    entries: Iterable[Entry], counted: Iterable[Mapping[str, Any]], policies: Iterable[Policy], keys: Keys
+    entries: Iterable[Entry], counted: Iterable[Mapping[str, Any]], policies: Iterable[PolicyDocument], keys: Keys
 ) -> int:
     """Return how many commitments were compared; AuditError names the first one that does not match."""
     known = {policy.version: policy for policy in policies}
@@ -54,18 +55,19 @@ def compare_commitments(
         if policy is not None and entry["attempt"] == 1 and _of_counts(policy, entry["release"]):
             groups[entry["site"], entry["window_end"], entry["policy_version"]].append(entry)
     compared = 0
+    validated = {version: validate(known[version]) for version in {version for _, _, version in groups}}
     for (site, end, version), made in groups.items():
         if (site, end) in windows:
             window = _window(known[version], site, windows[site, end])
-            compared += _compare(made, window, known[version], keys)
+            compared += _compare(made, window, validated[version], keys)
     return compared
 
 
-def _of_counts(policy: Policy, release: str) -> bool:
+def _of_counts(policy: PolicyDocument, release: str) -> bool:
     return any(isinstance(each, CountRelease) and each.name == release for each in policy.release)
 
 
-def _window(policy: Policy, site: str, record: Mapping[str, Any]) -> OccupancyWindow | None:
+def _window(policy: PolicyDocument, site: str, record: Mapping[str, Any]) -> OccupancyWindow | None:
     """Return the window that was counted; None if it was counted in other zones."""
     place = policy.site.get(site)
     if place is None or {zone.id for zone in place.zones} != set(record["counts"]):
@@ -177,9 +179,8 @@ class AuditBundle:
 
     entries: list[dict[str, Any]]
     states: list[Heads]
-    records: list[dict[str, Any]] = field(default_factory=list)
-    all_kept: bool = True
-    """Whether every record that was ever published is still stored."""
+    records: list[dict[str, Any]] | None = None
+    """The published records, read after the entries; None if they are not compared."""
     policies: list[bytes] = field(default_factory=list)
     counted: Callable[[Vault | None], list[bytes]] = _nothing_counted
     """Returns the published and still stored records of true counts, none without their key (restricted)."""
@@ -201,7 +202,7 @@ class AuditBundle:
 def store_books(folder: Path, *, records: bool = False) -> AuditBundle:
     """Return a store's audit bundle; ``records`` also reads the published records."""
     snapshot, entries = read_books(folder)
-    published = [parse_record(value) for value in read_published(folder)] if records else []
+    published = [parse_record(value) for value in read_published(folder)] if records else None
     return AuditBundle(
         list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder),
         earlier=list(parse_entries(read_earlier(folder))),
@@ -209,9 +210,9 @@ def store_books(folder: Path, *, records: bool = False) -> AuditBundle:
     )  # fmt: skip
 
 
-def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
+def with_kept(kept: Iterable[bytes], given: Iterable[PolicyDocument]) -> list[PolicyDocument]:
     """Return the policies that were stored with the ledger, and those given besides."""
-    policies = [*map(Policy.from_document, kept), *given]
+    policies = [*map(PolicyDocument.from_document, kept), *given]
     return list({policy.version: policy for policy in reversed(policies)}.values())
 
 
@@ -224,10 +225,17 @@ def verified(books: AuditBundle) -> list[dict[str, Any]]:
     return [*books.earlier, *books.entries]
 
 
+def compare(books: AuditBundle) -> Compared:
+    """Compare charges with published records; AuditError for one that differs or was never charged."""
+    never = unreleased(books.beginnings, books.entries)
+    return Compared(0, []) if books.records is None else compare_records(books.entries, books.records, unreleased=never)
+
+
 def _unchecked(books: AuditBundle, signed: bool, marked: bool, counted: bool) -> list[str]:
     """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
     checked = (signed, marked, signed and counted)
     found = [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
+    found += ["published records"] if books.records is None else []
     return found if books.states_read else ["head against the state", *found]
 
 
@@ -245,7 +253,7 @@ def verify(
     ``signed`` are heads whose signatures have been checked.
     """
     report: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
-    report |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
+    report |= {"records": 0, "missing": [], "commitments": 0, "unchecked": list(UNCHECKED)}
     refuse_heads(signed, books.earlier)
     try:
         mark, keys = None, None
@@ -258,14 +266,17 @@ def verify(
         counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.vault)]
         report["unchecked"] = _unchecked(books, keys is not None, mark is not None, bool(counted))
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
-        never = unreleased(books.beginnings, books.entries)
-        report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept, unreleased=never)
+        compared = compare(books)
+        report["records"], missing = compared.records, by_release(compared.missing)
+        report["missing"] = [each._asdict() for each in missing]
         if keys is not None:
             known = with_kept(books.policies, ())
             own = [entry for entry in books.entries if entry["ledger"] == keys.ledger]
             report["commitments"] = compare_commitments(own, counted, known, keys)
         if signed:
             report["signed"] = _covered(heads, signed[-1])
+        if missing:
+            raise AuditError(f"audit: {'; '.join(map(str, missing))}; 'tacet recover' says what can be done")
     except AuditError as problem:
         report |= {"ok": False, "first_break": str(problem)}
     return report

@@ -21,11 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, Release
+from stream.policy.document import Release
 from stream.policy.fields import decimal_string
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
 from stream.release.prices import RunPrice
+from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, METADATA, AttributeRecord, AuditEntry, CountRecord, ThresholdRecord, private_topic
 
 # Models of the topics that belong to no audience: the account and the metadata of sites and zones.

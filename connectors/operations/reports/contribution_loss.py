@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import definition_of
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import EPOCH
+from stream.release.validation import Policy
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.device_days import DeviceDays
 

@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from stream.policy.attributes import AttributeRelease
-from stream.policy.document import Policy
 from stream.policy.fields import decimal_string
 from stream.records import HOUR
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import threshold_promises
+from stream.release.validation import Policy
 
 # Names of privacy units in words, by their names in records.
 

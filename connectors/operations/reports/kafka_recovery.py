@@ -14,8 +14,10 @@ from typing import Any
 
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
+from connectors.operations.reports.audit import compare
 from connectors.operations.reports.kafka_ledgers import kafka_books
-from connectors.operations.reports.remedies import NEW_LEDGER, Finding, Remedy
+from connectors.operations.reports.remedies import NEW_LEDGER, REPUBLISH, Finding, Remedy, left_out
+from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import engine_counts, read
 from connectors.storage.kafka.topic_readers import (
     begin_offsets,
@@ -27,6 +29,7 @@ from connectors.storage.kafka.topic_readers import (
     read_range,
 )
 from connectors.storage.kafka.topics import dangerous_settings, result_topics
+from stream.accounting.audit import by_release
 from stream.encoding import heartbeat_of, later_sender_of
 from stream.engine.cluster_state import ClusterState
 from stream.engine.outputs import ReplayVerifier, entries_beyond
@@ -34,7 +37,7 @@ from stream.engine.ports import LossError
 from stream.engine.snapshot import BEFORE, chains, is_known, open_snapshot, standing_of
 from stream.errors import AuditError, DataError, UsageError
 from stream.keys import fingerprint
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT, rfc3339
@@ -122,7 +125,9 @@ def of_key(control: ClusterState, keys: FileKeys | None) -> Iterator[Finding]:
         yield Finding(what, (Remedy("give that key", "none"), RETIRE, NEW_LEDGER))
 
 
-async def of_next(servers: str, partition: int, position: int, end: int, policies: Iterable[Policy]) -> list[Finding]:
+async def of_next(
+    servers: str, partition: int, position: int, end: int, policies: Iterable[PolicyDocument]
+) -> list[Finding]:
     """Return a finding if only a later version can read the next message."""
     message = await read_one(servers, OBSERVATIONS, partition, position) if position < end else None
     sender = None if message is None else later_sender_of(message[1])
@@ -165,7 +170,7 @@ RETIRED_KEY = Remedy(
 SETTING_PRICE = "none, while neither workers nor ingests run; what is gone already does not come back"
 
 
-def kafka_findings(servers: str, key_file: Path | None, policy: Policy | None) -> list[Finding]:
+def kafka_findings(servers: str, key_file: Path | None, policy: PolicyDocument | None) -> list[Finding]:
     """Return what prevents workers from continuing, as far as topics, key and policy show."""
     found = asyncio.run(_findings(servers, key_file, policy))
     if not found:
@@ -173,7 +178,7 @@ def kafka_findings(servers: str, key_file: Path | None, policy: Policy | None) -
     return found
 
 
-async def _findings(servers: str, key_file: Path | None, policy: Policy | None) -> list[Finding]:
+async def _findings(servers: str, key_file: Path | None, policy: PolicyDocument | None) -> list[Finding]:
     counts = dict(await engine_counts(servers))
     if CONTROL not in counts and (bound := _cluster_of(key_file)):
         return [
@@ -224,7 +229,7 @@ def _grown(topic: str, count: int, wanted: int | None) -> Finding:
     return Finding(what, (copied,))
 
 
-async def _of_settings(servers: str, policies: Iterable[Policy]) -> list[Finding]:
+async def _of_settings(servers: str, policies: Iterable[PolicyDocument]) -> list[Finding]:
     """Settings of topics that workers refuse, for something would be lost or forked."""
     found = {fault: None for policy in policies for fault in await dangerous_settings(servers, policy)}
     return [Finding(str(fault), (Remedy(fault.remedy(), SETTING_PRICE),)) for fault in found]
@@ -246,7 +251,9 @@ def _of_binding(control: ClusterState, cluster: str | None) -> Iterator[Finding]
         )
 
 
-def _of_control(control: ClusterState, keys: key_files.FileKeys | None, policy: Policy | None) -> Iterator[Finding]:
+def _of_control(
+    control: ClusterState, keys: key_files.FileKeys | None, policy: PolicyDocument | None
+) -> Iterator[Finding]:
     yield from of_key(control, keys)
     if control.announced is not None:
         yield Finding(
@@ -273,7 +280,7 @@ def _of_control(control: ClusterState, keys: key_files.FileKeys | None, policy: 
 
 async def _of_partition(
     servers: str, partition: int, results: tuple[str, ...],
-    given: tuple[key_files.FileKeys | None, Policy | None, ClusterState],
+    given: tuple[key_files.FileKeys | None, PolicyDocument | None, ClusterState],
 ) -> list[Finding]:  # fmt: skip
     name = f"partition {partition}"
     committed, _ = await read_range(servers, AUDIT, partition, 0)  # before the state: both are one transaction
@@ -313,7 +320,7 @@ async def _of_partition(
 
 async def _loss(
     servers: str, partition: int, snapshot: bytes, end: int,
-    given: tuple[key_files.FileKeys | None, Policy | None, ClusterState],
+    given: tuple[key_files.FileKeys | None, PolicyDocument | None, ClusterState],
 ) -> str | None:  # fmt: skip
     """Return which observations are missing between a partition's state and the log; None if none are."""
     name, position = f"partition {partition}", open_snapshot(snapshot)[0]["next"]
@@ -393,7 +400,10 @@ def _without_snapshot(*, has_audit: bool) -> tuple[Remedy, ...]:
 
 
 async def _same_log(
-    servers: str, partition: int, snapshot: bytes, given: tuple[key_files.FileKeys | None, Policy | None, ClusterState]
+    servers: str,
+    partition: int,
+    snapshot: bytes,
+    given: tuple[key_files.FileKeys | None, PolicyDocument | None, ClusterState],
 ) -> bool:
     """Return whether the log contains the message that the state read last; True if that is unknown."""
     keys, (head, _) = given[0], open_snapshot(snapshot)
@@ -422,8 +432,11 @@ def _closed(site: str) -> Finding:
 
 def _of_books(servers: str) -> list[Finding]:
     try:
-        books = kafka_books(servers)
+        books = kafka_books(servers, records=True)
         books.audit().chains(books.entries)
+        missing = by_release(compare(books).missing)
+    except NotAllowedError:
+        raise
     except (AuditError, DataError, UsageError) as problem:
         return [Finding(str(problem), (COPY, NEW_CLUSTER_LEDGER))]
-    return []
+    return [Finding(str(each), (COPY, REPUBLISH, left_out(each.audience))) for each in missing]

@@ -18,7 +18,7 @@ from connectors.operations.reports.guarantees import COUNTED, unit_words
 from stream.pipeline import definition_of
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Site, zones_now
 from stream.records import MINUTE
@@ -26,6 +26,7 @@ from stream.release.guarantees import AttributePromise, CountPromise, attribute_
 from stream.release.prices import paid_thresholds, terms_digest
 from stream.release.state import PublicationKey, continued, owner_of
 from stream.release.thresholds import run_plans
+from stream.release.validation import Policy
 
 # Releases that only have another name.
 

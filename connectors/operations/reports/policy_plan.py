@@ -33,7 +33,7 @@ from stream.accounting.privacy_loss import LeastNoiseError
 from stream.accounting.units import whole_day
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
 from stream.records import DAY
@@ -41,6 +41,7 @@ from stream.release.guarantees import CountPromise, attribute_promises, count_pr
 from stream.release.ledger_writer import companions
 from stream.release.prices import PaidByDay
 from stream.release.threshold_guarantees import threshold_promises
+from stream.release.validation import Policy
 from stream.schemas import json_float
 
 

@@ -37,11 +37,11 @@ from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.pipeline import Pipeline, definition_of
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.policy.privacy_days import PrivacyDays
 from stream.policy.sites import Site, Zone
 from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.count_plan import ByLevel, CountPlan
+from stream.release.validation import Policy
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import OccupancyOperator
 

@@ -14,14 +14,16 @@ from pathlib import Path
 import orjson
 
 from connectors.keys import key_files
-from connectors.operations.reports.audit import store_books
+from connectors.operations.reports.audit import compare, store_books
 from connectors.operations.reports.remedies import (
     COPY_OF_STORE,
     KEY_COPY,
     NEW_LEDGER,
+    REPUBLISH,
     SAME_OBSERVATIONS,
     Finding,
     Remedy,
+    left_out,
 )
 from connectors.runtime.clock import CLOCK_STEP
 from connectors.secrets.private_files import refuse_open_folder
@@ -44,13 +46,14 @@ from connectors.storage.embedded.rollback_mark import (
 )
 from connectors.storage.embedded.sqlite_file import StoreError
 from connectors.storage.embedded.store import SqliteStore
-from stream.accounting.audit import ChainLink
+from stream.accounting.audit import ChainLink, by_release
 from stream.engine.snapshot import BEFORE, is_known, made_by, open_snapshot, standing_form, standing_of
 from stream.errors import AuditError, DataError, KeyFileError, UsageError
 from stream.keys import key_day_of
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy
 from stream.schemas import rfc3339
 
 
@@ -69,8 +72,8 @@ def store_findings(
             found += _of_key(folder, known)
     except StoreError as problem:
         return [*found, Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER)), *_of_outboxes(folder)]
-    damaged = list(_of_outboxes(folder))
-    return [*found, *(damaged or _other_outboxes(folder))]
+    damaged = list(_of_outboxes(folder)) or list(_other_outboxes(folder))
+    return [*found, *(damaged or _incomplete(folder))]
 
 
 def _unusable(key_file: Path) -> Iterator[Finding]:
@@ -121,6 +124,17 @@ def _other_outboxes(folder: Path) -> Iterator[Finding]:
     for audience, release_id in contradicted(folder).items():
         path = dict(outboxes(folder))[audience]
         yield _wrong_outbox(audience, path, f"{path}: holds another release {release_id} than the store")
+
+
+def _incomplete(folder: Path) -> Iterator[Finding]:
+    """Yield a finding for each release of which an outbox lacks records that were charged."""
+    try:
+        missing = by_release(compare(store_books(folder, records=True)).missing)
+    except AuditError as problem:
+        yield Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER))
+        return
+    for each in missing:
+        yield Finding(str(each), (COPY_OF_STORE, REPUBLISH, left_out(each.audience)))
 
 
 def _wrong_outbox(audience: str, path: Path, what: str) -> Finding:
@@ -228,7 +242,7 @@ def _of_clock(folder: Path, now: Micros | None) -> Iterator[Finding]:
 
 
 def _kept_versions(folder: Path) -> set[str]:
-    return {Policy.from_document(document).version for document in read_policies(folder)}
+    return {PolicyDocument.from_document(document).version for document in read_policies(folder)}
 
 
 def _of_key(folder: Path, key_file: Path) -> Iterator[Finding]:

@@ -41,3 +41,15 @@ KEY_COPY = Remedy(
     "put a copy of the key file back, readable by its owner only, beside its .mark",
     "none: a copy from before its last step forward steps forward with the next release",
 )
+REPUBLISH = Remedy(
+    "'tacet republish' with the observations from which they were made, under the same policy and key",
+    "none: the same bytes, at no cost; what would come out differently is not published",
+)
+
+
+def left_out(audience: str) -> Remedy:
+    """Return the remedy of doing nothing about lost records."""
+    return Remedy(
+        "go on without them",
+        f"they are not given to {audience} again, and 'tacet audit verify' goes on to miss them",
+    )

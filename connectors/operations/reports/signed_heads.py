@@ -40,7 +40,7 @@ def read_books_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
             heads.append(parse_head(line))
         else:
             entries.append(record)
-    return AuditBundle(entries, [], all_kept=False, states_read=False), heads
+    return AuditBundle(entries, [], states_read=False), heads
 
 
 def write_books_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[dict[str, Any]]) -> None:

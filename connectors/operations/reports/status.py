@@ -7,9 +7,9 @@ from typing import Any
 from stream.accounting.ledger import LedgerState
 from stream.engine.snapshot import open_snapshot, standing_of
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy
 from stream.release.ledger_writer import Budgets
 from stream.release.state import decode_release_state
+from stream.release.validation import Policy
 from stream.schemas import rfc3339
 
 

@@ -2,7 +2,6 @@
 
 import { h } from "./dom.js";
 import { band, counted, half, mark, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
-import { capacityOf } from "./records.js";
 import { strings } from "./strings.en.js";
 
 const LISTED = 400;
@@ -19,15 +18,15 @@ export function figures(rows) {
   };
 }
 
-/** The table of peaks and means. */
-export function glanceTable(nodes, rows, release, site) {
+/** The table of peaks and means; `counts` as from countsOf. */
+export function glanceTable(nodes, rows, counts, site) {
   const words = strings.history.glance;
   const share = (row, capacity) => capacity === null ? h("span", { class: "soft" }, strings.history.unknown) : `${portion(row.value / capacity)} ±${half((100 * row.half_width) / capacity)}${mark(row)}`;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": strings.history.figures }, h("table", { class: "table" },
     h("thead", {}, h("tr", {}, [words.place, words.peak, words.when, words.mean, words.capacity, words.peakShare, words.meanShare].map((text) => h("th", { scope: "col" }, text)))),
     h("tbody", {}, nodes.map((node) => {
       const found = figures(rows.get(node) ?? []);
-      const capacity = capacityOf(node, release, site);
+      const capacity = counts.capacity(node);
       if (found === null) return h("tr", {}, h("th", { scope: "row" }, nodeName(node)), h("td", { colspan: 6 }, strings.history.nothing));
       return h("tr", {}, h("th", { scope: "row" }, nodeName(node)), h("td", {}, withBand(found.peak)),
         h("td", {}, `${moment(found.peak.from, site.timezone)} ${zoneName(found.peak.from, site.timezone)}`),

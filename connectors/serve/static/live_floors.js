@@ -1,31 +1,35 @@
 // The floors of a building as tiles or as a plan: made once, then repainted, so that focus and hover stay where they are.
 
-import { h, put, s, say } from "./dom.js";
+import { h, put, s, say, uid } from "./dom.js";
 import { band, boundedNote, counted, half, mark, number, percent, portion, range, withBand } from "./format.js";
 import { own } from "./own.js";
 import { link } from "./router.js";
-import { capacityOf, fromTheTop, zoneTitle } from "./records.js";
+import { fromTheTop, zoneTitle, zonesOf } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, direction, heatStep, heatWords, usualStep } from "./scale.js";
 import { strings } from "./strings.en.js";
 import { roving, tips } from "./tip.js";
 
+/** Stripes across a plan, for rooms that are not released. */
+const STRIPES = 90;
+/** Width of a letter, in font sizes. */
+const LETTER = 0.65;
 
 /**
  * Make the floors of `site` in `place`; returns `paint(rows, by)`: rows by node, and "usual", "heat" or "capacity".
  *
- * `plans` is a Map of floor to plan (viewbox, zones, outline); a floor without one has tiles.
+ * `plans` is a Map of floor to plan (viewbox, zones, outline); a floor without one has tiles. `counts` is as from countsOf.
  */
-export function floorsOf(place, site, plans) {
+export function floorsOf(place, site, plans, counts) {
   const floors = fromTheTop(site).map((floor) => oneFloor(floor, site, plans.get(floor.floor)));
-  let latest = { rows: new Map(), release: null };
+  let latest = new Map();
   put(place, floors.map((floor) => floor.element));
   place.style.setProperty("--most", Math.max(...site.floors.map((floor) => floor.zones.length)));
-  const hide = tips(place, "[data-node]", (target) => tipLines(target.dataset.node, latest, site));
+  const hide = tips(place, "[data-node]", (target) => tipLines(target.dataset.node, latest, site, counts));
   return {
     hide,
-    paint(rows, release, by) {
-      latest = { rows, release };
-      floors.forEach((floor) => floor.paint(rows, release, by));
+    paint(rows, by) {
+      latest = rows;
+      floors.forEach((floor) => floor.paint(rows, by));
       place.classList.toggle("sums-only", floors.every((floor) => floor.element.classList.contains("without-rooms")));
     },
   };
@@ -37,7 +41,8 @@ function oneFloor(floor, site, plan) {
   const compare = h("span", { class: "floor-compared chip" });
   const spark = h("div", { class: "floor-spark", data: { spark: node } });
   const hidden = h("p", { class: "soft unreleased" });
-  const zones = floor.zones.map((zone) => ({ zone, parts: own(plan?.zones, zone.zone) ? shape(zone, plan) : tile(zone) }));
+  const hatch = uid("hatch");
+  const zones = floor.zones.map((zone) => ({ zone, parts: own(plan?.zones, zone.zone) ? shape(zone, plan, hatch) : tile(zone) }));
   const drawn = zones.filter(({ parts }) => parts.path);
   const listed = zones.filter(({ parts }) => !parts.path);
   const title = h("a", { class: "floor-name", href: link("history", { nodes: node }) }, strings.node.floor(floor.floor));
@@ -45,8 +50,8 @@ function oneFloor(floor, site, plan) {
   roving(list, ".tile");
   const element = h("section", { class: "card floor", data: { floor: floor.floor } },
     h("div", { class: "floor-head" }, h("h3", {}, title), total, compare, spark),
-    plan ? planOf(plan, drawn, floor) : null, listed.length ? list : null, hidden);
-  return { element, paint: (rows, release, by) => {
+    plan ? planOf(plan, drawn, floor, hatch) : null, listed.length ? list : null, hidden);
+  return { element, paint: (rows, by) => {
     const row = rows.get(node);
     compare.hidden = !row?.usual || row.value === null;
     compare.className = `floor-compared chip ${row ? usualStep(row) ?? "" : ""}`;
@@ -57,7 +62,7 @@ function oneFloor(floor, site, plan) {
     const missing = zones.length - counted.length;
     hidden.hidden = counted.length > 0;
     say(hidden, strings.live.unreleased(missing));
-    for (const { zone, parts } of zones) parts.paint(rows.get(`zone:${zone.zone}`), by, release);
+    for (const { zone, parts } of zones) parts.paint(rows.get(`zone:${zone.zone}`), by);
   } };
 }
 
@@ -77,9 +82,9 @@ function tile(zone) {
   } };
 }
 
-/** A room on a plan: its outline, filled, with the figure in its middle. */
-function shape(zone, plan) {
-  const path = s("path", { d: own(plan.zones, zone.zone), class: "shape" });
+/** A room on a plan: its outline, filled, with the figure in its middle. `hatch` is the pattern of a room without a figure. */
+function shape(zone, plan, hatch) {
+  const path = s("path", { d: own(plan.zones, zone.zone), class: "shape", fill: `url(#${hatch})` });
   const text = s("text", { class: "shape-text", "aria-hidden": "true" });
   const anchor = s("a", { class: "room", href: link("history", { nodes: `zone:${zone.zone}` }), "data-node": `zone:${zone.zone}`, tabindex: "-1" }, path, text);
   return { path, link: anchor, paint(row, by) {
@@ -89,14 +94,18 @@ function shape(zone, plan) {
     const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
     text.setAttribute("font-size", size);
     text.setAttribute("class", `shape-text ${path.dataset.step ? `ink-${path.dataset.step}` : ""}`);
-    const lines = [[zoneTitle(zone), -0.9], row ? [row.value === null ? strings.number.denied : number(row.value), 0.45] : null, row && row.value !== null ? [`±${half(row.half_width)}${mark(row)}`, 1.5] : null];
+    const value = !row ? strings.number.notReleased : row.value === null ? strings.number.denied : number(row.value);
+    const fits = row || box.width > value.length * size * LETTER;
+    const lines = [[zoneTitle(zone), -0.9], fits ? [value, 0.45] : null, row && row.value !== null ? [`±${half(row.half_width)}${mark(row)}`, 1.5] : null];
     put(text, lines.filter(Boolean).map(([words, line], i) => s("tspan", { x, y: y + line * size, class: `line-${i}` }, words)));
     anchor.setAttribute("aria-label", spoken(zone, row));
   } };
 }
 
-function planOf(plan, drawn, floor) {
+function planOf(plan, drawn, floor, hatch) {
+  const stripe = Math.max(plan.viewbox[2], plan.viewbox[3]) / STRIPES;
   const svg = s("svg", { class: "plan", viewBox: plan.viewbox.join(" "), role: "group", "aria-label": strings.node.floor(floor.floor) },
+    s("defs", {}, s("pattern", { id: hatch, width: stripe, height: stripe, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { class: "stripe", width: stripe / 2, height: stripe }))),
     plan.outline.map((d) => s("path", { d, class: "outline" })), drawn.map(({ parts }) => parts.link));
   roving(svg, ".room");
   return svg;
@@ -111,7 +120,7 @@ function step(element, name, row, by, capacity) {
 function noteOf(row, by, zone) {
   if (row.value === null) return "";
   if (by === "heat") return heatWords(row);
-  if (row.likely_empty !== null && row.likely_empty >= PERHAPS) return `${strings.live.empty(percent(row.likely_empty))}${mark(row)}`;
+  if (row.likely_empty >= PERHAPS) return `${strings.live.empty(percent(row.likely_empty))}${mark(row)}`;
   if (by === "capacity") return zone.capacity ? strings.live.shareOf(portion(Math.max(0, row.value / zone.capacity)), zone.capacity) : "";
   return row.usual ? `${MARKS[direction(row)]} ${strings.live.byUsual} ${number(row.usual.mean)}` : "";
 }
@@ -128,10 +137,10 @@ function spoken(zone, row) {
 }
 
 /** All there is to say of a place. */
-function tipLines(node, { rows, release }, site) {
+function tipLines(node, rows, site, counts) {
   const row = rows.get(node);
-  const zone = site.floors.flatMap((floor) => floor.zones).find((each) => `zone:${each.zone}` === node);
-  const capacity = release ? capacityOf(node, release, site) : null;
+  const zone = zonesOf(site).find((each) => `zone:${each.zone}` === node);
+  const capacity = counts.capacity(node);
   const name = zone ? `${zoneTitle(zone)} · ${own(strings.kinds, zone.kind) ?? zone.kind}` : strings.node.floor(node.split(":")[1]);
   if (!row) return [h("strong", {}, name), h("span", {}, strings.number.notReleased)];
   if (row.value === null) return [h("strong", {}, name), h("span", {}, strings.feed.deniedWhy)];
@@ -142,7 +151,7 @@ function tipLines(node, { rows, release }, site) {
     row.heat === undefined ? null : h("span", {}, strings.live.heatIs(heatWords(row))),
     row.usual ? h("span", { class: "soft" }, `${strings.live.columns.usual}: ${number(row.usual.mean)} ±${half(row.usual.deviation)}`) : null,
     capacity ? h("span", { class: "soft" }, `${strings.live.capacity(capacity)} · ${strings.live.share(portion(Math.max(0, row.value) / capacity))}`) : null,
-    zone && row.likely_empty !== null ? h("span", {}, strings.live.emptyFull(percent(row.likely_empty))) : null,
+    zone && row.likely_empty >= PERHAPS ? h("span", {}, strings.live.emptyFull(percent(row.likely_empty))) : null,
     row.value < 0 ? h("span", { class: "soft" }, strings.number.negative) : null,
     row.bounded_to ? h("span", { class: "soft" }, boundedNote([row])) : null,
     h("span", { class: "soft" }, strings.number.kinds[row.kind] ?? ""),
@@ -150,17 +159,17 @@ function tipLines(node, { rows, release }, site) {
 }
 
 /** Every place as a table. */
-export function placesTable(rows, release, site, caption) {
+export function placesTable(rows, counts, site, caption) {
   const words = strings.live.columns;
   const mapped = [...rows.values()].some((row) => row.heat !== undefined);
   const heat = (row) => (mapped ? h("td", {}, row?.heat === undefined || row.value === null ? "" : heatWords(row)) : null);
   const line = (node, name, kind) => {
     const row = rows.get(node);
-    const capacity = release ? capacityOf(node, release, site) : null;
+    const capacity = counts.capacity(node);
     const cells = !row ? [strings.number.notReleased, "", "", "", ""] : [
       row.value === null ? strings.number.denied : counted(row), range(row),
       row.usual ? `${number(row.usual.mean)} ±${half(row.usual.deviation)}` : strings.number.none,
-      row.value === null || !row.usual ? "" : compared(row), row.likely_empty === null || row.likely_empty === undefined ? "" : percent(row.likely_empty),
+      row.value === null || !row.usual ? "" : compared(row), row.likely_empty >= PERHAPS ? percent(row.likely_empty) : "",
     ];
     return h("tr", { class: node.startsWith("zone") ? "" : "sum" }, h("th", { scope: "row" }, name), h("td", {}, kind), h("td", { class: "figure" }, cells[0]),
       h("td", { class: "figure" }, cells[1]), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), heat(row), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));

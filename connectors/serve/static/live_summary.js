@@ -55,9 +55,9 @@ export function feedCard() {
     const seconds = shown.feed.age_seconds + (performance.now() - shown.heard) / 1000;
     say(newest, words.newest(`${clock(Date.parse(shown.feed.window_end), shown.timezone)} ${zoneName(Date.parse(shown.feed.window_end), shown.timezone)}`, age(seconds)));
   };
-  return { element, paintAge, paint(feed, building, site) {
+  return { element, paintAge, paint(feed, building, site, outage) {
     shown = feed?.window_end ? { feed, timezone: site.timezone, heard: performance.now() } : null;
-    const [name, text, why] = feedState(feed, building);
+    const [name, text, why] = feedState(feed, building, outage);
     element.dataset.state = name;
     say(state, text);
     say(meaning, why);
@@ -67,12 +67,13 @@ export function feedCard() {
   } };
 }
 
-function feedState(feed, building) {
+function feedState(feed, building, outage) {
   const words = strings.feed;
+  if (typeof outage === "number") return ["silent", words.outage(age(outage)), words.outageWhy];
   if (!feed?.window_end) return ["silent", words.silent, words.none];
   if (feed.state !== "live") return [feed.state, words[feed.state], words.lateWhy];
   if (feed.denied) return ["denied", words.denied, words.deniedWhy];
-  const empty = building?.likely_empty >= PERHAPS ? words.healthyEmpty(`${percent(building.likely_empty)}${mark(building)}`) : building?.low <= 0 ? words.healthyMaybe : words.healthy;
+  const empty = building?.likely_empty >= PERHAPS ? words.healthyEmpty(`${percent(building.likely_empty)}${mark(building)}`) : words.healthy;
   return feed.coverage < 1 ? ["partly", words.partly(portion(feed.coverage)), words.partlyWhy] : ["live", words.live, empty];
 }
 
@@ -87,13 +88,16 @@ export function emptyCard() {
   const count = h("span", { class: "count" });
   const list = h("ul", { class: "pills" });
   const more = h("p", { class: "soft" });
-  const element = h("section", { class: "card empties" }, h("h2", {}, strings.live.empties, " ", count), list, more, h("p", { class: "soft why" }, strings.live.emptyWhy));
+  const why = h("p", { class: "soft why" }, strings.live.emptyWhy);
+  const element = h("section", { class: "card empties" }, h("h2", {}, strings.live.empties, " ", count), list, more, why);
   return { element, paint(rows, zones) {
     const all = places(rows, zones);
     const empty = all.filter(({ row }) => row.likely_empty >= PERHAPS).sort((a, b) => b.row.likely_empty - a.row.likely_empty);
-    say(count, all.length ? strings.live.emptyCount(empty.length, all.length) : "");
+    say(count, empty.length ? strings.live.emptyCount(empty.length, all.length) : "");
     put(list, empty.slice(0, LISTED).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, h("b", {}, name), ` ${percent(row.likely_empty)}${mark(row)}`))));
-    say(more, !empty.length ? strings.live.emptyNone : empty.length > LISTED ? strings.live.emptyMore(empty.length - LISTED) : "");
+    why.hidden = !empty.length;
+    more.hidden = empty.length > 0 && empty.length <= LISTED;
+    say(more, !empty.length ? strings.live.emptyNone(percent(PERHAPS)) : empty.length > LISTED ? strings.live.emptyMore(empty.length - LISTED) : "");
   } };
 }
 

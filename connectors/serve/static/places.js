@@ -2,17 +2,16 @@
 
 import { h, put } from "./dom.js";
 import { nodeName } from "./format.js";
-import { countedZones, publishedNodes, zoneTitle } from "./records.js";
+import { fromTheTop, zoneTitle, zonesOf } from "./records.js";
 import { strings } from "./strings.en.js";
 
-/** Make the control; `change(nodes)` is called with what is chosen. `show(nodes)` draws it. */
-export function placesControl(release, site, change) {
+/** Make the control for some published places; `change(nodes)` is called with what is chosen. `show(nodes)` draws it. */
+export function placesControl(published, site, change) {
   const words = strings.history;
-  const published = publishedNodes(release, site);
   const rooms = published.filter((node) => node.startsWith("zone:"));
   const chips = h("span", { class: "chosen" });
   const title = (node) => {
-    const zone = countedZones(release, site).find((each) => `zone:${each.zone}` === node);
+    const zone = zonesOf(site).find((each) => `zone:${each.zone}` === node);
     return zone ? zoneTitle(zone) : nodeName(node);
   };
   const add = h("select", { "aria-label": words.add, on: { change: () => {
@@ -34,7 +33,7 @@ export function placesControl(release, site, change) {
     };
     put(add, h("option", { value: "" }, words.add), group(words.levels, published.filter((node) => !node.startsWith("zone:"))),
       rooms.length ? h("option", { value: "all" }, words.all(rooms.length)) : null,
-      site.floors.map((floor) => group(words.zoneGroup(floor.floor), floor.zones.map((zone) => `zone:${zone.zone}`).filter((node) => rooms.includes(node)))));
+      fromTheTop(site).map((floor) => group(words.zoneGroup(floor.floor), floor.zones.map((zone) => `zone:${zone.zone}`).filter((node) => rooms.includes(node)))));
   };
   return { element: h("div", { class: "places-control", role: "group", "aria-label": words.places }, chips, add), show, title };
 }

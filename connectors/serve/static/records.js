@@ -1,7 +1,6 @@
 // Rows of records as objects, whichever way they came; and which release shows which places of a site.
 
 import { own } from "./own.js";
-import { strings } from "./strings.en.js";
 
 /** Rows (arrays beside their columns, or objects) as objects, with `from` and `to` in milliseconds. */
 export function objects(columns, rows) {
@@ -23,8 +22,27 @@ export function byNode(rows) {
   return found;
 }
 
+/**
+ * What a reader is given of a site's counts, whichever release it is in: each place comes from the first release that publishes it.
+ *
+ * Returns `nodes` (all published places, the building first, floors from the top down), `releases`, `of(node)` (its release, or
+ * null), `capacity(node)`, and `byRelease(nodes)` (pairs of a release and its share of the nodes).
+ */
+export function countsOf(releases, audience, site) {
+  const mine = countReleases(releases, audience, site);
+  const source = new Map();
+  for (const release of mine) for (const node of publishedNodes(release, site)) if (!source.has(node)) source.set(node, release);
+  const nodes = ["building", ...fromTheTop(site).map((floor) => `floor:${floor.floor}`), ...fromTheTop(site).flatMap((floor) => floor.zones.map((zone) => `zone:${zone.zone}`))];
+  const of = (node) => source.get(node) ?? null;
+  return {
+    nodes: nodes.filter((node) => source.has(node)), releases: mine, of,
+    capacity: (node) => (of(node) === null ? null : capacityOf(node, of(node), site)),
+    byRelease: (some) => mine.map((release) => [release, some.filter((node) => of(node) === release)]).filter(([, found]) => found.length),
+  };
+}
+
 /** The count releases that an audience has of a site; the one with most places first. */
-export function countReleases(releases, audience, site) {
+function countReleases(releases, audience, site) {
   const places = (release) => (release.levels.includes("zone") ? own(release.zones, site.site)?.length ?? 0 : 0) + release.levels.length;
   return releases
     .filter((release) => release.audience === audience && release.query === "count" && release.sites.includes(site.site))
@@ -37,34 +55,34 @@ export function heatOf(release, releases) {
 }
 
 /** Which zones of a site a release counts, as objects of the site's floors. */
-export function countedZones(release, site) {
+function countedZones(release, site) {
   const counted = new Set(own(release?.zones, site.site) ?? []);
   return site.floors.flatMap((floor) => floor.zones).filter((zone) => counted.has(zone.zone));
 }
 
-/** The nodes that a release publishes of a site, the building first, floors from the top down. */
-export function publishedNodes(release, site) {
+/** The nodes that a release publishes of a site, in no particular order. */
+function publishedNodes(release, site) {
   const zones = countedZones(release, site);
   const levels = new Set(release.levels);
-  const floors = fromTheTop(site).filter((floor) => zones.some((zone) => zone.floor === floor.floor));
   return [
     ...(levels.has("building") ? ["building"] : []),
-    ...(levels.has("floor") ? floors.map((floor) => `floor:${floor.floor}`) : []),
-    ...(levels.has("zone") ? floors.flatMap((floor) => floor.zones.filter((zone) => zones.includes(zone)).map((zone) => `zone:${zone.zone}`)) : []),
+    ...(levels.has("floor") ? new Set(zones.map((zone) => `floor:${zone.floor}`)) : []),
+    ...(levels.has("zone") ? zones.map((zone) => `zone:${zone.zone}`) : []),
   ];
 }
 
 /** How many people the places of a node are made for: the sum over the zones that the release counts; null where not known. */
-export function capacityOf(node, release, site) {
+function capacityOf(node, release, site) {
   const [level, name] = node.split(":");
   const zones = countedZones(release, site).filter((zone) => level === "building" || (level === "floor" ? zone.floor === name : zone.zone === name));
   return zones.reduce((sum, zone) => sum + (zone.capacity ?? 0), 0) || null;
 }
 
-/** Floors as one sees them from outside: the highest first. */
-export function fromTheTop(site) {
-  return site.floors.toSorted((a, b) => b.floor.localeCompare(a.floor, strings.locale, { numeric: true }));
-}
+/** Floors as one sees them from outside: the highest first. The service lists them from the bottom up. */
+export const fromTheTop = (site) => site.floors.toReversed();
+
+/** All zones of a site. */
+export const zonesOf = (site) => site.floors.flatMap((floor) => floor.zones);
 
 /** What a zone is called: its name of the policy's metadata, or its id. */
 export const zoneTitle = (zone) => zone.metadata?.name ?? zone.zone;

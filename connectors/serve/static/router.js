@@ -1,24 +1,4 @@
-// Which pages there are, and who sees them. A page is one module under pages/, with `mount(place, context) -> leave`.
-
-/**
- * The table of pages. `needs` are roles, of which one is enough ("audience" for any audience); none: everybody. A page that is
- * `placed` is of one building. `load` fetches the module when it is first asked for.
- * A page's `mount(place, context)` draws into the element `place`; it returns a function that is called when one goes elsewhere.
- */
-export const PAGES = [
-  { name: "live", needs: ["audience"], placed: true, load: () => import("./pages/live.js") },
-  { name: "history", needs: ["audience"], placed: true, load: () => import("./pages/history.js") },
-  { name: "day", needs: ["audience"], placed: true, load: () => import("./pages/day.js") },
-  { name: "privacy", needs: ["audience", "account"], placed: false, load: () => import("./pages/privacy.js") },
-  { name: "learn", needs: [], placed: false, load: () => import("./pages/learn.js") },
-  { name: "ops", needs: ["operator"], placed: false, load: () => import("./pages/ops.js") },
-];
-
-/** The pages that a session's roles may see, in the order of the navigation. */
-export function pagesFor(session) {
-  const may = (needed) => session.roles.some((role) => role.split(":")[0] === needed);
-  return PAGES.filter((page) => !page.needs.length || page.needs.some(may));
-}
+// The address bar: which page is open with which parameters, and links to pages. Imports nothing, so that pages can use it.
 
 /** Where the address bar says we are: a page's name and its parameters. */
 export function here() {

@@ -9,8 +9,8 @@ const LEAST = 0.5;
 /** Half widths of a 95 % band in standard deviations. */
 const BAND = 1.96;
 
-/** Probability from which a place is marked as perhaps empty: a room at 0 ±4 may as well be empty as not. */
-export const PERHAPS = 0.4;
+/** Probability from which a place is marked as perhaps empty. */
+export const PERHAPS = 0.8;
 /** Days of a kind of which figures must be there before something is called usual. */
 const DAYS = 3;
 const SLOT = 900;

@@ -3,7 +3,8 @@
 import { send } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { follow } from "./feed.js";
-import { here, link, pagesFor } from "./router.js";
+import { here, link } from "./router.js";
+import { pagesFor } from "./routes.js";
 import { playback } from "./playback.js";
 import { signIn } from "./sign.js";
 import { strings } from "./strings.en.js";
@@ -73,7 +74,7 @@ export function startShell(known) {
   };
   addEventListener("hashchange", show);
   whileHidden(rest, followHere);
-  element("footer").append(h("p", {}, strings.shell.footer(known.session.version)));
+  element("footer").append(h("p", {}, strings.shell.footer(known.session.version), " · ", h("a", { href: "docs" }, strings.shell.interface)));
   if (known.session.playback && siteHere()) playback(element("footer"), siteHere, () => listeners.forEach((listener) => listener(null)));
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();

@@ -18,7 +18,7 @@ from typing import Any
 
 from connectors.sources.recordings.rows import COUNT, TWICE, CellRules, number
 from connectors.sources.recordings.text_rows import RowCounts, lines_of, open_text, rows_of
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site
 from stream.records import CountedWindow, Micros
 from stream.sensing.counter_feed import COUNTERS
@@ -33,7 +33,7 @@ class CountsFile:
     def __init__(
         self,
         path: Path,
-        policy: Policy,
+        policy: PolicyDocument,
         *,
         since: Micros | None = None,
         until: Micros | None = None,

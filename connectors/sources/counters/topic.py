@@ -25,7 +25,7 @@ from connectors.storage.kafka.client import NotAllowedError, not_open, partition
 from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import counted_of
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.records import SECOND, Micros
 from stream.schemas import OBSERVATIONS
 from stream.sensing.counter_feed import INCOMPLETE
@@ -49,7 +49,7 @@ class Taker(Protocol):
         """Return when a window is durable."""
 
 
-async def windows_behind(bootstrap: str, policy: Policy, partitions: int) -> dict[str, Micros]:
+async def windows_behind(bootstrap: str, policy: PolicyDocument, partitions: int) -> dict[str, Micros]:
     """Return, for each site with counts, the window after the last one in the log's latest messages, if there is one.
 
     An ingest may lack the right to read the topic that it writes. Then it knows none.

@@ -24,7 +24,7 @@ from connectors.sources.ingest.addresses import access_point_name, sender
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Message, Sighting
 from connectors.sources.ingest.state import BatchKey, IngestState, OpenBatch, RememberedDevice
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import base_range
 from stream.policy.sites import Site
 from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered, names_by_site
@@ -186,7 +186,7 @@ class Ingest:
         self._taken = {pair: Outcome(None, pair) for pair in self.pairs}
 
     @classmethod
-    def of_policy(cls, policy: Policy, key: bytes, *, start: Micros | None = None) -> Ingest:
+    def of_policy(cls, policy: PolicyDocument, key: bytes, *, start: Micros | None = None) -> Ingest:
         """Return the ingest that a policy describes; ``key`` is the pseudonym key."""
         names = names_by_site(policy, key)
         return cls(

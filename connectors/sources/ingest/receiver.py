@@ -8,8 +8,8 @@
 
 While it runs, the receiver reports each minute which messages it drops (``report_troubles``), not only at its end: an
 operator who has forgotten an access point, a controller or a community would otherwise learn of it too late. Only
-reasons that indicate a fault are reported, and their counts as powers of ten: sightings are people, and an exact number
-would count them.
+reasons that indicate a fault are reported, and their counts as ranges ("between 10 and 99"): sightings are people, and
+an exact number would count them.
 """
 
 from __future__ import annotations
@@ -270,26 +270,24 @@ class Troubles:
     def news(self, dropped: Mapping[str, int], unknown: Mapping[str, int]) -> Iterator[dict[str, str | int]]:
         """Yield the fields of a log line for each reason with new drops, and for each new unknown access point.
 
-        ``dropped`` contains the drops since the start, by reason. A count is reported as the smallest power of ten, at
-        least ten,
-        that is not below the number of new drops.
+        ``dropped`` contains the drops since the start, by reason. A count is reported as the powers of ten that it
+        lies between.
         """
         for reason, number in dropped.items():
             new = number - self._dropped.get(reason, 0)
             if reason not in self._everyday and new > 0:
                 self._dropped[reason] = number
-                yield {"event": self._event, "reason": reason, "count": _power_of_ten(new)}
+                yield {"event": self._event, "reason": reason, "count": _between(new)}
         for address in unknown:
             if address not in self._unknown:
                 self._unknown.add(address)
                 yield {"event": "unknown_access_point", "address": address}
 
 
-def _power_of_ten(number: int) -> int:
-    power = 10
-    while power < number:
-        power *= 10
-    return power
+def _between(number: int) -> str:
+    """Return the range of numbers with as many digits: ``between 10 and 99``."""
+    least = 10 ** (len(str(number)) - 1)
+    return f"between {least} and {10 * least - 1}"
 
 
 async def report_troubles(made: Receiver, every: float | None = None) -> None:

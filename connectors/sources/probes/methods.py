@@ -33,7 +33,7 @@ from connectors.sources.snmp.polling import (
 from connectors.sources.snmp.usm.protocols import Keys
 from connectors.sources.snmp.usm.users import Users
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.sites import Probe
 
 TRIES, WAIT = 3, 1.5
@@ -272,7 +272,7 @@ async def _request(host: str, port: int, datagram: bytes, read: Callable[[bytes]
 # --- declared probes --------------------------------------------------------------------------------
 
 
-def declared(policy: Policy, users: Users | None, community: bytes | None) -> dict[Pair, ProbeMethod]:
+def declared(policy: PolicyDocument, users: Users | None, community: bytes | None) -> dict[Pair, ProbeMethod]:
     """Return the probe method of each source of each site for which the policy declares a probe.
 
     Raises:
@@ -285,7 +285,7 @@ def declared(policy: Policy, users: Users | None, community: bytes | None) -> di
     }
 
 
-def provoked(policy: Policy) -> dict[Pair, tuple[str, int]]:
+def provoked(policy: PolicyDocument) -> dict[Pair, tuple[str, int]]:
     """Return the address of each source whose trap path the policy verifies with a wrong community."""
     return {
         (name, probe.source): (_host(probe), probe.port or SNMP_PORT)

@@ -56,7 +56,7 @@ from connectors.sources.recordings.text_rows import (
 )
 from stream.encoding import Columns
 from stream.errors import DataError, UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered, names_by_site
 from stream.records import DAY, LATEST, Heartbeat, Micros, ObservationBatch, PrivacyDay
 from stream.sensing.counter_feed import INCOMPLETE
@@ -184,7 +184,7 @@ class Range(NamedTuple):
     since: Micros | None = None
     until: Micros | None = None
 
-    def last_of(self, policy: Policy, site: str) -> Micros:
+    def last_of(self, policy: PolicyDocument, site: str) -> Micros:
         """Return the last time of a site's rows: its own last tick, so that no batch is cut there.
 
         A run that resumes recognises batches by their number: a partial batch would count as a copy.
@@ -216,7 +216,7 @@ class Playback:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: PolicyDocument,
         names: Mapping[str, Pseudonyms],
         points: list[tuple[str, str]],
         asked: Range,
@@ -410,7 +410,7 @@ class ObservationFile:
     def __init__(
         self,
         path: Path,
-        policy: Policy,
+        policy: PolicyDocument,
         key: bytes,
         *,
         since: Micros | None = None,

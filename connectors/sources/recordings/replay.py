@@ -21,9 +21,9 @@ from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_o
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, SiteState
-from stream.policy.document import Policy
 from stream.records import Micros, OccupancyWindow, Published
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, parse_record, parse_time
+from stream.release.validation import Policy
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, is_private, parse_record, parse_time
 
 
 @dataclass(slots=True)
@@ -43,8 +43,7 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
     """Run a file through every site's pipeline and write the outputs under ``out``.
 
     ``out`` must not contain an earlier replay: two releases of one window side by side would allow a comparison that
-    the
-    account does not cover. A replay that fails leaves nothing there.
+    the account does not cover. A replay that fails leaves nothing there.
 
     Raises:
         UsageError: ``out`` is not a new or empty folder, or the file cannot be read.
@@ -113,7 +112,7 @@ def _write(outputs: Iterable[Output], out: Path, tally: RowCounts, states: dict[
 
 
 def _file(out: Path, topic: str) -> Path:
-    if topic.startswith("tacet.private."):
+    if is_private(topic):
         _, _, audience, release, _ = topic.split(".")
         return out / "private" / audience / f"{release}.jsonl"
     names = {

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from connectors.sources.recordings.dialect import OWN, Dialect, instants, octets
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import base_range
 from stream.policy.sites import Site
 from stream.records import DAY, HOUR, LARGEST_COUNT, LATEST, MINUTE, SECOND, Micros
@@ -48,7 +48,7 @@ class Sighting(NamedTuple):
 class RowRules:
     """The rules of a policy's rows, in one dialect."""
 
-    def __init__(self, policy: Policy, dialect: Dialect = OWN) -> None:
+    def __init__(self, policy: PolicyDocument, dialect: Dialect = OWN) -> None:
         places = policy.access_points()
         self.points = [(radio, site) for radio, (site, _) in places.items()]
         """Radio address and site of every access point, in the order of the policy."""
@@ -263,7 +263,7 @@ class Cell(NamedTuple):
 class CellRules:
     """The rules of a policy's rows of counts."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PolicyDocument) -> None:
         """Set the sites that receive counts; UsageError if the policy has none."""
         self.sites: dict[str, Site] = {name: site for name, site in policy.site.items() if site.feed == "counts"}
         if not self.sites:

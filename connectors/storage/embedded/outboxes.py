@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ from stream.errors import DataError, FinalityError
 from stream.policy.sites import Site
 from stream.records import DAY, MINUTE, Micros, ReleaseId
 from stream.schemas import rfc3339
-from stream.sensing import watermark
 
 
 class OutboxRecord(NamedTuple):
@@ -164,17 +163,50 @@ class AccountBox:
         self._box.close()
 
 
-class OperatorBox:
-    """The status of each site: figures of the engine itself. Of people, only the numbers of late and of quarantined
-    observations.
+class ReceivedTraps(NamedTuple):
+    """The counts of a receiver since it began."""
 
-    Other figures of traffic are exported as metrics only (``connectors.monitoring``), never to the service's clients.
+    time: Micros
+    """The receiver's time."""
+    received: int
+    accepted: int
+    dropped: Mapping[str, int]
+    """By reason."""
+    kernel_drops: int
+
+    def published(self) -> dict[str, Any]:
+        """Return the counts as they stand in the record; reasons without drops are left out."""
+        return {
+            "received": self.received, "accepted": self.accepted, "kernel_drops": self.kernel_drops,
+            "dropped": {reason: number for reason, number in sorted(self.dropped.items()) if number},
+        }  # fmt: skip
+
+
+NOT_DROPS = frozenset({"rows", "accepted", "stale_heartbeats", "late"})
+"""Counters of sensing that are no reason for a drop, and the one that has a field of its own."""
+
+
+def _dropped(counters: Mapping[str, int]) -> dict[str, int]:
+    return {reason: rows for reason, rows in sorted(counters.items()) if rows and reason not in NOT_DROPS}
+
+
+class OperatorBox:
+    """The status of each site: figures of the engine itself, and of traffic how much was accepted and dropped, and why.
+
+    Figures of traffic depend on people. They are as coarse as in the metrics: sums over at least ``TOGETHER`` access
+    points, published every ``APART`` at most.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"{OPERATOR_BOX}.sqlite"
         self._box = _opened(self._path)
         self._noted: dict[str, Micros] = {}
+        self._received: Callable[[], ReceivedTraps] | None = None
+        self._traps: ReceivedTraps | None = None
+
+    def count_traps(self, received: Callable[[], ReceivedTraps]) -> None:
+        """Add the counts of a receiver to all later records; ``received`` returns the present ones."""
+        self._received = received
 
     def note(self, partition: PartitionEngine) -> None:
         """Record the figures of each site that has progressed by ``APART``."""
@@ -193,18 +225,30 @@ class OperatorBox:
         everywhere = sum(map(_access_points, partition.policy.site.values()))
         tick = 0 if place is None else place.tick
         key_day = partition.sites.oldest_key_day_needed()
+        traps = self._traps_so_far() if everywhere >= TOGETHER else None
         return {
             "v": 1,
             "site": site,
             "window_end": None if state.next_tick is None else rfc3339(state.next_tick - tick),
-            "reached": rfc3339(watermark.reached(state.clock)),
+            "reached": rfc3339(state.clock.watermark or 0),  # a session's start would show that a device was heard
             "closed": state.shut,
             "ledger_entries": partition.sites.chains()[site][0],
+            "accepted": state.counters["accepted"] if enough else None,
             "late": state.counters["late"] if enough else None,
+            "dropped": _dropped(state.counters) if enough else None,
+            "traps": None if traps is None else traps.published(),
             "rejected_messages": partition.counters.rejected if everywhere >= TOGETHER else None,
             "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
             "policy_version": partition.policy.version,
         }
+
+    def _traps_so_far(self) -> ReceivedTraps | None:
+        """Return the receiver's counts; they are read again after ``APART`` only, whichever site is noted."""
+        if self._received is not None:
+            now = self._received()
+            if self._traps is None or now.time >= self._traps.time + APART:
+                self._traps = now
+        return self._traps
 
     def _write(self, rows: list[tuple[str, Micros, bytes]]) -> None:
         newest = max(window for _, window, _ in rows)

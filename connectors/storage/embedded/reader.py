@@ -91,6 +91,13 @@ def read_identity(folder: Path) -> str:
     return str(name)
 
 
+def read_mechanisms(folder: Path) -> set[str]:
+    """Return the mechanism versions that have worked on the store."""
+    with reading(require_store(folder)) as connection:
+        rows = connection.execute("SELECT name FROM meta WHERE name LIKE 'mechanisms/%'").fetchall()
+    return {str(name).partition("/")[2] for (name,) in rows}
+
+
 def read_policies(folder: Path) -> list[bytes]:
     """Return the documents of the policies under which the store has released."""
     with reading(require_store(folder)) as connection:

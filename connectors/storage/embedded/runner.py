@@ -18,8 +18,9 @@ from connectors.storage.site_metadata import site_metadata
 from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
-from stream.policy.document import Policy, audiences_of
+from stream.policy.document import audiences_of
 from stream.records import Message, Micros
+from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from stream.schemas import rfc3339
 from stream.sensing import watermark

@@ -31,6 +31,7 @@ from stream.encryption import Kind, seal, unseal, version_of
 from stream.engine.outputs import OutputRecord
 from stream.errors import UsageError
 from stream.records import Micros
+from stream.release.stage import MECHANISMS
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE, RESTRICTED
 
 _DAY_MS = 86_400_000
@@ -119,11 +120,12 @@ class SqliteStore:
     def keep_policy(self, version: str, document: bytes) -> None:
         """Store a policy before anything is released under it, for the account.
 
-        The call also marks the store as ours.
+        The call also records the store's format, and that this mechanism version has worked on it.
         """
         with naming_errors(self._path), transaction(self._db):
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (f"mechanisms/{MECHANISMS}",))
 
     def _expire(self, now_ms: int) -> None:
         """Delete records whose retention has ended. The retention of records without a time starts now."""

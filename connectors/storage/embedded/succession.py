@@ -24,7 +24,7 @@ from stream.accounting.audit import ChainLink
 from stream.engine.snapshot import successor
 from stream.errors import UsageError
 from stream.keys import Keys
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 
 
 class Retired(NamedTuple):
@@ -121,7 +121,7 @@ def _begin(folder: Path, ending: _Ending) -> None:
     try:
         store.commit([], ending.snapshot, 0)
         for document in ending.policies:
-            store.keep_policy(Policy.from_document(document).version, document)
+            store.keep_policy(PolicyDocument.from_document(document).version, document)
     finally:
         store.close()
     with closing(connect(folder / "store.sqlite", EARLIER)) as made, naming_errors(folder), transaction(made):

@@ -16,7 +16,7 @@ from connectors.storage.kafka.cluster import ENGINE_FENCE, GROUP
 from connectors.storage.kafka.cluster import FENCE as CONTROL_FENCE
 from connectors.storage.kafka.heads import FENCE as HEADS_FENCE
 from connectors.storage.kafka.topics import BESIDES, topic_names
-from stream.policy.document import Policy
+from stream.policy.document import PolicyDocument
 from stream.schemas import (
     AUDIT,
     CONTROL,
@@ -80,7 +80,7 @@ NOTHING = Foreign()
 
 
 def users(
-    policy: Policy, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False,
+    policy: PolicyDocument, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False,
     foreign: Foreign = NOTHING,
 ) -> list[User]:  # fmt: skip
     """Return the users that a policy's cluster needs; the service reads the ``served`` audiences (default: all).
@@ -114,7 +114,7 @@ def _shown_besides(*, account: bool, operator: bool) -> list[str]:
     return [LEAKAGE, QUARANTINE, CONTROL] if operator else [LEAKAGE] if account else []
 
 
-def _private_of(policy: Policy, audience: str) -> list[str]:
+def _private_of(policy: PolicyDocument, audience: str) -> list[str]:
     own = private_topic(audience, "")[: -len(".v1")]
     return [name for name in topic_names(policy) if name.startswith(own)]
 
@@ -150,7 +150,8 @@ def is_taken(group: str) -> bool:
 def _engine(private: Iterable[str]) -> Iterator[Rule]:
     yield from _topics("Read", OBSERVATIONS)
     yield from _topics("Read Write", SNAPSHOT, AUDIT, METADATA)
-    yield from _topics("Write", PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, *private)
+    yield from _topics("Write", PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE)
+    yield from _topics("Read Write", *private)  # 'recover' and 'republish' compare them with the ledger
     settled = (CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private, *BESIDES)
     yield from _topics("Describe DescribeConfigs", *settled)  # it refuses settings that would lose something
     yield from _changes_control()
@@ -177,7 +178,7 @@ def _signer() -> Iterator[Rule]:
     yield Rule("transactional-id", False, ("Write", "Describe"), HEADS_FENCE)
 
 
-def _operator(policy: Policy) -> Iterator[Rule]:
+def _operator(policy: PolicyDocument) -> Iterator[Rule]:
     """Yield the rules of an operator, who creates topics and reads their settings, but only records of quarantine and
     control.
     """

@@ -75,6 +75,10 @@ class NotAllowedError(UsageError):
     """Kafka denies this user an operation that its role needs."""
 
 
+class AbsentTopicError(UsageError):
+    """A topic does not exist, or the broker that was asked does not know it yet."""
+
+
 class KafkaSink:
     """Writes a connector's messages to Kafka.
 
@@ -150,12 +154,17 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
 
 
 async def partitions_of(client: Any, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions; UsageError if it does not exist or is not visible to this user."""
+    """Return the numbers of a topic's partitions.
+
+    Raises:
+        AbsentTopicError: it does not exist.
+        NotAllowedError: this user may not see it.
+    """
     await refuse_unseen(client, topic)
     known = client.cluster.partitions_for_topic(topic)
     if not known:
         msg = f"topic {topic}: does not exist; create it with 'tacet topics create'"
-        raise UsageError(msg)
+        raise AbsentTopicError(msg)
     return sorted(known)
 
 

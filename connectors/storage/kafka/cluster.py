@@ -35,7 +35,7 @@ from stream.engine.snapshot import begun_by_another, begun_without_state, chains
 from stream.errors import TacetError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options
-from stream.policy.document import Policy
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS
 
 log = logging.getLogger(__name__)

@@ -41,8 +41,8 @@ from stream.engine.snapshot import open_snapshot
 from stream.errors import AuditError, KeyFileError, LaterVersionError, TacetError, UsageError
 from stream.keys import fingerprint, key_day_of
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.validation import Policy
 from stream.schemas import AUDIT, OBSERVATIONS, parse_time
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -101,7 +101,11 @@ async def read_first(bootstrap: str, topic: str, partition: int, count: int) -> 
 
 
 async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> tuple[bytes | None, bytes] | None:
-    """Return key and value of the record at an offset that the log has reached; None if there is none."""
+    """Return key and value of the record at an offset that the log has reached; None if there is none.
+
+    A record of a transaction that is open or was aborted counts too: workers read observations whether or not somebody
+    commits them, so that a foreign producer cannot hold them up.
+    """
 
     async def read(reader: Any) -> tuple[bytes | None, bytes] | None:
         at = TopicPartition(topic, partition)
@@ -112,7 +116,7 @@ async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> t
             return record.key, record.value or b""
         return None
 
-    return await _patiently(bootstrap, read)
+    return await _patiently(bootstrap, read, committed=False)
 
 
 async def count_missing(bootstrap: str, topic: str, partition: int, start: int, end: int) -> int:
@@ -260,8 +264,8 @@ async def partition_counts(bootstrap: str) -> dict[str, int]:
 
 
 async def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
-    """Return, per partition of a topic, the offset after its last record."""
-    async with reader_of(bootstrap) as reader:
+    """Return, per partition of a topic, the offset after its last record, whether or not it was committed."""
+    async with reader_of(bootstrap, committed=False) as reader:
         places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}
 
@@ -314,30 +318,47 @@ class Following:
     """Several topics read as one: first what they contained when they were opened, then new records.
 
     Copies are dropped by identity, within each topic. FinalityError if two records of one identity differ: one of them
-    was
-    published wrongly.
+    was published wrongly. While no broker answers, nothing new comes and nothing is lost.
     """
 
-    def __init__(
-        self, reader: Any, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int],
-        identity: Callable[[Record], Hashable],
-    ) -> None:  # fmt: skip
+    def __init__(self, reader: Any, identity: Callable[[Record], Hashable]) -> None:
         self._reader = reader
-        self._begins = begins
-        self._ends = ends
-        self._once = {at.topic: _Once(identity) for at in ends}
+        self._identity = identity
+        self._begins: Mapping[TopicPartition, int] = {}
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._once: dict[str, _Once] = {}
         self._later: list[Any] = []
 
+    async def open(
+        self, topics: Iterable[str], begin: Callable[[str, int], int] | None = None, *, from_start: bool = True
+    ) -> None:
+        """Read these topics too, from their first retained record or from their present end.
+
+        ``begin`` gives an offset by topic and partition. Nothing before it is read, even if it is retained.
+        """
+        client = self._reader._client  # noqa: SLF001 - no public way without a subscription
+        places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
+        begins, ends = await self._reader.beginning_offsets(places), await self._reader.end_offsets(places)
+        positions = {at: await self._reader.position(at) for at in self._reader.assignment()}
+        for at in places:
+            first = begins[at] if begin is None else max(begins[at], min(begin(*at), ends[at]))
+            positions[at] = first if from_start else ends[at]
+        self._reader.assign([*positions])  # which forgets every position
+        for at, position in positions.items():
+            self._reader.seek(at, position)
+        self._begins, self._ends = begins, ends
+        self._once |= {at.topic: _Once(self._identity) for at in places}
+
     def begins(self) -> Iterator[tuple[str, int, int]]:
-        """Yield topic, partition and the first offset that was retained when the topics were opened."""
+        """Yield topic, partition and first retained offset, as they were when the last topics were opened."""
         return ((at.topic, at.partition, begin) for at, begin in self._begins.items())
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
-        """Yield topic, partition and its end when the topics were opened."""
+        """Yield topic, partition and end, as they were when the last topics were opened."""
         return ((at.topic, at.partition, end) for at, end in self._ends.items())
 
     async def present(self) -> AsyncIterator[list[Record]]:
-        """Yield the records that existed when the topics were opened, each partition in order."""
+        """Yield the records that existed when the last topics were opened, each partition in order."""
         while await _short_of(self._reader, self._ends):
             raws = await self._read(500)
             self._later += [raw for raw in raws if not self._was_there(raw)]
@@ -362,7 +383,7 @@ class Following:
         return [raw for batch in batches.values() for raw in batch]
 
     def _was_there(self, raw: Any) -> bool:
-        return bool(raw.offset < self._ends[TopicPartition(raw.topic, raw.partition)])
+        return bool(raw.offset < self._ends.get(TopicPartition(raw.topic, raw.partition), 0))
 
     def _first(self, raws: list[Any]) -> list[Record]:
         records = [
@@ -381,19 +402,11 @@ async def following(
     begin: Callable[[str, int], int] | None = None,
     identity: Callable[[Record], Hashable] = by_release_id,
 ) -> AsyncIterator[Following]:
-    """Open topics that exist, at their first retained record or at their present end.
-
-    ``begin`` gives an offset by topic and partition. Nothing before it is read, even if it is retained.
-    """
+    """Open topics that exist (see ``Following.open``)."""
     async with reader_of(bootstrap) as reader:
-        client = reader._client  # noqa: SLF001 - no public way without a subscription
-        places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
-        reader.assign(places)
-        begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
-        for at in places:
-            first = begins[at] if begin is None else max(begins[at], min(begin(*at), ends[at]))
-            reader.seek(at, first if from_start else ends[at])
-        yield Following(reader, begins, ends, identity)
+        records = Following(reader, identity)
+        await records.open(topics, begin, from_start=from_start)
+        yield records
 
 
 def made_anew(topic: str) -> UsageError:

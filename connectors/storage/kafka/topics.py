@@ -14,7 +14,7 @@ from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.client import MAX_MESSAGE, PATIENCE_MS, connect, with_retry
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
-from stream.policy.document import Policy, Release, audiences_of
+from stream.policy.document import PolicyDocument, Release, audiences_of
 from stream.schemas import (
     AUDIT,
     CONTROL,
@@ -26,6 +26,7 @@ from stream.schemas import (
     PRESENCE,
     QUARANTINE,
     SNAPSHOT,
+    is_private,
     private_topic,
 )
 
@@ -79,7 +80,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
     return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL, METADATA, HEADS) else config | _ANY_TIME
 
 
-def topic_names(policy: Policy) -> list[str]:
+def topic_names(policy: PolicyDocument) -> list[str]:
     """Return every topic that a policy's sites, releases, queries and revisions need.
 
     The topics in ``BESIDES`` are created with them, but no worker stops if they are missing.
@@ -90,20 +91,20 @@ def topic_names(policy: Policy) -> list[str]:
     return [CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private]
 
 
-def result_topics(existing: Iterable[str], policies: Iterable[Policy]) -> tuple[str, ...]:
+def result_topics(existing: Iterable[str], policies: Iterable[PolicyDocument]) -> tuple[str, ...]:
     """Return the topics that contain releases made under some policies, and their account.
 
     These must match the ledger.
     """
     known = {name for policy in policies for name in topic_names(policy)}
-    return tuple(name for name in existing if name in known and (name == LEAKAGE or name.startswith("tacet.private.")))
+    return tuple(name for name in existing if name in known and (name == LEAKAGE or is_private(name)))
 
 
 def _published(release: Release) -> list[str]:
     return [*release.published_names] if isinstance(release, CountRelease) else [release.name]
 
 
-def refuse_missing(existing: Iterable[str], policy: Policy) -> None:
+def refuse_missing(existing: Iterable[str], policy: PolicyDocument) -> None:
     """Raise UsageError with the first topic that a policy needs and the cluster lacks."""
     missing = [name for name in topic_names(policy) if name not in set(existing)]
     if missing:
@@ -191,13 +192,13 @@ async def held_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicSe
     return held
 
 
-async def refuse_settings(bootstrap: str, policy: Policy) -> None:
+async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
     """Raise UsageError where a setting of a policy's topics would lose or fork something."""
     for fault in await dangerous_settings(bootstrap, policy):
         raise UsageError(f"{fault}; {fault.remedy()}")
 
 
-async def dangerous_settings(bootstrap: str, policy: Policy) -> list[WrongSetting]:
+async def dangerous_settings(bootstrap: str, policy: PolicyDocument) -> list[WrongSetting]:
     """Return the settings of a policy's topics, as far as they exist, that would lose or fork something."""
     held = await held_topics(bootstrap, [*topic_names(policy), *BESIDES])
     return [fault for name, topic in sorted(held.items()) for fault in wrong_settings(name, topic) if fault.dangerous]
@@ -259,7 +260,7 @@ _OF_LOSS = ("unclean.leader.election.enable", "message.timestamp.type")
 
 
 def _is_result(name: str) -> bool:
-    return name.startswith("tacet.private.") or name == LEAKAGE
+    return is_private(name) or name == LEAKAGE
 
 
 def _is_shorter(value: str, required: str) -> bool:

@@ -50,14 +50,13 @@ from stream.engine.cluster_state import Records
 from stream.engine.ports import FencedError, InterruptedWriteError, Output
 from stream.errors import UsageError
 from stream.records import ReleaseId
-from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, rfc3339
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, is_private, rfc3339
 
 log = logging.getLogger(__name__)
 
 Headers = list[tuple[str, bytes]]
 TYPES = {False: "tacet.count.v1", True: "tacet.attribute.v1"}
 """``ce_type`` of a record, by whether the record is an attribute's."""
-_PRIVATE = "tacet.private."
 _ATTRIBUTE_PARTS = 3
 
 
@@ -69,7 +68,7 @@ def headers_of(topic: str, identity: str, time_ms: int) -> Headers:
         identity: its release id, which becomes ``ce_id``: copies of a record have the same one.
         time_ms: end of the window with which it is published.
     """
-    if not topic.startswith(_PRIVATE):
+    if not is_private(topic):
         return []
     named = ReleaseId.parse(identity)
     texts = {

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickInput, Values
+from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickInput, Values, whole
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.revision import smooth
 from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
-from stream.mechanisms.grouper import whole
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.exact import Floats, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import LEAST_CELL, Cells, back_kernels, handed_back, kernels, likelihood, rates
 from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Learnt, RegimeFilter, spread
@@ -87,20 +87,19 @@ def _take(filtered: RegimeFilter, state: FilterState, family: int, part: slice) 
     return FilterState(state.started, posterior, (Learnt(counted[:, part], few),))
 
 
-_BAND = 0.005, 0.995
+REVISED_BAND = 0.98
+"""Probability of a half-width by a revised posterior: more than of a first one (``step.BAND``), since a revised
+posterior depends on parameters that were learnt from the same values."""
 
 
 def median_and_band(weights: Floats) -> Estimate:
-    """Return the median, and the larger distance from it to the 0.5 % and 99.5 % quantiles.
-
-    These are wider than the filter's own quantiles: a revised posterior is narrower, and depends on parameters that
-    were learnt from the same values.
+    """Return the median, and the smallest half-width within which the count lies with probability ``REVISED_BAND``.
 
     Args:
         weights: of each count, shape [counts, zones].
     """
-    low, middle, high = quantiles(weights, _BAND[0], 0.5, _BAND[1])
-    return Estimate(middle, np.maximum(high - middle, middle - low))
+    (middle,) = quantiles(weights, 0.5)
+    return Estimate(middle, half_widths(weights, middle, REVISED_BAND))
 
 
 class _Ahead(NamedTuple):

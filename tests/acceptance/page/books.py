@@ -134,7 +134,12 @@ def figures(scene: Scene) -> dict[str, Any]:
         "reached": "2018-02-01T22:35:59Z",
         "closed": scene.closed, "ledger_entries": 1234, "rejected_messages": None if scene.few else 2,
         "oldest_key_day": "2018-01-31T00:00:00Z", "policy_version": "0123456789abcdef",
-        "late": None if scene.few else 12, "silent_sources": 1 if scene.cluster else None,
+        "late": None if scene.few else 12, "accepted": None if scene.few else 34567, "state": scene.lag,
+        "dropped": None if scene.few else {"unknown_access_point": 7, "ahead": 1},
+        "traps": None if scene.few else {
+            "received": 40000, "accepted": 34567, "kernel_drops": 3, "dropped": {"stopping": 5430},
+        },
+        "silent_sources": 1 if scene.cluster else None,
         "denied": denied(scene) if scene.denied else [],
     } | (dict.fromkeys(UNTOLD) if scene.cluster else {})  # fmt: skip
 

@@ -64,6 +64,8 @@ class Scene:
     now: datetime = NOW
     feed: dict[str, Any] = field(default_factory=dict)
     """Fields of the feed that differ from a healthy one."""
+    outage: float | None = None
+    """Seconds for which no broker has answered."""
     usual: bool = True
     """Whether usual is known."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -92,6 +94,12 @@ class Scene:
     """Colours of single rooms; None: it has none yet."""
     alerts: dict[str, int] | None = None
     """What a threshold stream says of rooms: 1 where an alert lasts; None: there is no stream."""
+    split: bool = False
+    """Whether facilities get rooms in one release and sums in another, as 'policy init' makes them."""
+    order: tuple[str, ...] = ()
+    """The floors from the bottom up, if not by their names."""
+    lag: str = "live"
+    """How the newest window of the engine stands."""
     zones_a_floor: int = 10
     stream_open: asyncio.Event = field(default_factory=asyncio.Event)
     released: list[str] = field(default_factory=list)
@@ -175,8 +183,16 @@ def usual_slots(scene: Scene, node: str) -> dict[str, list[list[float]]]:
 
 def nodes(scene: Scene, release: str) -> list[str]:
     floors = [f"floor:{f}" for f in sorted({zone["floor"] for zone in scene.counted()})]
-    rooms = [f"zone:{zone['zone']}" for zone in scene.counted()] if release == "occupancy" else []
-    return ["building", *floors, *rooms]
+    rooms = [f"zone:{zone['zone']}" for zone in scene.counted()] if release in {"occupancy", "rooms"} else []
+    return rooms if release == "rooms" else ["building", *floors, *rooms]
+
+
+def split(release: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a release of rooms and one of sums in the place of one of both."""
+    return [
+        release | {"release": "sums", "levels": ["floor", "building"]},
+        release | {"release": "rooms", "levels": ["zone"]},
+    ]
 
 
 def releases(scene: Scene) -> list[dict[str, Any]]:
@@ -191,6 +207,8 @@ def releases(scene: Scene) -> list[dict[str, Any]]:
         }
         for audience in scene.audiences
     ]  # fmt: skip
+    if scene.split:
+        counts = [*split(counts[0]), *counts[1:]]
     if scene.heat:
         counts.append(counts[0] | {"release": "heat", "query": "heatmap", "base": "occupancy"})
     if scene.alerts is not None:
@@ -205,7 +223,8 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
     name = {5: "saturday", 6: "sunday"}.get(local.weekday(), "workday")
     found = []
     for node in nodes(scene, release):
-        newest = row(scene, node, scene.now, 300) | {"release": release, "usual": None, "likely_empty": None}
+        source = release if not scene.split else "rooms" if node.startswith("zone:") else "sums"
+        newest = row(scene, node, scene.now, 300) | {"release": source, "usual": None, "likely_empty": None}
         if scene.usual:
             slot = usual_slots(scene, node)[name][(local.hour * 60 + local.minute) // 15]
             newest["usual"] = {"mean": slot[0], "deviation": slot[1], "class": name, "n": slot[2]}
@@ -241,7 +260,7 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
     }
     return {
         "now": stamp(scene.now), "columns": columns, "rows": [[each[name] for name in columns] for each in found],
-        "feed": [feed | scene.feed],
+        "feed": [feed | scene.feed], "outage_seconds": scene.outage,
     }  # fmt: skip
 
 
@@ -298,7 +317,7 @@ def application(scene: Scene) -> Starlette:
 
     async def sites(request: Request) -> Response:
         del request
-        floors = sorted({zone["floor"] for zone in scene.zones()})
+        floors = scene.order or sorted({zone["floor"] for zone in scene.zones()})
         drawn = "/api/v1/sites/dbh/plans/2" if scene.plan else None
         return answer({"sites": [SITE_KEYS | {
             "name": "Donald Bren Hall", "tick_seconds": 300, "day_starts": "04:00", "working_hours": ["08:00", "18:00"],

@@ -11,7 +11,7 @@ from tests.acceptance.page.ground import Watched
 from tests.acceptance.page.recorded import Scene
 
 MARK = "†"
-MEANS = "† Counts each device for at most 12 h of a day."
+MEANS = "† Counts each device for at most 12 h of a day"
 EMPTY = {"value": 0, "low": 0, "high": 1, "half_width": 1, "likely_empty": 0.95}
 
 
@@ -32,7 +32,7 @@ def unmarked(page: Page) -> list[str]:
     return [text for text in texts if MARK not in text]
 
 
-NO_FIGURE = re.compile(r"such as|give or take|^.* may well be empty|Usual:")
+NO_FIGURE = re.compile(r"such as|typically within|^.* may well be empty|Usual:")
 """Of texts with a band in them: how figures are read, and what is usual."""
 
 

@@ -16,14 +16,16 @@ def test_the_newest_day_shows_each_room_with_what_was_told_withheld_and_not_aske
     rooms = page.locator(".attributes tbody tr")
     expect(rooms.nth(0).locator("td")).to_have_text(["withheld", "42 %"])
     expect(rooms.nth(1).locator("td")).to_have_text(["09:10", "withheld"])
-    expect(rooms.nth(2).locator("td")).to_have_text(["not asked: the room's days of this month are used up", "80 %"])
+    expect(rooms.nth(2).locator("td")).to_have_text(
+        ["not evaluated: the monthly limit of this room is reached", "80 %"]
+    )
 
 
 def test_a_withheld_fact_is_explained_with_its_test_its_coin_and_the_odds(seen: Watched) -> None:
     page = seen.go("#/day?audience=facilities")
     arrival = page.locator(".meanings .card").nth(0)
-    expect(arrival).to_contain_text("Withheld: either sensitive (after 10:00), or by its coin")
-    expect(arrival).to_contain_text("probability 63 %")
+    expect(arrival).to_contain_text("A withheld value is either sensitive (after 10:00) or was withheld at random")
+    expect(arrival).to_contain_text("probability of 63 %")
     expect(arrival).to_contain_text("e^1 = 2.72 times")
     level = page.locator(".meanings .card").nth(1)
     expect(level).to_contain_text("below 30 %")
@@ -41,11 +43,11 @@ def test_a_room_is_followed_through_the_days_and_the_choice_stands_in_the_addres
     page = seen.go("#/day?audience=facilities")
     room = page.locator(".attributes tbody th").first.inner_text()
     page.get_by_role("combobox", name="Room", exact=True).select_option(room)
-    expect(page.locator(".attributes caption")).to_have_text(f"Room {room}, day by day")
+    expect(page.locator(".attributes caption")).to_have_text(f"Room {room} by day")
     expect(page.locator(".attributes tbody th")).to_have_text(["Wed 31 Jan 2018", "Tue 30 Jan 2018"])
     expect(page).to_have_url(re.compile(f"room={room}$"))
     page.reload()
-    expect(page.locator(".attributes caption")).to_have_text(f"Room {room}, day by day")
+    expect(page.locator(".attributes caption")).to_have_text(f"Room {room} by day")
 
 
 def test_an_earlier_day_is_a_choice_away(seen: Watched) -> None:
@@ -56,10 +58,10 @@ def test_an_earlier_day_is_a_choice_away(seen: Watched) -> None:
 
 def test_a_reader_without_attributes_is_told_so(seen: Watched) -> None:
     page = seen.go("#/day?audience=public")
-    expect(page.locator(".notice")).to_have_text("No attributes of rooms' days are released to this reader.")
+    expect(page.locator(".notice")).to_have_text("No daily attributes of rooms are released to this reader.")
 
 
 def test_before_the_first_day_it_says_when_one_comes(seen: Watched, scene: Scene) -> None:
     scene.bare = True
     page = seen.go("#/day?audience=facilities")
-    expect(page.locator(".notice")).to_contain_text("a day is told after its midnight")
+    expect(page.locator(".notice")).to_contain_text("A day is released when it is complete")

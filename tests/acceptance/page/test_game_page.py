@@ -135,9 +135,9 @@ def test_a_right_answer_at_once_has_all_points_and_the_next_some_more(learn: Pag
     begun(learn)
     give(learn, "above", case("above", 0, EPSILON).truth)
     expect(game(learn).locator(".game-points")).to_have_text(
-        "150 points: 100 for the answer, 50 for speed, 0 for those before"
+        "150 points: 100 for the answer, 50 for speed, 0 for earlier answers"
     )
-    expect(game(learn).get_by_role("button", name="Go on")).to_be_focused()
+    expect(game(learn).get_by_role("button", name="Next question")).to_be_focused()
     learn.keyboard.press("Enter")
     give(learn, "region", case("region", 0, EPSILON).truth)
     expect(game(learn).locator(".game-points")).to_contain_text("160 points")
@@ -169,7 +169,7 @@ def test_the_clock_stands_while_the_truth_is_read(learn: Page) -> None:
     expect(game(learn).locator(".game-points")).to_contain_text("125 points")
     learn.clock.run_for(600_000)
     expect(clock).to_have_text("4:30")
-    game(learn).get_by_role("button", name="Go on").click()
+    game(learn).get_by_role("button", name="Next question").click()
     expect(game(learn).get_by_role("combobox", name="Room")).to_be_focused()
     learn.clock.run_for(60_000)
     expect(clock).to_have_text("3:30")
@@ -178,7 +178,7 @@ def test_the_clock_stands_while_the_truth_is_read(learn: Page) -> None:
 def test_when_time_is_up_the_game_is_over_and_on_the_board(learn: Page) -> None:
     begun(learn)
     give(learn, "above", case("above", 0, EPSILON).truth)
-    game(learn).get_by_role("button", name="Go on").click()
+    game(learn).get_by_role("button", name="Next question").click()
     expect(game(learn).get_by_role("combobox", name="Room")).to_be_focused()
     learn.clock.run_for(290_500)
     expect(game(learn).get_by_text("10 seconds left")).to_be_attached()
@@ -255,7 +255,7 @@ def test_a_name_never_leaves_the_browser(seen: Watched) -> None:
     page = standing(seen)
     begun(page, "Rosalind")
     give(page, "above", "7")
-    expect(game(page).get_by_role("button", name="Go on")).to_be_visible()
+    expect(game(page).get_by_role("button", name="Next question")).to_be_visible()
     page.get_by_role("button", name="End the game").click()
     expect(game(page).get_by_role("row", name="Rosalind")).to_be_visible()
     assert [each for each in told if "learn/answers" in each]
@@ -267,7 +267,7 @@ def test_the_board_outlives_a_reload_and_is_forgotten_when_told(learn: Page) -> 
     learn.reload()
     expect(game(learn).get_by_role("row", name="Ada")).to_be_visible()
     game(learn).get_by_role("button", name="Clear the leaderboard").click()
-    expect(game(learn).get_by_text(f"Nobody has played at ε {EPSILON}")).to_be_visible()
+    expect(game(learn).get_by_text(f"No games at ε {EPSILON}")).to_be_visible()
     held = json.loads(learn.evaluate(f"localStorage.getItem('{BOARD}')"))
     assert held == {"games": 1, "entries": []}
 
@@ -275,7 +275,7 @@ def test_the_board_outlives_a_reload_and_is_forgotten_when_told(learn: Page) -> 
 def test_each_epsilon_has_a_board_of_its_own(learn: Page) -> None:
     ended(learn, "Ada")
     game(learn).get_by_role("combobox", name="ε of the game").select_option("3")
-    expect(game(learn).get_by_text("Nobody has played at ε 3 in")).to_be_visible()
+    expect(game(learn).get_by_text("No games at ε 3 in")).to_be_visible()
     game(learn).get_by_role("combobox", name="ε of the game").select_option(EPSILON)
     expect(game(learn).get_by_role("row", name="Ada")).to_be_visible()
 
@@ -345,7 +345,7 @@ def test_a_game_fits_and_keeps_nobody_out(browser: Browser, origin: str, width: 
     ended(page, "W" * 24)
     begun(page)
     give(page, "above", "7")
-    expect(game(page).get_by_role("button", name="Go on")).to_be_focused()
+    expect(game(page).get_by_role("button", name="Next question")).to_be_focused()
     page.clock.resume()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert serious(page) == []

@@ -30,7 +30,7 @@ def asked_of(page: Page, label: str) -> dict[str, str]:
 def test_the_chart_says_its_newest_point_with_a_band_in_the_sites_time(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=today")
     expect(page.locator(".readout")).to_have_text(re.compile(r"^Thu 1 Feb 14:30 to 14:35 PST: Building \d+ ±18$"))
-    expect(page.get_by_text("Times are those of the building: PST, America/Los_Angeles")).to_be_visible()
+    expect(page.get_by_text("Times in the time zone of the building: PST, America/Los_Angeles")).to_be_visible()
 
 
 SPANS = [
@@ -66,11 +66,11 @@ def test_own_dates_are_local_days_the_last_included(seen: Watched) -> None:
 def test_what_is_chosen_stands_in_the_address_and_comes_back_from_it(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=2h&audience=facilities")
     page.get_by_label("Add a place …").select_option("zone:2003")
-    page.get_by_label("Each point").select_option("15min")
+    page.get_by_label("Resolution").select_option("15min")
     expect(page).to_have_url(re.compile(r"span=2h&nodes=building,zone:2003&step=15min$"))
     page.reload()
     expect(page.get_by_role("button", name="Remove 2003")).to_be_visible()
-    expect(page.get_by_label("Each point")).to_have_value("15min")
+    expect(page.get_by_label("Resolution")).to_have_value("15min")
     expect(page.locator(".readout")).to_contain_text("2003")
 
 
@@ -83,14 +83,14 @@ def test_places_are_compared_and_taken_away(seen: Watched) -> None:
 
 def test_the_week_before_is_laid_over(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=8h")
-    page.get_by_label("With the week before").check()
+    page.get_by_label("Compare with the week before").check()
     expect(page.locator(".readout")).to_contain_text("Building, week before")
 
 
 def test_the_week_before_leaves_every_line_its_band(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=8h&before=1&nodes=floor:1,floor:2,floor:3,floor:4,floor:5")
     expect(page.locator(".readout")).to_have_text(re.compile(r"Floor 5 \d+ ±7\.9 · Floor 1, week before \d+ ±7\.9$"))
-    expect(page.locator(".part-notes")).to_contain_text("as many places as make 6 lines")
+    expect(page.locator(".part-notes")).to_contain_text("at most 6 lines with bands")
 
 
 def test_arrow_keys_read_the_chart_point_by_point(seen: Watched) -> None:
@@ -147,7 +147,7 @@ def test_where_usual_is_not_known_the_typical_week_says_so(seen: Watched, scene:
 
 def test_the_chart_stands_in_a_table_too(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=2h")
-    page.get_by_text("The figures as a table").click()
+    page.get_by_text("Figures as a table").click()
     rows = page.locator(".part-rows tbody tr")
     expect(rows).to_have_count(24)
     expect(rows.last).to_contain_text("Thu 1 Feb 14:35 PST")
@@ -164,11 +164,21 @@ def test_an_export_is_what_the_chart_shows(seen: Watched) -> None:
     assert len(lines) == 1 + 2 * 24
 
 
+def test_places_of_two_releases_share_a_chart_and_have_a_file_each(seen: Watched, scene: Scene) -> None:
+    scene.split = True
+    page = drawn(seen, "#/history?span=2h&nodes=building,zone:2003")
+    expect(page.locator(".readout")).to_have_text(re.compile(r"PST: Building \d+ ±18 · 2003 −?\d+ ±3\.2$"))
+    expect(page.locator(".part-glance tbody tr")).to_have_count(2)
+    found = {release: asked_of(page, f"CSV: {release}")["nodes"] for release in ("sums", "rooms")}
+    assert found == {"sums": "building", "rooms": "zone:2003"}
+    expect(page.locator(".part-controls").get_by_label("Release", exact=True)).to_have_count(0)
+
+
 def test_all_rooms_share_a_chart_whose_bands_follow_the_pointer(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=8h&nodes=building")
     page.get_by_label("Add a place …").select_option("all")
     expect(page.get_by_role("button", name="Only the building")).to_be_visible()
-    expect(page.locator(".part-notes")).to_contain_text("only the one under the pointer has its band drawn")
+    expect(page.locator(".part-notes")).to_contain_text("shows only the band of the place under the pointer")
     chart = page.locator(".chart .u-over")
     chart.hover(position={"x": 700, "y": 80})
     expect(page.locator(".readout")).to_have_text(re.compile(r"PST: \d{4} \d+ ±3\.2$"))
@@ -191,7 +201,7 @@ def test_dragging_moves_the_chart_only_within_what_there_is(seen: Watched) -> No
 def test_a_new_window_moves_a_history_that_ends_now(seen: Watched, scene: Scene) -> None:
     seen.page.clock.install()
     page = drawn(seen, "#/history?span=2h")
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     for _ in range(2):  # at once, and the last one when its turn comes
         scene.now += timedelta(minutes=5)
         scene.released.append(f"dbh/occupancy/facilities/{scene.now:%H%M}")

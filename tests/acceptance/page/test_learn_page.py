@@ -1,4 +1,4 @@
-"""Learn: epsilon by slider on a simulated day, and the detective's game; by pointer, keyboard and ear."""
+"""Learn: epsilon by slider on a simulated day, and the detective game; by pointer, keyboard and ear."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def error(page: Page) -> float:
 
 def test_the_slider_moves_by_key_and_says_what_an_epsilon_hides(seen: Watched) -> None:
     page = begun(seen)
-    slider = page.get_by_role("slider", name="Epsilon of a window")
+    slider = page.get_by_role("slider", name="Epsilon for each window")
     before = error(page)
     slider.focus()
     page.keyboard.press("End")
-    expect(slider).to_have_attribute("aria-valuetext", re.compile("^ε 10 a window: .* almost without bound$"))
-    expect(page.locator(".lesson-said")).to_contain_text("Off by less than 0.1 devices")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("^ε 10 for each window: .* almost without bound$"))
+    expect(page.locator(".lesson-said")).to_contain_text("Mean error below 0.1 devices")
     page.keyboard.press("Home")
-    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"^ε 0\.01 a window: .* at most 1\.02 times$"))
-    expect(page.locator(".lesson-said")).to_contain_text(re.compile(r"Off by \d{2,3} devices"))
+    expect(slider).to_have_attribute("aria-valuetext", re.compile(r"^ε 0\.01 for each window: .* at most 1\.02 times$"))
+    expect(page.locator(".lesson-said")).to_contain_text(re.compile(r"Mean error \d{2,3} devices"))
     assert error(page) > before
 
 
 def test_released_and_true_stand_side_by_side_with_the_band(seen: Watched) -> None:
     page = begun(seen)
     expect(page.locator(".lesson .readout")).to_have_text(re.compile(r"Released −?\d+ ±30 · Truth \(simulated\) \d+"))
-    page.get_by_text("The day as a table, at each full hour").click()
+    page.get_by_text("The day as a table, by hour").click()
     rows = page.locator(".lesson tbody tr")
     expect(rows).to_have_count(24)
     expect(rows.nth(11).locator("th, td")).to_have_text(
@@ -51,7 +51,7 @@ def test_another_place_and_mechanism_are_a_choice_away(seen: Watched, scene: Sce
     page = begun(seen)
     page.get_by_label("Place").select_option("6003")
     page.get_by_role("radio", name="filter").check()
-    expect(page.locator(".lesson .why")).to_contain_text("what the filter takes to be likely")
+    expect(page.locator(".lesson .why")).to_contain_text("the filter's 95 % estimate")
     expect(page.locator(".lesson .chart")).to_have_attribute("aria-label", re.compile("^Room 6003 on Thu 1 Feb 2018"))
 
 
@@ -62,8 +62,8 @@ def test_a_right_answer_has_all_points_and_is_explained(seen: Watched) -> None:
     page.keyboard.press("Enter")
     outcome = page.locator(".game-outcome")
     expect(outcome).to_contain_text("100 of 100 points")
-    expect(outcome).to_contain_text(f"In truth there were {truth}. Exactly right.")
-    expect(outcome).to_contain_text("The released values alone, counted by a program, say")
+    expect(outcome).to_contain_text(f"The true answer is {truth}. Exactly right.")
+    expect(outcome).to_contain_text("A program that sees only the released values answers")
     expect(page.locator(".game-total")).to_have_text("100 points for 1 answer.")
 
 
@@ -100,7 +100,7 @@ def test_another_round_and_epsilon_ask_anew(seen: Watched) -> None:
     expect(page.locator(".game h3")).to_contain_text(
         f"more than {limit} devices in room {case('above', 4, '0.3').place}"
     )
-    page.get_by_label("ε a window", exact=True).select_option("3")
+    page.get_by_label("ε for each window", exact=True).select_option("3")
     expect(page.locator(".game .readout")).to_have_text(re.compile(r"±1(\.\d)?$|±2$"))
 
 

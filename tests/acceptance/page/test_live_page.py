@@ -104,9 +104,9 @@ def test_alerts_that_last_are_listed_where_there_is_a_stream(seen: Watched, scen
 
 def test_a_window_without_alerts_says_so_and_one_without_answers_that_too(seen: Watched, scene: Scene) -> None:
     scene.alerts = {"zone:2003": 0}
-    expect(seen.go().locator(".alerts")).to_contain_text("No alert lasts in the newest window.")
+    expect(seen.go().locator(".alerts")).to_contain_text("No active alert.")
     scene.alerts = {}
-    expect(seen.go("#/live?view=table").locator(".alerts")).to_contain_text("The newest window has no answer")
+    expect(seen.go("#/live?view=table").locator(".alerts")).to_contain_text("Alerts are not evaluated now")
 
 
 def test_an_alert_of_an_earlier_window_is_none_of_now(seen: Watched, scene: Scene) -> None:
@@ -117,7 +117,7 @@ def test_an_alert_of_an_earlier_window_is_none_of_now(seen: Watched, scene: Scen
         if row[answer["columns"].index("release")] == "crowded":
             row[answer["columns"].index("end")] = "2018-02-01T22:30:00Z"
     seen.page.route("**/latest?*", lambda route: route.fulfill(json=answer))
-    expect(seen.go().locator(".alerts")).to_contain_text("The newest window has no answer")
+    expect(seen.go().locator(".alerts")).to_contain_text("Alerts are not evaluated now")
 
 
 def test_nobody_without_a_stream_sees_alerts(seen: Watched, scene: Scene) -> None:
@@ -146,7 +146,7 @@ def test_where_usual_is_not_known_colours_are_shares_of_capacity_and_it_is_said(
     scene.usual = False
     page = seen.go()
     expect(page.get_by_role("radio", name="share of capacity")).to_be_checked()
-    expect(page.locator(".now")).to_contain_text("usual not known yet")
+    expect(page.locator(".now")).to_contain_text("usual value not known yet")
     expect(page.locator("[data-node='zone:2003']")).to_have_attribute("data-step", re.compile(r"^q\d$"))
 
 
@@ -192,6 +192,48 @@ def test_a_reader_of_floors_sees_floors_as_numbers_and_that_rooms_are_not_releas
     expect(page.locator(".tile:visible")).to_have_count(0)
 
 
+def test_each_figure_comes_from_the_release_that_has_it(seen: Watched, scene: Scene) -> None:
+    """'policy init' makes one release of rooms and one of sums: a reader of both sees one building."""
+    scene.split = True
+    page = seen.go()
+    expect(page.locator(".now .big-value")).to_have_text(str(newest(scene, "building")["value"]))
+    expect(page.locator(".now .big-band")).to_have_text("±18")
+    expect(page.locator(".now")).not_to_contain_text("not released")
+    for floor in range(1, 7):
+        expect(page.locator(f".floor-total[data-node='floor:{floor}']")).to_contain_text("±7.9")
+    expect(page.locator(".tile[data-node='zone:2003'] small")).to_have_text("±3.2")
+    expect(page.get_by_label("Release", exact=True)).to_have_count(0)
+    expect(page.locator(".today svg")).to_be_attached()
+    expect(page.locator("[data-spark='floor:2'] .spark-line[d^='M']")).to_be_attached()
+
+
+def test_floors_are_in_the_order_of_the_service_the_highest_first(seen: Watched, scene: Scene) -> None:
+    scene.order = ("4", "1", "2", "3", "6", "5")
+    page = seen.go()
+    expect(page.locator(".floor h3")).to_have_text([f"Floor {floor}" for floor in "563214"])
+
+
+def test_where_no_place_is_empty_with_the_stated_probability_one_sentence_says_so(seen: Watched, scene: Scene) -> None:
+    scene.rows = {f"zone:{zone['zone']}": {"likely_empty": 0.79} for zone in scene.counted()}
+    page = seen.go()
+    expect(page.locator(".empties p:visible")).to_have_text(["No place is empty with a probability of 80 % or more."])
+    expect(page.locator(".empties li")).to_have_count(0)
+    expect(page.locator(".perhaps-empty")).to_have_count(0)
+    page.locator("[data-node='zone:2003']").hover()
+    expect(page.get_by_role("tooltip")).not_to_contain_text("empty")
+
+
+def test_on_a_phone_the_header_leaves_the_screen_to_the_figures(seen: Watched) -> None:
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    page = seen.go()
+    box = page.locator("#header").bounding_box()
+    assert box is not None
+    assert box["height"] < 120
+    for each in ("Live", "Privacy"):
+        expect(page.locator("#nav").get_by_role("link", name=each)).to_be_in_viewport()
+    expect(page.locator(".big-value")).to_be_in_viewport()
+
+
 def test_rooms_likely_empty_are_listed_with_a_probability_and_never_for_certain(seen: Watched, scene: Scene) -> None:
     scene.rows = {f"zone:{zone['zone']}": {"likely_empty": 0.01} for zone in scene.counted()}
     scene.rows["zone:2003"] = {"likely_empty": 0.81}
@@ -201,11 +243,11 @@ def test_rooms_likely_empty_are_listed_with_a_probability_and_never_for_certain(
 
 
 FEEDS = [
-    ({}, "Feed healthy", "live"),
-    ({"coverage": 0.5}, "Feed partly heard: 50 % of sources", "partly"),
-    ({"state": "late", "age_seconds": 1500}, "Feed late", "late"),
-    ({"state": "silent", "age_seconds": 90_000}, "Feed silent", "silent"),
-    ({"denied": True}, "Window denied", "denied"),
+    ({}, "Data is up to date", "live"),
+    ({"coverage": 0.5}, "Data is incomplete: 50 % of sources", "partly"),
+    ({"state": "late", "age_seconds": 1500}, "Data is late", "late"),
+    ({"state": "silent", "age_seconds": 90_000}, "No data", "silent"),
+    ({"denied": True}, "No budget left", "denied"),
 ]
 
 
@@ -219,10 +261,18 @@ def test_the_feeds_health_is_said_apart_from_the_counts(
     expect(card).to_have_attribute("data-state", state)
 
 
+def test_an_outage_of_the_brokers_is_said_with_the_age_of_the_figures(seen: Watched, scene: Scene) -> None:
+    scene.outage = 180.0
+    card = seen.go().locator(".feed")
+    expect(card).to_contain_text("Kafka has not answered for 3 min")
+    expect(card).to_contain_text("The figures are those that were read before.")
+    expect(card).to_have_attribute("data-state", "silent")
+
+
 def test_an_empty_building_with_a_healthy_feed_is_said_to_be_that(seen: Watched, scene: Scene) -> None:
     scene.rows["building"] = {"value": 1, "low": -17, "high": 19, "likely_empty": 0.93}
     card = seen.go().locator(".feed")
-    expect(card).to_contain_text("The feed is healthy; the building itself is likely empty (93 %).")
+    expect(card).to_contain_text("Data arrives as expected. The building is probably empty (93 %).")
 
 
 def test_a_denied_window_says_so_and_shows_no_figure(seen: Watched, scene: Scene) -> None:
@@ -244,7 +294,7 @@ def release(scene: Scene, minutes: int) -> None:
 
 def test_a_new_window_is_shown_and_announced_without_a_reload(seen: Watched, scene: Scene) -> None:
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     release(scene, 5)
     expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
     expect(page.locator(".big-value")).to_have_text(str(newest(scene, "building")["value"]))
@@ -265,13 +315,13 @@ def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown
     """A lost line is an error in the browser's own console, which is why this test does not watch it."""
     with served(application(scene)) as origin:
         page = watched(browser, origin).go()
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         release(scene, 5)
         expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
         scene.stream_open.clear()
-        expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+        expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
         scene.now += timedelta(minutes=5)
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         expect(page.locator(".now")).to_contain_text("at 14:45 (PST)")
         assert scene.since[0] is None
         assert scene.since[-1] == "dbh/occupancy/facilities/2240"
@@ -281,7 +331,7 @@ def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown
 
 def test_a_session_that_is_revoked_asks_for_a_token_again(seen: Watched, scene: Scene) -> None:
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     scene.ended = "revoked"
     expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
     expect(page.get_by_label("Token")).to_be_focused()
@@ -290,12 +340,12 @@ def test_a_session_that_is_revoked_asks_for_a_token_again(seen: Watched, scene: 
 @pytest.mark.parametrize("why", ["rewound", "stopping"])
 def test_a_stream_that_ends_for_another_reason_is_begun_again(seen: Watched, scene: Scene, why: str) -> None:
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     scene.now -= timedelta(hours=2)
     scene.ended = why
-    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
     scene.ended = ""
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     expect(page.locator(".now")).to_contain_text("at 12:35 (PST)")
 
 
@@ -303,7 +353,7 @@ def test_a_session_that_is_gone_when_the_line_comes_back_asks_for_a_token(browse
     """The service was begun anew, say. The refusal stands in the browser's console, which is not watched here."""
     with served(application(scene)) as origin:
         page = watched(browser, origin).go()
-        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".line")).to_have_text("Connected")
         scene.signed = False
         scene.ended = "stopping"
         expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
@@ -320,13 +370,13 @@ def test_a_page_that_nobody_sees_gives_its_line_up_and_asks_anew_when_it_is_seen
     """A browser has six lines to a place: six forgotten tabs would leave none for the seventh."""
     seen.page.clock.install()
     page = seen.go()
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     page.evaluate(HIDE, True)
     page.clock.fast_forward(130_000)
-    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
     scene.now += timedelta(minutes=5)
     page.evaluate(HIDE, False)
-    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".line")).to_have_text("Connected")
     page.clock.fast_forward(1000)
     expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
 
@@ -355,6 +405,21 @@ def test_a_floor_with_a_plan_is_drawn_by_it_and_what_the_plan_leaves_out_as_tile
     expect(room.locator("text")).to_contain_text("±3.2")
     room.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("2003 · classroom")
+
+
+def test_a_room_on_a_plan_that_is_not_released_is_hatched(seen: Watched, scene: Scene) -> None:
+    scene.plan = plan()
+    page = seen.go()
+    released = {zone["zone"] for zone in scene.counted()}
+    unreleased = next(f"2{i:03}" for i in range(1, 9) if f"2{i:03}" not in released)
+    shape = page.locator(f".room[data-node='zone:{unreleased}'] .shape")
+    expect(shape).to_have_class(re.compile("hatched"))
+    fill = shape.evaluate("shape => getComputedStyle(shape).fill")
+    pattern = re.fullmatch(r'url\("?#(.+?)"?\)', fill)
+    assert pattern, fill
+    expect(page.locator(f"pattern#{pattern[1]} .stripe")).to_be_attached()
+    other = page.locator(".room[data-node='zone:2003'] .shape")
+    assert "url" not in other.evaluate("shape => getComputedStyle(shape).fill")
 
 
 def test_arrow_keys_walk_the_rooms_and_enter_opens_their_history(seen: Watched, scene: Scene) -> None:

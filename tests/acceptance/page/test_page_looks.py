@@ -97,7 +97,7 @@ def test_axe_would_see_what_keeps_people_out(seen: Watched) -> None:
 
 def test_a_theme_that_is_chosen_stays_chosen(seen: Watched) -> None:
     page = seen.go()
-    page.get_by_role("button", name="Theme: as the system").click()
+    page.get_by_role("button", name="Theme: system").click()
     page.get_by_role("button", name="Theme: light").click()
     page.reload()
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
@@ -162,7 +162,7 @@ def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origi
     fault = '{"error": {"what": "service", "rule": "has a fault"}}'
     seen.page.route("**/latest?*", lambda route: route.fulfill(status=500, content_type="application/json", body=fault))
     page = seen.go()
-    expect(page.get_by_role("alert")).to_contain_text("This could not be shown.")
+    expect(page.get_by_role("alert")).to_contain_text("This page could not be loaded.")
     page.unroute("**/latest?*")
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".now")).to_be_visible()
@@ -174,7 +174,7 @@ def test_a_page_that_waits_for_its_figures_says_so(seen: Watched) -> None:
     seen.page.route("**/api/v1/policy", lambda route: held.append(route))  # noqa: PLW0108 - no built-in is taken there
     page = seen.page
     page.goto(f"{seen.origin}/#/privacy")
-    expect(page.locator(".page.privacy .notice")).to_have_text("Asking for the newest figures …")
+    expect(page.locator(".page.privacy .notice")).to_have_text("Loading …")
     held[0].continue_()
     expect(page.locator(".promise")).to_be_visible()
     expect(page.locator(".page.privacy .notice")).to_have_count(0)
@@ -185,7 +185,7 @@ def test_a_wrong_token_says_so_and_a_right_one_lets_in(browser: Browser, origin:
     page = watched(browser, origin).go()
     page.get_by_label("Token").fill("wrong")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("That token or link is not valid here")
+    expect(page.get_by_role("alert")).to_contain_text("This token or link is not valid")
     page.get_by_label("Token").fill("right")
     page.keyboard.press("Enter")
     expect(page.locator(".now")).to_be_visible()

@@ -19,7 +19,7 @@ def test_a_day_paid_by_the_day_says_its_delta_and_what_that_comes_to(seen: Watch
     page = seen.go("#/privacy?audience=public")
     card = page.locator(".price").first
     expect(card.locator(".big-price")).to_have_text("ε 2 δ 1e−6")
-    expect(card).to_contain_text("changes at most 7.39 times")
+    expect(card).to_contain_text("change at most 7.39 times")
     expect(card).to_contain_text("3e−2 for 1,000 devices over 30 days")
 
 
@@ -28,16 +28,16 @@ def test_what_was_spent_is_listed_newest_first_with_what_is_left(seen: Watched) 
     rows = page.locator(".part-spent tbody tr")
     expect(rows.first.locator("th, td")).to_have_text(["2018-02-01", "occupancy", "190", "0", "190"])
     expect(rows).to_have_count(3)
-    expect(page.locator(".part-spent li")).to_have_text(
-        ["occupancy: 94 more windows today", "floors: no daily budget; each window, or each day, is paid as it comes"]
-    )
+    expect(page.locator(".part-spent li")).to_have_text(["occupancy: 94 more windows today", "floors: no daily budget"])
     expect(page.locator(".part-spent .warning")).to_have_count(0)
 
 
 def test_denied_windows_are_said(seen: Watched, scene: Scene) -> None:
     scene.denied = 7
     page = seen.go("#/privacy?audience=facilities")
-    expect(page.locator(".part-spent .warning")).to_have_text("7 windows were denied by budget.")
+    expect(page.locator(".part-spent .warning")).to_have_text(
+        "7 windows were not released because the budget was spent."
+    )
 
 
 def test_before_the_first_release_nothing_is_said_to_be_spent(seen: Watched, scene: Scene) -> None:
@@ -61,7 +61,7 @@ def test_on_paper_stands_the_promise_alone_with_room_to_sign(seen: Watched, scen
         expect(page.locator(gone).first).to_be_hidden()
     promise = page.locator(".promise")
     for text in (
-        "what is promised of releases to “facilities”", "Policy version 0123456789abcdef",
+        "privacy guarantee of the releases to “facilities”", "Policy version 0123456789abcdef",
         "The unit is one MAC address at one site.", "Many windows add up.", "Signature",
     ):  # fmt: skip
         expect(promise.get_by_text(text)).to_be_visible()
@@ -71,7 +71,7 @@ def test_on_paper_stands_the_promise_alone_with_room_to_sign(seen: Watched, scen
 def test_the_promise_is_printed_by_a_button(seen: Watched) -> None:
     page = seen.go("#/privacy?audience=facilities")
     page.evaluate("() => { window.print = () => { document.title = 'printed'; }; }")
-    page.get_by_role("button", name="Print for a privacy officer").click()
+    page.get_by_role("button", name="Print for the privacy officer").click()
     expect(page).to_have_title("printed")
 
 
@@ -105,7 +105,7 @@ def test_ticked_readers_are_added_up_together(seen: Watched, scene: Scene) -> No
     expect(together.locator("tbody tr").nth(1)).to_contain_text(f"ε {len('facilities,public') / 2:g}")
     page.get_by_role("checkbox", name="facilities").uncheck()
     page.get_by_role("checkbox", name="public").uncheck()
-    expect(page.locator(".account")).to_contain_text("Tick at least one reader.")
+    expect(page.locator(".account")).to_contain_text("Select at least one reader.")
 
 
 def test_a_coalition_that_is_refused_says_why(seen: Watched, scene: Scene) -> None:
@@ -123,7 +123,7 @@ def test_leakage_is_told_attribute_by_attribute(seen: Watched, scene: Scene) -> 
     expect(rows.nth(0).locator("td")).to_have_text(["Arrival", "2.72 times", "13 times", "2.72 times", "no bound"])
     expect(rows.nth(1).locator("td").nth(1)).to_have_text("0 times")
     page.get_by_label("Local day").fill("2018-01-20")
-    expect(page.locator(".account")).to_contain_text("No attributes were asked of this day.")
+    expect(page.locator(".account")).to_contain_text("No attributes were evaluated for this day.")
 
 
 def test_a_reader_of_the_account_alone_sees_it_without_any_audience(seen: Watched, scene: Scene) -> None:

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from connectors.serve import topics
 from connectors.serve.indexer import played
 from connectors.serve.playback import Playback
 from connectors.storage.embedded.reader import last_given, outboxes
@@ -343,6 +345,63 @@ def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_is_ref
     asyncio.run(made_anew(kafka, topic, given[4:]))
     with pytest.raises(UsageError, match=f"--index: must have been made from this cluster's {topic}"):
         ends(of_one_audience(kafka, tmp_path, "sewn"))
+
+
+@pytest.mark.kafka
+def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figures_are(
+    kafka: Broker, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 1 in an outage of 20 s, although its index had the history."""
+    if not kafka.killable:
+        pytest.skip("this broker may not be killed")
+    for name, seconds in (("topics.LOOK_SECONDS", 0.5), ("broker_contact.ASK_SECONDS", 0.1)):
+        monkeypatch.setattr(f"connectors.serve.{name}", seconds)
+    failed = spied(monkeypatch, topics, "follow_private")
+    given = of_audience(folder, "outliving", 12)
+    topic, asked = private_topic("outliving", "occupancy"), of_one_audience(kafka, tmp_path, "outliving")
+    asyncio.run(sent(kafka, topic, given[:6]))
+    with served(asked) as running, running.browser() as client:
+        assert len(events(client, "outliving", "start", 6)) == 6
+        assert latest_of(client, "outliving")["outage_seconds"] is None
+        kafka.kill()
+        eventually(lambda: len(failed) >= 2)
+        eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is not None)
+        assert latest_of(client, "outliving")["rows"], "what was read before the outage is served"
+        assert len(events(client, "outliving", "start", 6)) == 6
+        kafka.start()
+        asyncio.run(sent(kafka, topic, given[6:]))
+        assert [value for _, value in events(client, "outliving", "start", 12)] == given
+        eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is None)
+    kafka.kill()
+    try:
+        with served(asked) as running, running.browser() as client:
+            assert [value for _, value in events(client, "outliving", "start", 12)] == given, "of the index alone"
+            eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is not None)
+        with pytest.raises(ConnectionError):
+            ends(replace(asked, index=tmp_path / "index" / "another"))
+    finally:
+        kafka.start()
+
+
+def latest_of(client: httpx.Client, audience: str) -> dict[str, Any]:
+    answer: dict[str, Any] = client.get(f"/api/v1/latest?audience={audience}&site=east").json()
+    return answer
+
+
+def spied(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[BaseException]:
+    """Return the errors by which a function ends, from now on."""
+    errors: list[BaseException] = []
+    function = getattr(module, name)
+
+    async def spy(*given: Any) -> None:
+        try:
+            await function(*given)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    monkeypatch.setattr(module, name, spy)
+    return errors
 
 
 def served_while_its_topic_stays(kafka: Broker, folder: Path, given: list[bytes]) -> None:

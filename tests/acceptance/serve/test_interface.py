@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
+from connectors.serve.interface_page import interface_page
 from stream.records import HOUR, SECOND
 from stream.schemas import parse_record, parse_time, rfc3339
 from tests.acceptance.serve.ground import (
@@ -48,6 +50,40 @@ def described(browser: httpx.Client) -> dict[str, Any]:
 def test_the_description_is_openapi(described: dict[str, Any]) -> None:
     validate(described)
     assert described["openapi"].startswith("3.1")
+
+
+def test_the_description_is_a_page_too_without_scripts_and_from_here_alone(
+    service: Served, described: dict[str, Any]
+) -> None:
+    with service.client() as nobody:
+        page = nobody.get("/docs")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    for path, methods in described["paths"].items():
+        assert f"<code>{path}</code>" in page.text
+        assert all(f'id="{operation["operationId"]}"' in page.text for operation in methods.values())
+    for name in described["components"]["schemas"]:
+        assert f'id="schema-{name}"' in page.text
+    linked = set(re.findall(r'href="#([^"]+)"', page.text))
+    assert linked <= set(re.findall(r'id="([^"]+)"', page.text))
+    loaded = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert all(not re.match(r"[a-z]+:|//", each) for each in loaded)
+    with service.client() as nobody:
+        assert {nobody.get(f"/{each.removeprefix('./')}").status_code for each in loaded} == {200}
+    assert "<script" not in page.text
+
+
+def test_what_the_description_says_is_text_on_the_page_and_no_markup() -> None:
+    evil = '<img src=x onerror=alert(1)>"'
+    operation = {
+        "operationId": evil, "summary": evil, "security": [], "responses": {"200": {"description": evil}},
+        "parameters": [
+            {"name": evil, "in": "query", "required": True, "schema": {"enum": [evil]}, "description": evil},
+        ],
+    }  # fmt: skip
+    schemas = {evil: {"description": evil, "properties": {evil: {"type": evil, "description": evil}}}}
+    page = interface_page({"paths": {evil: {"get": operation}}, "components": {"schemas": schemas}}).decode()
+    assert "<img src=x" not in page
+    assert 'alert(1)>"' not in page
 
 
 def test_every_operation_says_what_it_does_and_how_it_refuses(described: dict[str, Any]) -> None:

@@ -58,3 +58,11 @@ def test_a_place_that_no_lesson_has_is_refused(browser: httpx.Client) -> None:
 def test_lessons_know_nothing_of_the_building_that_is_served(browser: httpx.Client) -> None:
     text = browser.get(f"{PATH}/day").text + browser.get(f"{PATH}/tasks").text
     assert not [name for name in ("east", "west", "hall", "cellar", "Berlin", *DEVICES) if name in text]
+
+
+def test_no_band_of_a_lesson_begins_below_zero(browser: httpx.Client) -> None:
+    """The lesson is deterministic: its noise makes some counts of the night negative."""
+    told = browser.get(f"{PATH}/day", params={"place": "building", "mechanism": "laplace", "epsilon": "0.01"}).json()
+    rows = [dict(zip(told["columns"], row, strict=True)) for row in told["rows"]]
+    assert any(row["value"] < 0 for row in rows)
+    assert all(0 <= row["low"] <= row["high"] for row in rows)

@@ -21,7 +21,7 @@ from connectors.storage.kafka.cluster import decide, found_cluster
 from connectors.storage.kafka.topics import create_topics
 from stream.engine.cluster_state import admit, claim
 from stream.engine.outputs import quarantined
-from stream.records import HOUR, Micros, Rejected
+from stream.records import HOUR, MINUTE, SECOND, Micros, Rejected
 from stream.schemas import CONTROL, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_record, private_topic
 from tests.acceptance.serve.ground import FIRST, POLICY, eventually, make_store, records, served, wanted
 from tests.integration.kafka_ground import Broker, clear_topics
@@ -134,9 +134,21 @@ def test_a_cluster_tells_operators_and_coalitions_what_the_store_of_the_same_run
     assert of_topics["coalitions"] == of_store["coalitions"]
     assert of_topics["account"] == of_store["account"]
     assert set(of_topics["rows"]) == set(of_store["rows"])
-    own = {*UNTOLD, "lag_seconds", "rejected_messages", "silent_sources"}
+    own = {*UNTOLD, "lag_seconds", "state", "rejected_messages", "silent_sources"}
     for site, row in of_topics["rows"].items():
         same = {name: value for name, value in of_store["rows"][site].items() if name not in own}
         assert {name: value for name, value in row.items() if name not in own} == same
         assert (row["silent_sources"], row["denied"]) == (1, denied(poor, site))
         assert {row[name] for name in UNTOLD} == {None}
+
+
+@pytest.mark.parametrize(
+    ("age", "state"), [(0, "live"), (5 * 15 * MINUTE, "late"), (8 * HOUR, "silent")], ids=["new", "late", "old"]
+)
+def test_whether_windows_come_is_told_by_the_age_of_the_newest(poor: Path, age: Micros, state: str) -> None:
+    def now() -> Micros:
+        return LAST + age
+
+    with served(wanted(poor, audiences=(), operator=True), now) as running, running.browser() as client:
+        eventually(lambda: rows_of(client).get("east", {}).get("state") == state)
+        assert rows_of(client)["east"]["lag_seconds"] == age / SECOND

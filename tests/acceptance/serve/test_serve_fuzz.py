@@ -5,6 +5,7 @@ By hand, with as many as wanted: ``python -m tests.acceptance.serve.test_serve_f
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import socket
@@ -16,10 +17,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import structlog
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from connectors.http.server import _Prompt
 from stream.records import HOUR
 from tests.acceptance.serve.ground import FIRST, Served, make_store, served, wanted
 from tests.patience import PATIENCE
@@ -176,6 +181,17 @@ def test_a_body_that_breaks_while_its_request_is_under_way_makes_no_error(folder
             assert client.get("/healthz").status_code == 200
     assert said == []
     assert answer.startswith(b"HTTP/1.1 200 " if "stream" in head else b"HTTP/1.1 400 ")
+
+
+def test_a_request_that_breaks_off_ends_as_if_its_client_had_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection may stay open until earlier answers are read. A handler that answers then would make an error."""
+    seen: list[bool] = []
+    monkeypatch.setattr(H11Protocol, "send_400_response", lambda self, _: seen.append(self.cycle.disconnected))
+    protocol: Any = object.__new__(_Prompt)
+    protocol.cycle = SimpleNamespace(disconnected=False, message_event=asyncio.Event())
+    protocol.send_400_response("Invalid HTTP request received.")
+    assert seen == [True]
+    assert protocol.cycle.message_event.is_set()
 
 
 def test_broken_requests_are_refused_and_make_no_error(folder: Path) -> None:

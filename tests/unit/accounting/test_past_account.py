@@ -15,12 +15,12 @@ from stream.errors import UsageError
 from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.pipeline import Pipeline, SiteState
-from stream.policy.document import Policy
 from stream.records import MINUTE, DayAttribute, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Published
 from stream.release.account_stage import past_account
 from stream.release.backfill import BackfillStage
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
+from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time
 from tests.core_ground import (
     ATTRIBUTES,

@@ -20,9 +20,9 @@ from connectors.lab.attacks.study import Scene, beliefs, drawn_at_random, from_c
 from connectors.lab.attacks.tracking import follow, paths_of
 from connectors.sources.recordings.dialect import OWN
 from stream.lab.attackers.beliefs import NoiseLaw, from_true_counts, noisy_posterior
-from stream.policy.document import Policy, load_policy
 from stream.pseudonyms.rotation import Sightings
 from stream.records import MINUTE, SECOND
+from stream.release.validation import Policy, load_policy
 from tests.attack_ground import written
 from tests.core_ground import SITE, policy_text
 

@@ -15,8 +15,8 @@ from connectors.sources.counters.files import CountsFile
 from connectors.sources.counters.windows import Gathering, first_windows
 from connectors.sources.recordings.rows import CellRules
 from stream.errors import UsageError
-from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE, SECOND, CountedWindow, Micros
+from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.unit.test_counted import BEGIN, SITE, TICK, ZONES, text, window, written
 from tests.unit.test_counted import OMITTED as POLICY

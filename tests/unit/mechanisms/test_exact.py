@@ -4,7 +4,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from stream.mechanisms.exact import exp, half_of_three_quarter_power, ln, ordered_sum
+from stream.mechanisms.exact import exp, half_of_three_quarter_power, half_widths, ln, ordered_sum
 
 
 def decimal_exp(x: float) -> float:
@@ -66,3 +66,20 @@ def test_ordered_sum_adds_halves_of_the_first_axis() -> None:
     assert ordered_sum(values) == ((1e16 + 1.0) + 3.0) + (1.0 - 1e16)
     table = np.arange(35.0).reshape(7, 5)
     assert ordered_sum(table).tolist() == table.sum(axis=0).tolist()
+
+
+def test_half_widths_are_the_smallest_with_their_share() -> None:
+    rng = np.random.default_rng(5)
+    weights, centre = rng.random((30, 200)) ** 6, rng.integers(0, 30, 200)
+    distance = np.abs(np.arange(30)[:, None] - centre)
+    for level in (0.5, 0.9, 0.96):
+        within = np.array([np.where(distance <= width, weights, 0).sum(axis=0) for width in range(30)])
+        expected = (within < (level - 1e-6) * weights.sum(axis=0)).sum(axis=0)
+        assert half_widths(weights, centre, level).tolist() == expected.tolist()
+
+
+def test_half_width_is_zero_where_one_count_is_certain_and_ends_with_the_grid() -> None:
+    certain = np.array([[0.0, 1.0, 0.0]]).T
+    assert half_widths(certain, np.array([1]), 0.99).tolist() == [0]
+    assert half_widths(certain, np.array([0]), 0.99).tolist() == [1]
+    assert half_widths(np.ones((5, 1)), np.array([0]), 1.0).tolist() == [4]

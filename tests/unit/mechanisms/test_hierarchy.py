@@ -266,7 +266,7 @@ def test_release_repeats_to_the_byte(perturber: str, pruning: Pruning | None) ->
 
 
 def test_half_widths_grow_with_the_noise_and_do_not_depend_on_counts_without_pruning() -> None:
-    coarse, fine = (run(Hierarchy(TREE, e, THIRDS, "pegasus"), table())[0] for e in (F(1, 10), F(1)))
+    coarse, fine = (run(Hierarchy(TREE, e, THIRDS), table())[0] for e in (F(1, 10), F(1)))
     assert len({tuple(v.half_width.tolist()) for v in fine}) == 1
     assert (coarse[0].half_width > 5 * fine[0].half_width).all()
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
+from stream.mechanisms.base import Groups
 from stream.mechanisms.grouper import (
     GRID,
     SENSITIVITY,
     Grouper,
     GrouperState,
     GroupItem,
-    Groups,
     deviation,
     grouper_epsilon,
     open_counts_digest,

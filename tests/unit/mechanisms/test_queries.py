@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.grouper import Grouper, GroupItem, Groups, Ratio, whole
+from stream.mechanisms.base import Groups, Ratio, whole
+from stream.mechanisms.grouper import Grouper, GroupItem
 from stream.mechanisms.queries import GroupWindowSum, JumpDrop, LowSignal, QueryHistory, WindowSum, rounded, total
 
 F = Fraction

@@ -4,17 +4,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from stream.mechanisms.grouper import (
-    SMOOTHERS,
-    Grouper,
-    GroupItem,
-    Groups,
-    Ratio,
-    average,
-    james_stein,
-    median,
-    publishable,
-)
+from stream.mechanisms.base import Groups, Ratio
+from stream.mechanisms.grouper import SMOOTHERS, Grouper, GroupItem, average, james_stein, median, publishable
 
 F = Fraction
 

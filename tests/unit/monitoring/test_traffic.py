@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.monitoring.catalogue import APART, TOGETHER
+from connectors.monitoring.catalogue import APART, BY_NAME, METRICS, TOGETHER, Metric, Nature
 from connectors.monitoring.figures import Figures, Part, Traffic
 from stream.records import MINUTE, SECOND, Micros
 
@@ -52,6 +52,26 @@ def test_nothing_is_told_between_two_points_of_the_grid() -> None:
     assert ground.told == before
     ground.until(GRID + 3 * APART)
     assert ground.told == before + 40
+
+
+@pytest.mark.parametrize("begun", [1, 90, 299])
+def test_the_first_step_comes_when_the_help_text_says(begun: int) -> None:
+    """It comes 5 to 10 minutes after the start, whenever the process starts between two points of the grid."""
+    ground = Ground(dbh=TOGETHER)
+    ground.now = start = GRID + begun * SECOND
+    ground.traffic.count(lambda: ground.parts)  # the interval starts again here
+    ground.look()
+    ground.came("dbh", 3)
+    while ground.told == 0:
+        ground.until(ground.now + SECOND)
+    assert 5 * MINUTE - SECOND <= ground.now - start <= 10 * MINUTE
+    assert "every 5 minutes on the clock" in BY_NAME[NAME].text
+    assert "for the first time 5 to 10 minutes after the start" in BY_NAME[NAME].text
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_traffic_says_that_it_steps_on_the_grid_and_nothing_else_does(metric: Metric) -> None:
+    assert ("on the clock" in metric.text) == (metric.nature is Nature.TRAFFIC)
 
 
 def test_the_first_step_too_holds_five_minutes_at_least() -> None:

@@ -26,8 +26,8 @@ from connectors.sources.ingest.source_filter import Counters
 from connectors.storage.embedded.runner import opened
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
-from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch
+from stream.release.validation import Policy, load_policy
 from tests.core_ground import (
     ACCESS_POINTS,
     ATTRIBUTES,

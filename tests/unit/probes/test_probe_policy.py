@@ -3,7 +3,8 @@
 import pytest
 
 from stream.errors import PolicyError
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import PolicyDocument
+from stream.release.validation import load_policy
 from tests.core_ground import SITE, SOURCES, policy_text
 
 DIGEST = "ab" * 32
@@ -18,7 +19,7 @@ def test_probes_change_neither_version_nor_document() -> None:
     without, with_one = load_policy(policy_text()), load_policy(policy_text() + probe("by = 'icmp'"))
     assert with_one.version == without.version
     assert with_one.document() == without.document()
-    assert Policy.from_document(with_one.document()).site[SITE].probe == ()
+    assert PolicyDocument.from_document(with_one.document()).site[SITE].probe == ()
     assert [each.by for each in with_one.site[SITE].probe] == ["icmp"]
 
 

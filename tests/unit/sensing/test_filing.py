@@ -74,7 +74,7 @@ def outcome(
 def test_rows_are_filed_at_once_as_they_are_one_by_one(
     changes: dict[str, Any], unruly: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once, real = 0, occupancy.Filing._file_at_once
+    at_once, real = 0, occupancy.OccupancyOperator._file_at_once
 
     def counting(*given: Any) -> bool:
         nonlocal at_once
@@ -85,7 +85,7 @@ def test_rows_are_filed_at_once_as_they_are_one_by_one(
     for seed in range(25):
         items = log(random.Random(f"{seed} {unruly}"), unruly)
         with monkeypatch.context() as patch:
-            patch.setattr(occupancy.Filing, "_file_at_once", counting)
+            patch.setattr(occupancy.OccupancyOperator, "_file_at_once", counting)
             together = outcome(sense(**changes), items)
         with monkeypatch.context() as patch:
             patch.setattr(occupancy, "MANY", 1 << 30)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from stream.pipeline import Options, table
-from stream.policy.document import load_policy
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import MINUTE, SECOND, ObservationBatch, OccupancyWindow
+from stream.release.validation import load_policy
 from tests.core_ground import SITE, ZONES, laboratory, messages, people, policy_text
 
 VALIDITY = 10 * MINUTE

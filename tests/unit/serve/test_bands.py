@@ -80,9 +80,9 @@ def test_squares_of_half_widths_add_up_to_one_that_covers(kinds: tuple[NoiseKind
         assert beyond(summed([DRAWN[law.noise](law.scale) for law in laws]), bound) <= 0.05
 
 
-def test_bands_end_at_none_and_hold_their_value() -> None:
+def test_no_end_of_a_band_is_below_zero() -> None:
     value, width = np.array([5.0, 2.0, -1.0, -9.0]), np.array([3.0, 3.0, 3.0, 3.0])
-    assert lower_end(value, width).tolist() == [2, 0, -1, -9]
+    assert lower_end(value, width).tolist() == [2, 0, 0, 0]
     assert upper_end(value, width).tolist() == [8, 5, 2, 0]
 
 
@@ -94,7 +94,7 @@ def exactly_empty(value: int, a: float) -> float:
 
 @pytest.mark.parametrize("half_width", [0, 1, 3, 29])
 @pytest.mark.parametrize("value", [0, 1, 4, 30])
-@pytest.mark.parametrize(("kind", "tail"), [("noise", 0.05), ("at most", 0.05), ("posterior", 0.01)])
+@pytest.mark.parametrize(("kind", "tail"), [("noise", 0.05), ("at most", 0.05), ("posterior", 0.04)])
 def test_likely_empty_is_the_share_of_nobody_among_all_counts(
     value: int, half_width: int, kind: str, tail: float
 ) -> None:
@@ -104,7 +104,7 @@ def test_likely_empty_is_the_share_of_nobody_among_all_counts(
 
 
 def test_likely_empty_is_never_yes_and_never_no() -> None:
-    assert likely_empty(0, 0, "posterior") == 0.99, "a filter that is sure says 99 % of it"
+    assert likely_empty(0, 0, "posterior") == 0.96, "a filter that is sure says 96 % of it"
     assert likely_empty(400, 1, "noise") == 0.001
     assert likely_empty(-50, 3, "noise") == likely_empty(0, 3, "noise")
     surer = [likely_empty(0, width, "noise") for width in (0, 1, 3, 10, 100)]

@@ -119,10 +119,20 @@ async def test_a_topic_that_was_made_anew_is_refused_though_it_has_grown_past_wh
     monkeypatch: pytest.MonkeyPatch, position: int, last: int | None, begin: int, first: int | None
 ) -> None:
     """Offsets have the number of their release; what was read is another topic's where they differ."""
+    stand_in_topic(monkeypatch, begin, 8)
+    intake = Read(position, None if last is None else name(last))
+    following = topics.follow_private("servers", [AUDIENCE], intake)  # type: ignore[arg-type]
+    with pytest.raises(UsageError if first is None else EnoughError, match="--index: must" if first is None else None):
+        await asyncio.wait_for(following, PATIENCE)
+    assert intake.taken[:1] == ([] if first is None else [record(first)])
+
+
+def stand_in_topic(monkeypatch: pytest.MonkeyPatch, begin: int, end: int) -> None:
+    """Let a service read a topic that is not on Kafka."""
 
     @asynccontextmanager
     async def reader_of(kafka: str) -> AsyncIterator[Reader]:
-        yield Reader(begin, 8)
+        yield Reader(begin, end)
 
     async def one(*_: object) -> list[int]:
         return [0]
@@ -132,8 +142,3 @@ async def test_a_topic_that_was_made_anew_is_refused_though_it_has_grown_past_wh
 
     for what, stand_in in (("reader_of", reader_of), ("partitions_of", one), ("topic_names", names)):
         monkeypatch.setattr(topics, what, stand_in)
-    intake = Read(position, None if last is None else name(last))
-    following = topics.follow_private("servers", [AUDIENCE], intake)  # type: ignore[arg-type]
-    with pytest.raises(UsageError if first is None else EnoughError, match="--index: must" if first is None else None):
-        await asyncio.wait_for(following, PATIENCE)
-    assert intake.taken[:1] == ([] if first is None else [record(first)])

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from connectors.serve.ledger_views import APART, SPAN, AccountBook, ClusterBook
-from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE, Micros
+from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.core_ground import building, policy_text
 

@@ -32,10 +32,10 @@ def test_a_window_is_given_as_its_record_says_it() -> None:
     assert kept.rows(asked()).columns == COLUMNS == tuple(ROW)
 
 
-def test_nobody_counts_fewer_than_none_but_a_negative_value_lies_in_its_own_band() -> None:
+def test_no_band_begins_below_zero_and_a_negative_value_stays_as_it_was_released() -> None:
     kept = history()
     kept.add([window(MONDAY + TICK, {"2011": 1, "2065": -5})], {})
-    assert [(r["value"], r["low"], r["high"]) for r in named(kept.rows(asked()))] == [(1, 0.0, 4.0), (-5, -5.0, 0.0)]
+    assert [(r["value"], r["low"], r["high"]) for r in named(kept.rows(asked()))] == [(1, 0.0, 4.0), (-5, 0.0, 0.0)]
 
 
 def test_a_denied_window_is_a_row_without_values_and_enters_no_mean() -> None:
@@ -71,26 +71,47 @@ def test_a_mean_of_noisy_values_has_the_half_width_of_their_noise() -> None:
     assert exact < 3.0 / 3, "surer than one window by more than two thirds"
 
 
-def test_a_mean_of_post_processed_values_with_noisy_ones_is_taken_of_these() -> None:
+def filtered(number: int, half_width: float = 2.0) -> list[bytes]:
+    """Return a filter's windows: the filter says 7, the noisy values are 1, 2, 3 ..."""
+    return [
+        window(
+            MONDAY + n * TICK, {"2011": 7}, mechanism="filter", kind="posterior", scale=2.0, half_width=half_width,
+            more={"noisy": {"2011": n}},
+        )
+        for n in range(1, number + 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("granularity", ["15min", "1h"])
+def test_a_mean_shows_what_the_filter_knows_as_its_windows_do(granularity: str) -> None:
+    """Live shows single windows: a history of raw noise beside it would contradict it."""
     kept = history()
-    kept.add(
-        [
-            window(
-                MONDAY + n * TICK,
-                {"2011": 0},
-                mechanism="filter",
-                kind="posterior",
-                scale=2.0,
-                more={"noisy": {"2011": n}},
-            )
-            for n in range(1, 13)
-        ],
-        {},
-    )
-    [row] = named(kept.rows(asked("1h")))
-    assert (row["value"], row["kind"]) == (6.5, "noise")
-    assert row["half_width"] == pytest.approx(sum_half_width(Law("laplace", 2.0), 12) / 12, abs=1e-4)
-    assert [r["value"] for r in named(kept.rows(asked()))] == [0] * 12, "a window keeps the value that was published"
+    kept.add(filtered(12), {})
+    for row in named(kept.rows(asked(granularity))):
+        assert (row["value"], row["half_width"], row["kind"]) == (7.0, 2.0, "at most")
+    assert {(r["value"], r["half_width"], r["kind"]) for r in named(kept.rows(asked()))} == {(7, 2.0, "posterior")}
+
+
+def test_a_day_of_a_filter_is_the_mean_of_noisy_values_where_its_band_is_narrower() -> None:
+    kept = history()
+    kept.add(filtered(288), {})
+    [day] = named(kept.rows(asked("1d")))
+    assert (day["value"], day["kind"]) == (144.5, "noise")
+    assert day["half_width"] == pytest.approx(sum_half_width(Law("laplace", 2.0), 288) / 288, abs=1e-4)
+    early = history()
+    early.add(filtered(3), {})
+    [day] = named(early.rows(asked("1d")))
+    assert (day["value"], day["half_width"], day["kind"]) == (7.0, 2.0, "at most"), "three windows are mostly noise"
+
+
+@pytest.mark.parametrize("granularity", ["15min", "1h", "1d"])
+def test_the_only_window_of_a_mean_is_shown_as_live_shows_it(granularity: str) -> None:
+    kept = history()
+    kept.add(filtered(1, half_width=30.0), {})
+    [row] = named(kept.rows(asked(granularity)))
+    [live] = kept.latest("public", "dbh")["rows"]
+    assert [row[name] for name in ("value", "half_width", "kind")] == [7.0, 30.0, "posterior"]
+    assert [live[name] for name in ("value", "half_width", "kind")] == [7, 30.0, "posterior"]
 
 
 @pytest.mark.parametrize(("mechanism", "kind"), [("filter", "posterior"), ("pegasus", "noise"), ("ba", "noise")])
@@ -153,13 +174,15 @@ def test_revised_values_stand_in_the_place_of_first_ones_and_say_so() -> None:
     assert mean["value"] == pytest.approx((81 + 82 + 83 + 54 + 55 + 56 + 6 + 7 + 8 + 9 + 10 + 11) / 12, abs=1e-4)
 
 
-def test_noisy_values_make_a_surer_mean_than_revised_ones() -> None:
+def test_a_mean_is_of_revised_values_and_a_day_of_noisy_ones_where_these_are_surer() -> None:
     kept = history()
     noisy = {"noisy": {"2011": 3}}
     kept.add(hour(range(12), mechanism="filter", kind="posterior", more=noisy), {})
     kept.add([revised(MONDAY + n * TICK, {"2011": 50}) for n in range(1, 13)], {})
     [mean] = named(kept.rows(asked("1h")))
-    assert (mean["value"], mean["kind"], mean["revised"]) == (3.0, "noise", 0)
+    assert (mean["value"], mean["kind"], mean["revised"]) == (50.0, "at most", 12)
+    [day] = named(kept.rows(asked("1d")))
+    assert (day["value"], day["kind"], day["revised"]) == (3.0, "noise", 0)
 
 
 def test_revised_values_can_be_asked_for_alone() -> None:

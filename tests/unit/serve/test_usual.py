@@ -85,3 +85,14 @@ def test_a_denied_window_is_told_as_the_latest() -> None:
 def test_nothing_released_is_nothing_told() -> None:
     assert history().latest("public", "dbh") == {"rows": [], "feed": None}
     assert history().usual("public", "occupancy", "dbh") == {"nodes": {}, "slot_seconds": SLOT}
+
+
+def test_no_usual_mean_is_below_zero() -> None:
+    """There are never fewer people than none, whatever noise was added to small counts."""
+    kept = history()
+    for day, value in enumerate((-4, -1, 2, 0)):
+        kept.add([window(MONDAY + day * DAY + TICK, {"2011": value})], {})
+    [mean] = {slot.mean for slot in kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]["workday"] if slot}
+    assert mean == 0.0
+    [row] = kept.latest("public", "dbh")["rows"]
+    assert row["usual"]["mean"] == 0.0

@@ -15,7 +15,7 @@ const DAYS = 35;
 const AGAIN = 1000;
 const MS = 86_400_000;
 
-/** Draw the page; see router.js for what a page is given. Another day is drawn as soon as it is told. */
+/** Draw the page; see shell.js for the context. Another day is drawn as soon as it is told. */
 export async function mount(place, context) {
   const { parameters, signal } = context;
   const state = { day: parameters.get("day"), room: parameters.get("room") };

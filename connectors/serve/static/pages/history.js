@@ -8,7 +8,7 @@ import { boundedNote, moment, portion, rfc3339, zoneName } from "../format.js";
 import { glanceTable, rowsTable } from "../glance.js";
 import { heatmap } from "../heatmap.js";
 import { placesControl } from "../places.js";
-import { byNode, countReleases, objects, publishedNodes } from "../records.js";
+import { byNode, countsOf, objects } from "../records.js";
 import { remember } from "../router.js";
 import { BANDED, MOVING, SPANS, daysEarlier, fittingStep, interval, isoDay } from "../span.js";
 import { strings } from "../strings.en.js";
@@ -19,22 +19,21 @@ const AGAIN = 20_000;
 const MAP_DAYS = 42;
 const TICK = 300_000;
 
-/** Draw the page; see router.js for what a page is given. */
+/** Draw the page; see shell.js for the context. */
 export async function mount(place, context) {
   const { site, audience, parameters, signal } = context;
-  const choices = countReleases(context.releases, audience, site);
-  if (!choices.length) return void put(place, h("p", { class: "notice" }, strings.live.noCounts));
+  const counts = countsOf(context.releases, audience, site);
+  if (!counts.nodes.length) return void put(place, h("p", { class: "notice" }, strings.live.noCounts));
   const latest = await ask("latest", { audience, site: site.site }, signal);
   const newest = latest.feed.find((feed) => feed.site === site.site)?.window_end;
   if (!newest) return void put(place, h("p", { class: "notice" }, strings.feed.none));
-  const release = choices.find((each) => each.release === parameters.get("release")) ?? choices[0];
-  const state = stateOf(parameters, release, site, Date.parse(newest));
+  const state = stateOf(parameters, counts.nodes, site, Date.parse(newest));
   const parts = skeleton(place, words.local(site.timezone, zoneName(state.now, site.timezone)));
   const asking = newestOf(signal);
   const refresh = async () => {
     const mine = asking();
     try {
-      await drawAll(parts, { ...context, release, signal: mine }, state);
+      await drawAll(parts, { ...context, counts, signal: mine }, state);
     } catch (error) {
       if (!mine.aborted) put(parts.series, h("p", { class: "warning", role: "alert" }, `${error.message} ${error.rule ?? ""}`));
     }
@@ -45,7 +44,7 @@ export async function mount(place, context) {
     controls.show(state);
     refresh();
   };
-  const controls = controlsOf(parts.controls, { site, release, choices }, state, changed);
+  const controls = controlsOf(parts.controls, { site, counts }, state, changed);
   controls.show(state);
   const later = throttled(AGAIN, () => { if (MOVING.includes(state.span)) refresh(); });
   context.onRelease((record) => {
@@ -59,8 +58,7 @@ export async function mount(place, context) {
   };
 }
 
-function stateOf(parameters, release, site, now) {
-  const published = publishedNodes(release, site);
+function stateOf(parameters, published, site, now) {
   const nodes = (parameters.get("nodes") ?? "").split(",").filter((node) => published.includes(node));
   const span = SPANS.includes(parameters.get("span")) ? parameters.get("span") : "7d";
   return {
@@ -90,20 +88,17 @@ function skeleton(place, times) {
   return parts;
 }
 
-function controlsOf(place, { site, release, choices }, state, changed) {
-  const places = placesControl(release, site, (nodes) => changed({ nodes }));
+function controlsOf(place, { site, counts }, state, changed) {
+  const places = placesControl(counts.nodes, site, (nodes) => changed({ nodes }));
   const spans = segmented(words.span, "span", SPANS.map((span) => [span, words.spans[span]]), state.span, (_, span) => changed({ span }));
   const first = h("input", { type: "date", on: { change: () => first.value && changed({ first: first.value }) } });
   const last = h("input", { type: "date", on: { change: () => last.value && changed({ last: last.value }) } });
   const own = h("span", { class: "own" }, h("label", { class: "choice" }, words.from, first), h("label", { class: "choice" }, words.to, last));
   const step = h("select", { on: { change: () => changed({ step: step.value }) } }, Object.entries(words.steps).map(([value, text]) => h("option", { value }, text)));
   const before = h("input", { type: "checkbox", on: { change: () => changed({ before: before.checked }) } });
-  const other = choices.length > 1 ? h("label", { class: "choice" }, h("span", { class: "choice-name" }, strings.live.release),
-    h("select", { on: { change: (event) => { location.hash = `${location.hash.split("?")[0]}?${new URLSearchParams({ release: event.target.value, audience: release.audience, site: site.site })}`; } } },
-      choices.map((each) => h("option", { value: each.release, selected: each === release }, each.release)))) : null;
   put(place, places.element, h("div", { class: "controls" }, spans, own),
     h("div", { class: "controls" }, h("label", { class: "choice" }, h("span", { class: "choice-name" }, words.step), step),
-      h("label", { class: "choice check" }, before, words.before), other));
+      h("label", { class: "choice check" }, before, words.before)));
   return { show(now) {
     places.show(now.nodes);
     own.hidden = now.span !== "own";
@@ -112,29 +107,37 @@ function controlsOf(place, { site, release, choices }, state, changed) {
 }
 
 async function drawAll(parts, context, state) {
-  const { site, audience, release, signal } = context;
+  const { site, audience, counts, signal } = context;
   const [from, to] = interval(state.span, state.now, site, state.first, state.last);
   const step = state.step === "auto" ? fittingStep(from, to, state.nodes.length) : state.step;
-  const question = { audience, site: site.site, from: rfc3339(from), to: rfc3339(to), granularity: step, nodes: state.nodes.join(",") };
-  const rowsOf = async (parameters) => {
-    const found = await allRows(release.release, { ...question, ...parameters }, signal);
-    return { rows: objects(found.columns, found.rows), whole: found.whole };
+  const question = { audience, site: site.site, from: rfc3339(from), to: rfc3339(to), granularity: step };
+  const rowsOf = async (nodes, parameters = {}) => {
+    const found = await Promise.all(counts.byRelease(nodes).map(([{ release }, mine]) => allRows(release, { ...question, nodes: mine.join(","), ...parameters }, signal)));
+    return { rows: found.flatMap(({ columns, rows }) => objects(columns, rows)), whole: found.every(({ whole }) => whole) };
   };
   parts.series.setAttribute("aria-busy", "true");
   if (!parts.drawn) put(parts.series, h("p", { class: "soft" }, words.asking));
   const shifted = (ms) => daysEarlier(ms, 7, site.timezone);
   const earlier = state.before ? state.nodes.slice(0, Math.max(0, BANDED - state.nodes.length)) : [];
   const [now, week] = await Promise.all([
-    rowsOf({}), earlier.length ? rowsOf({ from: rfc3339(shifted(from)), to: rfc3339(shifted(to)), nodes: earlier.join(",") }) : null,
+    rowsOf(state.nodes), earlier.length ? rowsOf(earlier, { from: rfc3339(shifted(from)), to: rfc3339(shifted(to)) }) : null,
   ]);
   if (signal.aborted) return;
   const rows = byNode(now.rows);
   await drawSeries(parts, context, state, { rows, before: week ? byNode(week.rows) : null, step, from, to, shift: from - shifted(from) });
   put(parts.notes, noteLines(now.rows, state, now.whole).map((text) => h("p", { class: "soft why" }, text)));
-  put(parts.glance, glanceTable(state.nodes.slice(0, 64), rows, release, site));
-  put(parts.out, ["csv", "parquet"].map((format) => h("a", { class: "button", download: true, href: address(`releases/${encodeURIComponent(release.release)}/records`, { ...question, format }) }, words[format])));
+  put(parts.glance, glanceTable(state.nodes.slice(0, 64), rows, counts, site));
+  put(parts.out, exportLinks(counts.byRelease(state.nodes), question));
   put(parts.rows, rowsTable(now.rows, site.timezone));
   await drawByTime(parts, context, state, from, to);
+}
+
+/** Links to files of what the chart shows: a file has places of one release. */
+function exportLinks(shares, question) {
+  return shares.flatMap(([{ release }, nodes]) => ["csv", "parquet"].map((format) => {
+    const href = address(`releases/${encodeURIComponent(release)}/records`, { ...question, nodes: nodes.join(","), format });
+    return h("a", { class: "button", download: true, href }, shares.length > 1 ? words.fileOf(words[format], release) : words[format]);
+  }));
 }
 
 async function drawSeries(parts, { site, signal }, state, { rows, before, step, from, to, shift }) {
@@ -172,13 +175,14 @@ function noteLines(rows, state, whole) {
 }
 
 /** The day by hour and the typical week, of the first place. */
-async function drawByTime(parts, { site, audience, release, signal }, state, from, to) {
+async function drawByTime(parts, { site, audience, counts, signal }, state, from, to) {
   const [node] = state.nodes;
+  const { release } = counts.of(node);
   const name = placeName(node, site);
   const earliest = Math.max(Math.min(from, to - 7 * 86_400_000), to - MAP_DAYS * 86_400_000);
   const hours = { audience, site: site.site, from: rfc3339(earliest), to: rfc3339(to + TICK), granularity: "1h", nodes: node };
   const [found, usual] = await Promise.all([
-    allRows(release.release, hours, signal), ask("usual", { audience, release: release.release, site: site.site }, signal),
+    allRows(release, hours, signal), ask("usual", { audience, release, site: site.site }, signal),
   ]);
   const rows = objects(found.columns, found.rows);
   put(parts.mapTitle, words.map(name));

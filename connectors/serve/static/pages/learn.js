@@ -15,7 +15,7 @@ const words = strings.learn;
 const WAIT = 150;
 const HOURLY = 12;
 
-/** Draw the page; see router.js for what a page is given. */
+/** Draw the page; see shell.js for the context. */
 export async function mount(place, context) {
   const { signal } = context;
   const state = { place: "building", mechanism: "laplace", epsilon: "0.1" };

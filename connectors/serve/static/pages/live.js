@@ -7,7 +7,7 @@ import { clock, dayStart, rfc3339, withBand } from "../format.js";
 import { alertsCard, streamsOf } from "../live_alerts.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
-import { byNode, capacityOf, countReleases, countedZones, heatOf, objects, publishedNodes } from "../records.js";
+import { byNode, countsOf, heatOf, objects, zonesOf } from "../records.js";
 import { remember } from "../router.js";
 import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
@@ -21,18 +21,15 @@ const AGE_EVERY = 5000;
 const POLL = 60_000;
 const DAY = 86_400_000;
 
-/** Draw the page; see router.js for what a page is given. */
+/** Draw the page; see shell.js for the context. */
 export async function mount(place, context) {
   const { site, audience, releases, parameters, signal } = context;
-  const choices = countReleases(releases, audience, site);
-  const state = {
-    release: choices.find((each) => each.release === parameters.get("release")) ?? choices[0] ?? null,
-    by: parameters.get("by"), view: parameters.get("view") ?? "rooms", usual: null,
-  };
+  const counts = countsOf(releases, audience, site);
+  const state = { by: parameters.get("by"), view: parameters.get("view") ?? "rooms", usual: new Map() };
   const streams = streamsOf(releases, audience, site), alerts = alertsCard(streams);
-  if (state.release === null) return alertsAlone(place, context, streams, alerts);
-  const view = drawn(place, { ...context, alerts, plans: await plansOf(site, signal) }, state, choices);
-  const today = () => drawToday(view, context, state).catch(quiet(signal));
+  if (!counts.nodes.length) return alertsAlone(place, context, streams, alerts);
+  const view = drawn(place, { ...context, counts, alerts, plans: await plansOf(site, signal) }, state);
+  const today = () => drawToday(view, { ...context, counts }, state).catch(quiet(signal));
   const laterToday = throttled(TODAY_AGAIN, today);
   const refresh = async () => {
     const latest = await ask("latest", { audience, site: site.site }, signal);
@@ -78,49 +75,45 @@ async function plansOf(site, signal) {
 /** What was given up because the page was left is no error; another is shown by the age of the figures, and tried again. */
 const quiet = (signal) => (error) => { if (!signal.aborted && error.status === undefined && error.name !== "TypeError") throw error; };
 
-function drawn(place, context, state, choices) {
-  const { site } = context;
+function drawn(place, context, state) {
+  const { site, counts } = context;
   const chart = h("div", { class: "now-chart" });
   const cards = { now: nowCard(chart), feed: feedCard(), empty: emptyCard(), away: awayCard() };
   const floorsPlace = h("div", { class: "floors" });
   const tablePlace = h("div", { hidden: true });
   const legendPlace = h("div", {});
-  const floors = floorsOf(floorsPlace, site, context.plans);
+  const floors = floorsOf(floorsPlace, site, context.plans, counts);
+  const zones = zonesOf(site);
+  const heats = counts.releases.map((release) => heatOf(release, context.releases)).filter(Boolean);
   let latest = { rows: new Map(), all: [], now: null };
 
   const known = (row) => (row.usual && !enough(row.usual.n, site) ? { ...row, usual: null } : row);
   const repaint = () => {
-    const rows = new Map(latest.all.filter((row) => row.release === state.release.release).map((row) => [row.node, row]));
+    const rows = new Map(latest.all.filter((row) => row.release === counts.of(row.node)?.release).map((row) => [row.node, row]));
     latest.rows = rows;
-    const heat = heatOf(state.release, context.releases);
-    if (heat) colour(rows, latest.all.filter((row) => row.release === heat.release));
-    const by = (state.by === "heat" && !heat ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
-    const zones = countedZones(state.release, site);
+    for (const heat of heats) colour(rows, heat.base, latest.all.filter((row) => row.release === heat.release));
+    const by = (state.by === "heat" && !heats.length ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
-    cards.feed.paint(latest.feed, rows.get("building"), site);
+    cards.feed.paint(latest.feed, rows.get("building"), site, latest.outage);
     context.alerts.paint(latest.all, latest.now, site);
     cards.empty.paint(rows, zones);
-    cards.away.paint(rows, zones, by === "heat" ? "usual" : by, (node) => capacityOf(node, state.release, site));
-    floors.paint(rows, state.release, by);
+    cards.away.paint(rows, zones, by === "heat" ? "usual" : by, counts.capacity);
+    floors.paint(rows, by);
     controls.querySelector(`[value="${by}"]`).checked = true;
     put(legendPlace, legend(by));
     const table = state.view === "table";
     floorsPlace.hidden = table;
     tablePlace.hidden = !table;
-    put(tablePlace, table ? placesTable(rows, state.release, site, strings.live.caption(latest.now === null ? "" : clock(latest.now, site.timezone))) : []);
+    put(tablePlace, table ? placesTable(rows, counts, site, strings.live.caption(latest.now === null ? "" : clock(latest.now, site.timezone))) : []);
   };
   const chosen = (name, value) => {
-    if (name === "release") state.release = choices.find((each) => each.release === value);
-    else state[name] = value;
+    state[name] = value;
     remember("live", { ...Object.fromEntries(context.parameters), [name]: value });
     context.parameters.set(name, value);
     repaint();
   };
-  const mapped = choices.some((each) => heatOf(each, context.releases)) ? [["heat", strings.live.byHeat]] : [];
+  const mapped = heats.length ? [["heat", strings.live.byHeat]] : [];
   const controls = h("div", { class: "controls" },
-    choices.length > 1 ? h("label", { class: "choice" }, h("span", { class: "choice-name" }, strings.live.release),
-      h("select", { on: { change: (event) => chosen("release", event.target.value) } },
-        choices.map((each) => h("option", { value: each.release, selected: each === state.release }, each.release)))) : null,
     segmented(strings.live.colourBy, "by", [["usual", strings.live.byUsual], ...mapped, ["capacity", strings.live.byCapacity]], state.by, chosen),
     segmented(strings.live.view, "view", [["rooms", strings.live.viewTiles], ["table", strings.live.viewTable]], state.view, chosen),
     legendPlace);
@@ -136,40 +129,52 @@ function drawn(place, context, state, choices) {
     },
     paint(answer) {
       const feed = answer.feed.find((each) => each.site === site.site);
-      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed };
+      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed, outage: answer.outage_seconds };
       repaint();
     },
   };
 }
 
-/** Give rooms the colours of their window in the heat map; of another window they have none. */
-function colour(rows, heat) {
+/** Give the rooms of a release the colours of their window in its heat map; of another window they have none. */
+function colour(rows, base, heat) {
   const colours = new Map(heat.map((row) => [row.node, row]));
   for (const row of rows.values()) {
-    if (!row.node.startsWith("zone:")) continue;
+    if (row.release !== base || !row.node.startsWith("zone:")) continue;
     const found = colours.get(row.node);
     row.heat = found?.end === row.end ? found.value : null;
   }
 }
 
-async function drawToday(view, { site, audience, signal }, state) {
+async function drawToday(view, { site, audience, signal, counts }, state) {
   const now = view.now();
   if (now === null) return;
-  const [start, release] = [dayStart(now - 1, site), state.release];
-  const nodes = publishedNodes(release, site).filter((node) => !node.startsWith("zone:"));
-  if (!nodes.length) return;
-  if (state.usual === null || state.usual.release !== release || performance.now() - state.usual.asked > USUAL_AGAIN) {
-    const usual = await ask("usual", { audience, release: release.release, site: site.site }, signal);
-    state.usual = { ...usual, release, asked: performance.now() };
-  }
-  const answer = await ask(`releases/${encodeURIComponent(release.release)}/records`,
-    { audience, site: site.site, from: rfc3339(start), to: rfc3339(now), granularity: "15min", nodes: nodes.join(",") }, signal);
-  const rows = byNode(objects(answer.columns, answer.rows));
-  const usual = (node) => usualThrough(state.usual, node, start, start + DAY, site);
-  put(view.chart, dayChart(rows.get("building") ?? [], usual("building"), start, start + DAY, site.timezone));
+  const start = dayStart(now - 1, site);
+  const sums = counts.byRelease(counts.nodes.filter((node) => !node.startsWith("zone:")));
+  const found = await Promise.all(sums.map(async ([{ release }, nodes]) => {
+    const question = { audience, site: site.site, from: rfc3339(start), to: rfc3339(now), granularity: "15min", nodes: nodes.join(",") };
+    const [usual, answer] = await Promise.all([
+      usualOf(release, { site, audience, signal }, state), ask(`releases/${encodeURIComponent(release)}/records`, question, signal),
+    ]);
+    const rows = byNode(objects(answer.columns, answer.rows));
+    return nodes.map((node) => [node, { rows: rows.get(node) ?? [], usual: usualThrough(usual, node, start, start + DAY, site) }]);
+  }));
+  const days = new Map(found.flat());
+  const none = { rows: [], usual: [] };
+  const building = days.get("building") ?? none;
+  put(view.chart, days.has("building") ? dayChart(building.rows, building.usual, start, start + DAY, site.timezone) : []);
   for (const target of view.floorsPlace.querySelectorAll("[data-spark]")) {
-    put(target, spark(rows.get(target.dataset.spark) ?? [], usual(target.dataset.spark), start, start + DAY));
+    const { rows, usual } = days.get(target.dataset.spark) ?? none;
+    put(target, spark(rows, usual, start, start + DAY));
   }
+}
+
+/** What is usual in a release, asked for again after a while. */
+async function usualOf(release, { site, audience, signal }, state) {
+  const known = state.usual.get(release);
+  if (known && performance.now() - known.asked <= USUAL_AGAIN) return known;
+  const usual = { ...await ask("usual", { audience, release, site: site.site }, signal), asked: performance.now() };
+  state.usual.set(release, usual);
+  return usual;
 }
 
 function howToRead() {

@@ -1,4 +1,4 @@
-// Ops: what the services say of themselves, for operators; and where there are no figures.
+// Ops: the status of the services, for operators.
 
 import { ask } from "../api.js";
 import { h, put } from "../dom.js";
@@ -9,16 +9,18 @@ const words = strings.ops;
 const AGAIN = 30_000;
 const DAY = 86_400_000;
 
-/** Draw the page; see router.js for what a page is given. */
+/** Draw the page; see shell.js for the context. */
 export async function mount(place, context) {
   const { signal } = context;
+  const lost = h("div", {});
   const sites = h("div", { class: "ops-sites" });
-  put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro), sites,
+  put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro), lost, sites,
     h("section", { class: "card" }, h("h2", {}, words.absent), h("ul", { class: "plain" }, words.absentText.map((text) => h("li", {}, text)))));
   const draw = async () => {
-    const told = await ask("operator", {}, signal);
+    const status = await ask("operator", {}, signal);
     if (signal.aborted) return;
-    put(sites, told.sites.length ? told.sites.map((figures) => card(figures, told.free_mib, context)) : h("p", { class: "notice" }, words.none));
+    put(lost, typeof status.outage_seconds === "number" ? h("p", { class: "notice" }, strings.feed.outage(age(status.outage_seconds)), ". ", strings.feed.outageWhy) : []);
+    put(sites, status.sites.length ? status.sites.map((figures) => card(figures, status.free_mib, context)) : h("p", { class: "notice" }, words.none));
   };
   await draw();
   const again = setInterval(() => draw().catch(() => {}), AGAIN);
@@ -33,7 +35,13 @@ function card(figures, freeMib, { sites }) {
   const row = (name, ...values) => rows.push(h("div", {}, h("dt", {}, name), values.flat().filter(Boolean).map((value) => h("dd", {}, value))));
   if (figures.window_end) row(words.window, time(figures.window_end), words.ago(age(figures.lag_seconds)));
   if (figures.reached) row(words.reached, time(figures.reached), figures.window_end ? words.lag(age((Date.parse(figures.reached) - Date.parse(figures.window_end)) / 1000)) : null);
-  row(words.late, lateText(figures));
+  row(words.accepted, counted(figures, figures.accepted));
+  row(words.late, counted(figures, figures.late));
+  if (figures.dropped) row(words.dropped, reasons(figures.dropped));
+  if (figures.traps) {
+    row(words.traps, words.trapsText(figures.traps));
+    row(words.trapsDropped, reasons({ ...figures.traps.dropped, kernel: figures.traps.kernel_drops }));
+  }
   row(words.denied, figures.denied.length ? figures.denied.map(words.deniedText) : words.deniedNone);
   if (figures.rejected_messages !== null) row(words.rejected, figures.rejected_messages.toLocaleString("en"));
   if (figures.silent_sources !== null) row(words.silent, figures.silent_sources.toLocaleString("en"));
@@ -41,8 +49,8 @@ function card(figures, freeMib, { sites }) {
   if (freeMib !== null) row(words.disk, words.free(freeMib.toLocaleString("en")));
   if (figures.ledger_entries !== null) row(words.ledger, figures.ledger_entries.toLocaleString("en"));
   if (figures.policy_version) row(words.policy, figures.policy_version);
-  return h("section", { class: "card ops-site", data: { closed: String(figures.closed) } }, h("h2", {}, site?.name ?? figures.site),
-    h("p", { class: "ops-state" }, stateOf(figures)), h("dl", { class: "facts" }, rows));
+  return h("section", { class: "card ops-site", data: { state: stateOf(figures) } }, h("h2", {}, site?.name ?? figures.site),
+    h("p", { class: "ops-state" }, words.state[stateOf(figures)]), figures.closed === null ? h("p", { class: "soft why" }, words.cluster) : null, h("dl", { class: "facts" }, rows));
 }
 
 /** How old the oldest key is, by the service's own time: that of the newest window and what it lags behind. */
@@ -50,8 +58,14 @@ function keyAge({ window_end: end, lag_seconds: lag, oldest_key_day: oldest }) {
   return end ? words.keyAge(Math.max(0, Math.floor((Date.parse(end) + lag * 1000 - Date.parse(oldest)) / DAY))) : null;
 }
 
-/** What is told of a site as a whole; of one on Kafka its topics do not say whether it is closed. */
-const stateOf = ({ closed }) => (closed === null ? words.elsewhere : closed ? words.closed : words.running);
+/** "live", "late", "silent" or "closed". A site that the policy no longer has is silent. */
+const stateOf = ({ closed, state }) => (closed ? "closed" : state ?? "silent");
 
-/** How many observations came late; of few access points, and on Kafka, it is not told. */
-const lateText = ({ late, closed }) => (late !== null ? late.toLocaleString("en") : closed === null ? words.untold : words.few);
+/** A count that depends on people; not shown for few access points, nor for a site on Kafka, where `closed` is null. */
+const counted = ({ closed }, number) => (typeof number === "number" ? number.toLocaleString("en") : closed === null ? words.notInTopics : words.few);
+
+/** Drops by reason, the most frequent first. */
+function reasons(dropped) {
+  const found = Object.entries(dropped).filter(([, number]) => number > 0).sort(([, a], [, b]) => b - a);
+  return found.length ? found.map(([reason, number]) => words.droppedText(number, reason)) : words.droppedNone;
+}

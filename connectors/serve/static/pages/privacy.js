@@ -13,7 +13,7 @@ const AGAIN = 60_000;
 /** People of whom a delta is said in words. */
 const MANY = 1000 * 30;
 
-/** Draw the page; see router.js for what a page is given. */
+/** Draw the page; see shell.js for the context. */
 export async function mount(place, context) {
   const { site, audience, session } = context;
   const reader = site && audience ? await readerPart(context) : [];

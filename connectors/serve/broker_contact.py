@@ -1,0 +1,82 @@
+"""Contact with Kafka's brokers: for how long none has answered, and tasks that outlive such an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+
+from connectors.storage.kafka.topic_readers import topic_names
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 5.0
+"""Seconds between two questions whether a broker answers."""
+ASK_WITHIN = 10.0
+"""Seconds for an answer."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
+"""Seconds before an interrupted task begins again, doubled each time up to the second."""
+
+
+class BrokerContact:
+    """Whether brokers answer a service."""
+
+    def __init__(self, *, needed: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        """``needed``: without brokers there is nothing to serve, so an outage before the first answer is an error.
+
+        ``clock`` gives seconds.
+        """
+        self._clock = clock
+        self._answered = clock()
+        self._is_lost = False
+        self._is_needed = needed
+
+    def outage_seconds(self) -> float | None:
+        """Return the seconds since the last answer if no broker answers; None if one does."""
+        return self._clock() - self._answered if self._is_lost else None
+
+    def answered(self) -> None:
+        """Record an answer."""
+        if self._is_lost:
+            log.warning("a broker answers again, after %.0f s", self._clock() - self._answered)
+        self._answered, self._is_lost, self._is_needed = self._clock(), False, False
+
+    def failed(self, error: BaseException) -> None:
+        """Record that no broker answers."""
+        if not self._is_lost:
+            log.warning("no broker answers (%s); what was read before is served", type(error).__name__)
+        self._is_lost = True
+
+    async def ask(self, servers: str) -> NoReturn:
+        """Ask periodically whether a broker answers: a client that waits for records does not notice an outage."""
+        while True:
+            try:
+                await asyncio.wait_for(topic_names(servers), ASK_WITHIN)
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                self.failed(error)
+            else:
+                self.answered()
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def lasting(self, follow: Callable[[], Awaitable[None]]) -> NoReturn:
+        """Do what returns only by an error, and begin again after each error of an outage, but for a needed start."""
+        wait = FIRST_WAIT
+        while True:
+            began = self._clock()
+            try:
+                await follow()
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                if self._is_needed or not is_outage(error):
+                    raise
+                self.failed(error)
+            wait = FIRST_WAIT if self._clock() - began > LONGEST_WAIT else min(2 * wait, LONGEST_WAIT)
+            await asyncio.sleep(wait)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Return whether an error can come of brokers that are away, rather than of what they hold or allow."""
+    return not isinstance(error, KafkaError) or bool(error.retriable) or isinstance(error, KafkaTimeoutError)

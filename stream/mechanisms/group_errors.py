@@ -1,0 +1,113 @@
+"""How far a value that is smoothed over a group of windows may be from the count, as its noisy values tell.
+
+PeGaSus publishes the mean or median of a group's noisy values. Its error has two parts: the rest of the noise, which is
+smaller in a larger group, and the distance of the window's count from the group's middle, which is unknown. Both are
+estimated from the group's noisy values, which are released themselves. With
+
+    symbol    here         meaning
+    b         scale        scale of the Laplace noise in a noisy value
+    n, y_i    Groups       size of the group, its noisy values; the last one is the window's
+    v         value        the smoothed value
+    d_i                    the distance of window i's count from v
+    t_j       _scales      b 2**j / √n, j = 0 … 8: from the error of a median of n values up
+
+each d_i is taken as a Laplace draw of one unknown scale t_j, all nine equally likely before. The last twelve noisy
+values weigh them:
+
+    P(t_j)  in proportion to  Π f_j(y_i - v),  f_j the density of the sum of two Laplace draws, of scales t_j and b
+    P(d)    in proportion to  Σ_j P(t_j) e**(-|d|/t_j) / t_j · e**(-|y_n - v - d|/b)
+
+d is computed on a grid of y_n - v ± 8 b. So a band is narrow where the group's values agree with each other, and
+reaches the window's own noisy value where this is far from v. A group of one window has the band of its noise.
+
+This is post-processing. Nothing proves that the d_i follow this law, so the coverage of bands is measured
+(``docs/bands.md``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stream.mechanisms.base import Groups
+from stream.mechanisms.exact import Floats, exp, ln, ordered_sum
+from stream.mechanisms.noise import Ints
+
+BAND = 0.97
+"""Probability of a half-width. Published bands are to cover 95 %; counts follow no law exactly."""
+_SCALES, _LATEST = 9, 12
+_REACH, _STEPS = 8.0, 129
+_APART = 1.02
+"""Where t_j is within 2 % of b it is replaced by this multiple of b: the density of the sum has no form there."""
+
+
+class GroupErrors(NamedTuple):
+    """The law of count − value of some zones."""
+
+    distance: Floats
+    """The grid of d, shape [129, zones]."""
+    weight: Floats
+    """Probability of each, same shape."""
+
+    @property
+    def mean(self) -> Floats:
+        """Expected distance, shape [zones]."""
+        return ordered_sum(self.weight * self.distance)
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviation of the distance, shape [zones]."""
+        apart = self.distance - self.mean
+        return np.asarray(np.sqrt(ordered_sum(self.weight * apart * apart)))
+
+    def half_width(self, moved: Floats, smaller: Floats | None = None) -> Ints:
+        """Return the half-width around integers that were published in place of the values.
+
+        Args:
+            moved: the published integer less the value, shape [zones].
+            smaller: factor by which errors are smaller than this law says, shape [zones]; None: 1.
+        """
+        far = np.abs(self.distance - moved) * (1.0 if smaller is None else smaller)
+        order = np.argsort(far, axis=0, kind="stable")
+        share = np.cumsum(np.take_along_axis(self.weight, order, axis=0), axis=0)
+        place = np.minimum((share < BAND).sum(axis=0), len(far) - 1)
+        zones = np.arange(len(place))
+        return np.asarray(np.ceil(far[order[place, zones], zones] - 0.5), np.int64)
+
+
+def group_errors(groups: Groups, value: Floats, scale: Floats) -> GroupErrors:
+    """Return the law of the errors of smoothed values.
+
+    Args:
+        groups: the group of each zone, as noisy values.
+        value: the smoothed value of each zone.
+        scale: b of each zone.
+    """
+    scales = _scales(groups.size, scale)
+    latest = groups.size - 1 - np.arange(_LATEST)[:, None]
+    members = np.take_along_axis(groups.noisy.T, np.maximum(latest, 0), axis=0) - value
+    known = np.where(latest >= 0, _log_density(np.abs(members), scales[:, None], scale), 0.0)
+    noise = np.linspace(-_REACH, _REACH, _STEPS)[:, None] * scale
+    distance = members[0] - noise
+    exponent = ordered_sum(known.swapaxes(0, 1)) - ln(scales)
+    exponent = exponent[:, None] - np.abs(distance) / scales[:, None]
+    weight = ordered_sum(exp(exponent - exponent.max(axis=(0, 1)))) * exp(-np.abs(noise) / scale)
+    return GroupErrors(distance, np.asarray(weight / ordered_sum(weight)))
+
+
+def _scales(size: Ints, scale: Floats) -> Floats:
+    """Return t of each zone, shape [9, zones]."""
+    least = scale / np.sqrt(size)
+    scales = np.ldexp(least, np.arange(_SCALES)[:, None])
+    return np.asarray(np.where(np.abs(scales / scale - 1) < _APART - 1, _APART * scale, scales))
+
+
+def _log_density(far: Floats, one: Floats, other: Floats) -> Floats:
+    """Return ln of the density of the sum of two Laplace draws of different scales, at a distance from 0.
+
+    It is (t e**(-r/t) - b e**(-r/b)) / (2 (t² - b²)), in a form without underflow.
+    """
+    large, small = np.maximum(one, other), np.minimum(one, other)
+    rest = large - small * exp(-far * (1 / small - 1 / large))
+    return np.asarray(ln(rest / (2 * (large * large - small * small))) - far / large)
