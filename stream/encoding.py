@@ -2,8 +2,7 @@
 
 A connector writes these bytes and the engine reads them. A heartbeat is one JSON object. A batch is an envelope. Its
 clear part is one JSON object with site, source, session and number; its rows are encrypted under the data key of the
-day of the latest row. A counted window has the same form. Both can also be read in the former version, which is JSON
-throughout. Readers skip fields that they do not know.
+day of the latest row. A counted window has the same form. Readers skip fields that they do not know.
 
 Every later version keeps the part that names the sender: a JSON object, or an envelope up to its clear part, with
 ``v``, ``site``, ``source`` and ``session``. A message of a later version stops its reader. So only a message that names
@@ -246,8 +245,8 @@ def row_problem(row: object) -> str | None:
 
 # --- messages -----------------------------------------------------------------------------------------
 
-LATEST_VERSION = 2
-"""Latest version of messages that this program writes and reads."""
+LATEST_VERSION = 1
+"""Version of messages that this program writes and reads."""
 LAST_VERSION = 99
 """Largest number that counts as a later version."""
 Read = tuple[Message | None, list[Rejected]]
@@ -267,7 +266,7 @@ class LaterMessageError(LaterVersionError):
 
     def __init__(self, sender: Sender, version: int, latest: int) -> None:
         super().__init__(
-            f"message: must be of version {latest} or before, got {version}, which a later version of the program "
+            f"message: must be of version {latest}, got {version}, which a later version of the program "
             f"wrote for source {sender.source} of site {sender.site}; nothing was passed over: upgrade this program to "
             "the version of that source's ingest, which reads it; where no ingest of yours wrote it, 'tacet recover' "
             "says how to go on without it"
@@ -280,7 +279,8 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
     head = {"site": message.site, "source": message.source, "session": message.session}
     if isinstance(message, Heartbeat):
         report = {} if message.listened_since is None else {"listened_since": message.listened_since}
-        return orjson.dumps({"v": 1} | head | {"kind": "heartbeat", "watermark": message.watermark} | report)
+        head |= {"kind": "heartbeat", "watermark": message.watermark}
+        return orjson.dumps({"v": LATEST_VERSION} | head | report)
     if isinstance(message, CountedWindow):
         head |= {"kind": "counts", "window_end": message.window_end}
         return _sealed(head, orjson.dumps(dict(message.counts)), vault, message.window_end - 1)
@@ -291,7 +291,7 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
 
 def _sealed(head: dict[str, Any], content: bytes, vault: Vault | None, latest: Micros) -> bytes:
     """Return an envelope with ``head`` as its clear part; the data key is that of the day of ``latest``."""
-    clear = orjson.dumps({"v": 2} | head, default=tuple)  # an epoch is a named tuple
+    clear = orjson.dumps({"v": LATEST_VERSION} | head, default=tuple)  # an epoch is a named tuple
     lock = None if vault is None else vault.lock(key_day_of(latest))
     return seal(Kind.OBSERVATIONS, content, clear=clear, lock=lock)
 
@@ -312,7 +312,7 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
         later = _later_version(value, body)
         if later is not None and (claimed := sender_of(value)) is not None:
             raise LaterMessageError(claimed, *later)
-        if later is not None or body["v"] not in (1, 2):
+        if later is not None or body["v"] is None:
             return _unreadable("unknown", "version", "v")
         sender = Sender(body["site"], body["source"], body["session"])
         if not _is_sound(sender):
@@ -329,12 +329,12 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
 
 
 def _of_kind(sender: Sender, body: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
-    kind = body["kind"] if body["v"] == 1 else body.get("kind", "observations")
-    if kind == "heartbeat" and body["v"] == 1:
-        return _heartbeat(sender, body["watermark"], body.get("listened_since"))
-    if kind == "counts":
+    if version_of(value) is None:
+        if body["kind"] == "heartbeat":
+            return _heartbeat(sender, body["watermark"], body.get("listened_since"))
+    elif (kind := body.get("kind", "observations")) == "counts":
         return _counts_of(sender, body, value, vault)
-    if kind == "observations":
+    elif kind == "observations":
         return _batch_of(sender, body, value, vault)
     return _unreadable("unknown", "kind", "kind")
 
@@ -357,7 +357,7 @@ def later_sender_of(value: bytes) -> Sender | None:
 
 def heartbeat_of(value: bytes) -> Heartbeat | None:
     """Return the heartbeat of a message; None for any other message. No key is needed."""
-    if version_of(value) > 1 or later_sender_of(value) is not None:
+    if version_of(value) is not None or later_sender_of(value) is not None:
         return None
     message, _ = decode_message(value)
     return message if isinstance(message, Heartbeat) else None
@@ -378,17 +378,18 @@ def _is_sound(sender: Sender) -> bool:
 
 
 def _head_of(value: bytes) -> dict[str, Any]:
-    """Return the clear part of a message; ``v`` is None if that version does not have this form."""
+    """Return the clear part of a message; ``v`` is None unless it is the number of this or a later version."""
     form = version_of(value)
-    body = orjson.loads(clear_of(Kind.OBSERVATIONS, value, later=True) if form > 1 else value)
-    known = body["v"] == 2 if form > 1 else body["v"] != 2  # each version has one form
-    return {**body, **({} if known or _is_later(body["v"]) else {"v": None})}
+    body = orjson.loads(value if form is None else clear_of(Kind.OBSERVATIONS, value, later=True))
+    version = body["v"]
+    is_number = type(version) is int and LATEST_VERSION <= version <= LAST_VERSION
+    return {**body, "v": version if is_number else None}
 
 
 def _later_version(value: bytes, body: dict[str, Any]) -> tuple[int, int] | None:
     """Return the later version of a message or its envelope, and the latest readable one; None if it is readable."""
     form = version_of(value)
-    if form > VERSION:
+    if form is not None and form > VERSION:
         return form, VERSION
     return (body["v"], LATEST_VERSION) if _is_later(body["v"]) else None
 
@@ -411,7 +412,7 @@ def _heartbeat(sender: Sender, watermark: object, since: object) -> Read:
 
 
 def _counts_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
-    counts = head["counts"] if head["v"] == 1 else orjson.loads(unseal(Kind.OBSERVATIONS, value, vault))
+    counts = orjson.loads(unseal(Kind.OBSERVATIONS, value, vault))
     return counts_message(sender, head["window_end"], counts, LATEST)
 
 
@@ -422,22 +423,13 @@ def _batch_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault |
     if epoch is not None and not _is_span(epoch):
         return _unreadable(sender.source, "type", "epoch")
     try:
-        rows, problems = _rows_of(head, value, vault)
+        rows, problems = decode_rows(unseal(Kind.OBSERVATIONS, value, vault))
     except ValueError as error:
         if isinstance(error, TacetError):
             raise
         return _unreadable(sender.source, "type", "sequence or rows")
     day = None if epoch is None else PrivacyDay._make(epoch)
     return ObservationBatch(*sender, sequence, rows, day), [_bad_row(sender.source, each) for each in problems]
-
-
-def _rows_of(head: dict[str, Any], value: bytes, vault: Vault | None) -> tuple[Sequence[Row], list[Problem]]:
-    """Return the valid rows, and the problems of the others; ValueError if the content is not rows."""
-    if head["v"] == 2:
-        return decode_rows(unseal(Kind.OBSERVATIONS, value, vault))
-    if type(head["rows"]) is not list:
-        raise ValueError("rows")
-    return good_rows(head["rows"])
 
 
 def _bad_row(source: str, problem: Problem) -> Rejected:

@@ -1,16 +1,15 @@
 """The envelope around all data about people: states, snapshots, observations, true counts.
 
-The envelope names the version of its form, so that a later program can read an earlier store. The content is encrypted
-under the data key of a day, if there is one. The envelope may also have a clear part, for readers without a key.
+The envelope names the version of its form. The content is encrypted under the data key of a day, if there is one. The
+envelope may also have a clear part, for readers without a key.
 
-    magic (6) | 2 | kind (1) | compression (1) | 0 | 0 | content
-    magic (6) | 3 | kind (1) | compression (1) | length, key id | length of clear (4) | clear | length, nonce | content
+    magic (6) | 1 | kind (1) | compression (1) | length, key id | length of clear (4) | clear | length, nonce | content
 
-The second form is written if there is a key or a clear part. All bytes before the nonce are authenticated together with
-the content: content that is moved under another key, kind or clear part cannot be decrypted. The nonce is derived from
-these bytes, so the same content in the same place gives the same bytes. Before encryption the content is padded, so
-that its size reveals little. States are compressed. Data from outside is never compressed, because it could expand
-without limit when it is opened. Version 1 had no envelope; such bytes are the content itself.
+Content that is not encrypted has neither key id nor nonce. All bytes before the nonce are authenticated together with
+encrypted content: content that is moved under another key, kind or clear part cannot be decrypted. The nonce is derived
+from these bytes, so the same content in the same place gives the same bytes. Before encryption the content is padded,
+so that its size reveals little. States are compressed. Data from outside is never compressed, because it could expand
+without limit when it is opened.
 
 Content that consists of parts is one line of JSON followed by the parts.
 """
@@ -26,6 +25,7 @@ from typing import Any, Protocol
 import orjson
 from cramjam import DecompressionError, zstd
 
+from stream.domains import Magic
 from stream.errors import DataError, KeyFileError, LaterVersionError
 
 # --- the interface of encryption, which runners pass in with the keys ---------------------------------
@@ -58,11 +58,9 @@ class Vault(Protocol):
         """
 
 
-VERSION = 3
-"""The latest version of the form; it and earlier versions can be read."""
-_PLAIN = 2
-"""The version for content that is not encrypted and has no clear part."""
-_MAGIC = b"\x89TACET"  # neither JSON nor the form of parts begins with these bytes
+VERSION = 1
+"""The version of the form."""
+_MAGIC = Magic.ENVELOPE.value
 _PREFIX = len(_MAGIC) + 3
 _LENGTH = 4
 PADDED = 256
@@ -111,10 +109,8 @@ def seal(
     """Return the content in an envelope, encrypted if a lock is given."""
     compression = _Compression.ZSTD if compress else _Compression.NONE
     body = bytes(zstd.compress(content, level=1)) if compress else content
-    if lock is None and not clear:
-        return b"".join((_MAGIC, bytes((_PLAIN, kind, compression)), b"\0\0", body))
     key_id = b"" if lock is None else lock.key_id
-    kept = bytes(zstd.compress(clear, level=1)) if compress else clear
+    kept = bytes(zstd.compress(clear, level=1)) if compress and clear else clear
     bound = b"".join((
         _MAGIC, bytes((VERSION, kind, compression, len(key_id))), key_id, len(kept).to_bytes(_LENGTH), kept
     ))  # fmt: skip
@@ -131,9 +127,9 @@ def _padded(body: bytes) -> bytes:
     return len(body).to_bytes(_LENGTH) + body.ljust(-(-length // step) * step - _LENGTH, b"\0")
 
 
-def version_of(data: bytes) -> int:
-    """Return the version of stored bytes: 1 if they have no envelope."""
-    return data[len(_MAGIC)] if data.startswith(_MAGIC) and len(data) > len(_MAGIC) else 1
+def version_of(data: bytes) -> int | None:
+    """Return the version of an envelope; None for bytes without one."""
+    return data[len(_MAGIC)] if data.startswith(_MAGIC) and len(data) > len(_MAGIC) else None
 
 
 def is_encrypted(data: bytes) -> bool:
@@ -142,14 +138,12 @@ def is_encrypted(data: bytes) -> bool:
 
 
 def unseal(kind: Kind, data: bytes, vault: Vault | None = None) -> bytes:
-    """Return the content of an envelope; bytes of version 1 are returned unchanged.
+    """Return the content of an envelope.
 
     Raises:
-        DataError: the envelope is of a later version or another kind, damaged, or moved.
+        DataError: the bytes are no envelope of this version and kind, or the envelope is damaged, or was moved.
         KeyFileError: the content is encrypted, and there is no vault, or the vault has other keys.
     """
-    if version_of(data) == 1:
-        return data
     form = _form_of(kind, data)
     if not form.key_id:
         return _expanded(kind, form.body, compressed=form.compressed)
@@ -166,30 +160,28 @@ def clear_of(kind: Kind, data: bytes, *, later: bool = False) -> bytes:
 
     ``later`` also reads it in later versions, which keep the layout up to this part.
     """
-    if version_of(data) == 1:
-        return b""
     form = _form_of(kind, data, later=later)
     return _expanded(kind, form.clear, compressed=form.compressed and bool(form.clear))
 
 
 def _form_of(kind: Kind, data: bytes, *, later: bool = False) -> _Form:
     """Return the fields of an envelope; DataError if it is not one of this kind."""
-    version = min(version_of(data), VERSION) if later else version_of(data)
-    if version not in (_PLAIN, VERSION):
-        msg = f"{kind.name.lower()}: must be of version {VERSION} or before, got version {version}"
+    version = version_of(data)
+    if version is None:
+        raise _not_whole(kind)
+    version = min(version, VERSION) if later else version
+    if version != VERSION:
+        msg = f"{kind.name.lower()}: must be of version {VERSION}, got version {version}"
         raise LaterVersionError(msg) if version > VERSION else DataError(msg)
     try:
         found, compression = data[len(_MAGIC) + 1], _Compression(data[len(_MAGIC) + 2])
         key_id, place = _field(data, _PREFIX)
-        clear = b""
-        if version == VERSION:
-            end = place + _LENGTH + int.from_bytes(data[place : place + _LENGTH])
-            clear, place = data[place + _LENGTH : end], end
-        bound = data[:place]
-        nonce, place = _field(data, place)
+        end = place + _LENGTH + int.from_bytes(data[place : place + _LENGTH])
+        clear, bound = data[place + _LENGTH : end], data[:end]
+        nonce, place = _field(data, end)
     except (IndexError, ValueError):
         found = -1
-    if found != kind or (version == _PLAIN and key_id) or (compression and kind not in _COMPRESSIBLE):
+    if found != kind or bool(key_id) != bool(nonce) or (compression and kind not in _COMPRESSIBLE):
         raise _not_whole(kind)
     return _Form(compression is _Compression.ZSTD, key_id, clear, nonce, data[place:], bound)
 

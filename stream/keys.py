@@ -16,6 +16,7 @@ import hmac
 from dataclasses import dataclass
 from typing import Protocol
 
+from stream.domains import Domain, Purpose
 from stream.encryption import Vault
 from stream.errors import KeyFileError
 from stream.records import DAY, Micros
@@ -49,7 +50,7 @@ class Keys(Protocol):
 
 def fingerprint(keys: Keys) -> str:
     """Return an identifier of a key file that reveals nothing of its keys."""
-    return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
+    return hmac.new(keys.audit, Domain.FINGERPRINT + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def key_day_of(window_start: Micros) -> int:
@@ -59,12 +60,12 @@ def key_day_of(window_start: Micros) -> int:
 
 def ratchet(key: bytes) -> bytes:
     """Return the next day's key; the function is one-way."""
-    return hashlib.sha256(b"tacet ratchet v1" + key).digest()
+    return hashlib.sha256(Domain.RATCHET + key).digest()
 
 
 def subkey(key: bytes, purpose: str) -> bytes:
-    """Return a key derived for one purpose only."""
-    return hmac.new(key, b"tacet purpose v1 " + purpose.encode(), hashlib.sha256).digest()
+    """Return a key derived for one purpose only, which begins with a ``Purpose``."""
+    return hmac.new(key, Domain.SUBKEY + purpose.encode(), hashlib.sha256).digest()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,7 +80,7 @@ class LaboratoryKeys:
 
     def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of any day."""
-        return subkey(self.root, f"day {key_day}")
+        return subkey(self.root, f"{Purpose.DAY} {key_day}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from stream.accounting.account import Account, AccountState
+from stream.domains import Part
 from stream.keys import Keys
 from stream.policy.attributes import AttributeRelease
 from stream.policy.sites import Site, zones_now
@@ -76,9 +77,9 @@ class Options:
 
 
 DEFAULTS = Options()
-AWAY = "away"
+AWAY = Part.AWAY
 """Key, beside the stages' states, which marks a site that a later policy did not have."""
-RADIOS = "radios"
+RADIOS = Part.RADIOS
 """Key, beside the stages' states, of the radio addresses of their zones."""
 
 Output = Published | Rejected
@@ -178,10 +179,10 @@ class Pipeline:
         """Return each stage's state in its byte form, and the radio addresses of its zones."""
         stages = self.table
         return {
-            "sense": stages.sense.encode(state.sense),
-            "attributes": stages.attributes.encode(state.attributes),
-            "release": stages.release.encode(state.release),
-            "account": stages.account.encode(state.account),
+            Part.SENSE: stages.sense.encode(state.sense),
+            Part.ATTRIBUTES: stages.attributes.encode(state.attributes),
+            Part.RELEASE: stages.release.encode(state.release),
+            Part.ACCOUNT: stages.account.encode(state.account),
             RADIOS: orjson.dumps(self._site.radios),
         }
 
@@ -189,10 +190,10 @@ class Pipeline:
         """Return the state from these byte forms."""
         stages = self.table
         return SiteState(
-            stages.sense.decode(data["sense"]),
-            stages.attributes.decode(data["attributes"]),
-            stages.release.decode(data["release"]),
-            stages.account.decode(data["account"]),
+            stages.sense.decode(data[Part.SENSE]),
+            stages.attributes.decode(data[Part.ATTRIBUTES]),
+            stages.release.decode(data[Part.RELEASE]),
+            stages.account.decode(data[Part.ACCOUNT]),
         )
 
     def adopt(self, data: dict[str, bytes]) -> SiteState:
@@ -205,13 +206,13 @@ class Pipeline:
         the policy continues with the next window.
         """
         stages, now = self.table, zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
-        account = stages.account.decode(data["account"])
+        account = stages.account.decode(data[Part.ACCOUNT])
         account.rename(now)
-        sense = stages.sense.regrid(stages.sense.decode(data["sense"]))
+        sense = stages.sense.regrid(stages.sense.decode(data[Part.SENSE]))
         return SiteState(
             stages.sense.rejoin(sense) if AWAY in data else sense,
             stages.attributes.initial(),
-            stages.release.adopt(data["release"], now),
+            stages.release.adopt(data[Part.RELEASE], now),
             account,
         )
 

@@ -73,7 +73,7 @@ class Heartbeat:
     session: int
     watermark: Micros
     listened_since: Micros | None = None
-    """Since when the connector has listened to this source without a break; None (messages of an earlier version):
+    """Since when the connector has listened to this source without a break; None if it does not say, and then
     the heartbeat covers no time before ``watermark``."""
 
 

@@ -41,6 +41,7 @@ from stream.decisions.ledger import AnswerLedger, Cells, Charge
 from stream.decisions.min_entropy import minimum_entropy
 from stream.decisions.plan import DecisionTerms, Form, Mechanism
 from stream.decisions.progressive import Run, Table, ex_post, rates
+from stream.domains import Purpose
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.mechanisms.noise_labels import label as named
@@ -86,8 +87,8 @@ class Booking:
     @property
     def noise_key(self) -> bytes:
         """The key of this answer's noise, a different one for each label."""
-        key = subkey(self.keys.noise_key(0), "decide")
-        return key if self.asked.label is None else subkey(key, f"label {self.asked.label}")
+        key = subkey(self.keys.noise_key(0), Purpose.DECIDE)
+        return key if self.asked.label is None else subkey(key, f"{Purpose.DECIDE_LABEL} {self.asked.label}")
 
     def enter(self, theta: dict[Cells, Fraction], everywhere: bool, digest: Callable[[], bytes]) -> None:
         """Charge the answer, once, before anything is drawn.
@@ -108,7 +109,7 @@ class Booking:
         unsigned = Charge(label, theta, everywhere, "")
         if label not in self.ledger.books.charges:
             self._refuse(self.ledger.books, unsigned)
-        key = subkey(self.keys.noise_key(0), "decide commitment")
+        key = subkey(self.keys.noise_key(0), Purpose.DECIDE_COMMITMENT)
         commitment = hmac.new(key, named(label, digest()), sha256).hexdigest()
         self.ledger.enter(Charge(label, theta, everywhere, commitment))
 

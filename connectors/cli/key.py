@@ -49,16 +49,4 @@ def export(file: Path, part: Literal["ingest", "worker"], target: Path) -> None:
         click.echo(f"{file} holds every later day too: keep it offline, or destroy it", err=True)
 
 
-@key.command("upgrade")
-@click.argument("file", type=FILE)
-@click.option("--from", "source", type=FILE, help="The other file of the same key, which has the data key already.")
-def upgrade(file: Path, source: Path | None) -> None:
-    """Add a data key to a key FILE that was made before there was one.
-
-    Where ingest and worker have files of their own, do it to one, and to the other with --from.
-    """
-    key_files.upgrade(file, source)
-    click.echo(f"{file}: data key added")
-
-
 key.add_command(retire)

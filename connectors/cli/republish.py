@@ -30,7 +30,7 @@ from connectors.operations.reports.audit import with_kept
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.outboxes import OutboxRecord
-from connectors.storage.embedded.reader import read_policies, read_published, read_upgrade
+from connectors.storage.embedded.reader import read_mechanisms, read_policies, read_published
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.store import SqliteStore
 from stream.encoding import encode_message
@@ -131,7 +131,7 @@ def _versions_of(folder: Path, store: SqliteStore) -> list[str]:
     """Return the mechanism versions that may have made a store's entries."""
     snapshot = store.snapshot()
     versions = {MECHANISMS if snapshot is None else made_by(open_snapshot(snapshot)[0])}
-    return sorted(versions | ({f"before {MECHANISMS}"} if read_upgrade(folder) is not None else set()))
+    return sorted(versions | read_mechanisms(folder))
 
 
 def _on_kafka(

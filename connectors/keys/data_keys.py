@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.backends.openssl import backend
 from cryptography.hazmat.primitives.ciphers import aead
 
+from stream.domains import Purpose
 from stream.errors import DataError, GoneKeyError, KeyFileError, UsageError
 from stream.keys import ratchet, subkey
 from stream.records import DAY, LATEST
@@ -31,8 +32,8 @@ class DayLock:
 
     def __init__(self, key_day: int, key: bytes) -> None:
         """Set the key of a UTC day; UsageError if the library has no AES-GCM-SIV."""
-        self.key_id = key_day.to_bytes(_DAY_BYTES) + subkey(key, "data key id")[:_CHECK_BYTES]
-        self._cipher = _cipher(subkey(key, "data encryption"))
+        self.key_id = key_day.to_bytes(_DAY_BYTES) + subkey(key, Purpose.DATA_KEY_ID)[:_CHECK_BYTES]
+        self._cipher = _cipher(subkey(key, Purpose.DATA_ENCRYPTION))
 
     def encrypt(self, nonce: bytes, content: bytes, bound: bytes) -> bytes:
         """Encrypt the content and bind it to ``bound``: it opens only with the key and the same ``bound``."""
@@ -51,7 +52,8 @@ class DataKeys:
     """The data keys of a day and all later ones (see ``stream.encryption.Vault``)."""
 
     def __init__(self, first: int, key: bytes) -> None:
-        """Set the key of a UTC day, the oldest one that is available."""
+        """Set the key of a UTC day, the oldest one that is available; UsageError if the library has no AES-GCM-SIV."""
+        _cipher(bytes(32))  # a program that cannot encrypt is refused at its start, not at its first record
         self.first = first
         self._keys = {first: key}
         self._locks: dict[int, DayLock] = {}
@@ -87,7 +89,7 @@ class DataKeys:
         if not hmac.compare_digest(lock.key_id, key_id):
             msg = (
                 "data key: must be the one under which this was encrypted, got another; ingest and worker need files "
-                "of one key ('tacet key export'; 'tacet key upgrade --from')"
+                "of one key ('tacet key export')"
             )
             raise KeyFileError(msg)
         return lock.decrypt(nonce, secret, bound)
@@ -120,11 +122,6 @@ class DataKeys:
         if type(day) is not int or not 0 <= day <= _LAST:
             raise ValueError("day")
         return cls(day, key)
-
-
-def refuse_without_siv() -> None:
-    """Raise UsageError if the installed cryptography library has no AES-GCM-SIV."""
-    _cipher(bytes(32))
 
 
 def _cipher(key: bytes) -> aead.AESGCMSIV:

@@ -16,11 +16,9 @@ from typing import Any, Literal
 
 from connectors.keys.data_keys import DataKeys
 from connectors.secrets.private_files import locked, replace_file, write_new
-from stream.errors import KeyFileError
+from stream.errors import KeyFileError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys
 from stream.records import DAY, LATEST
-
-NO_DATA_KEY = "must hold the data key, which files made before have not; 'tacet key upgrade' adds it"
 
 
 def read_keys(path: Path) -> dict[str, Any]:
@@ -67,19 +65,23 @@ def day_of(value: Any) -> int | None:
 
 
 def data_keys(path: Path, document: dict[str, Any]) -> DataKeys:
-    """Return the data keys of a file; KeyFileError if it has none, or they are damaged."""
-    if "data" not in document:
-        raise KeyFileError(f"{path}: {NO_DATA_KEY}")
+    """Return the data keys of a file.
+
+    Raises:
+        KeyFileError: it has none, or they are damaged.
+        UsageError: the cryptography library has no AES-GCM-SIV.
+    """
+    held = part_of(path, document, "data")
     try:
-        return DataKeys.of_document(document["data"])
+        return DataKeys.of_document(held)
+    except UsageError:
+        raise
     except (KeyError, ValueError, TypeError):
         raise damaged(path) from None
 
 
 def stepped(path: Path, document: dict[str, Any], key_day: int) -> dict[str, Any]:
     """Return a file's keys without the data keys of days before ``key_day``."""
-    if "data" not in document:
-        return document
     data = data_keys(path, document)
     data.forget_before(key_day)
     return document | {"data": data.document()}
@@ -114,32 +116,10 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
         "pseudonym": secrets.token_hex(32),
         "noise": noise,
         "audit": secrets.token_hex(32),
-        "data": _new_data_key(first_day),
+        "data": DataKeys(first_day or 0, secrets.token_bytes(32)).document(),
         "store": None,
     }
     write_new(path, document)
-
-
-def _new_data_key(first_day: int | None = None) -> dict[str, Any]:
-    return DataKeys(first_day or 0, secrets.token_bytes(32)).document()
-
-
-def upgrade(path: Path, source: Path | None = None) -> None:
-    """Add a data key to a file of the format without one: a new key, or that of another file of the same key.
-
-    Raises:
-        KeyFileError: it has one, or ``source`` has none or is of another key.
-    """
-    given = None if source is None else read_keys(source)
-    if source is not None and given is not None:
-        data_keys(source, given)
-    with locked(path):
-        document = read_keys(path)
-        if "data" in document:
-            raise KeyFileError(f"{path}: has a data key already; another one would not open what is encrypted")
-        if given is not None and given.get("ledger") != document.get("ledger"):
-            raise KeyFileError(f"{source}: must be of the same key as {path}, is of another ledger")
-        replace_file(path, document | {"data": _new_data_key() if given is None else given["data"]})
 
 
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
@@ -154,15 +134,10 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
 
 
 def store_of(path: Path) -> str | None:
-    """Return the store (or ``cluster ID``) that a key serves, "" if it is unknown, None before its first use.
-
-    A key in the format without a store has been used once it has a day.
-    """
+    """Return the store (or ``cluster ID``) that a key serves, None before its first use."""
     document = read_keys(path)
-    if "store" not in document and not isinstance(_held(path, document), _Unpinned):
-        return ""
-    store = document.get("store")
-    if store is not None and not isinstance(store, str):
+    store = document.get("store", False)
+    if store is not None and (not isinstance(store, str) or not store):
         raise damaged(path)
     return store
 
@@ -272,8 +247,8 @@ class FileKeys:
         self.path = path
         document = read_keys(path)
         self.held = _held(path, document)
-        self.data = data_keys(path, document) if "data" in document else None
-        """The data keys; None for a file in the format without them."""
+        self.vault = data_keys(path, document)
+        """The data keys."""
 
     @property
     def laboratory(self) -> bool:
@@ -296,19 +271,11 @@ class FileKeys:
             self.held = self._pin(key_day)
         return self.held.noise_key(key_day)
 
-    @property
-    def vault(self) -> DataKeys:
-        """The data keys; KeyFileError for a file in the format without them."""
-        if self.data is None:
-            raise KeyFileError(f"{self.path}: {NO_DATA_KEY}")
-        return self.data
-
     def forget_before(self, key_day: int) -> None:
         """Destroy the production keys of all days before ``key_day``."""
         if isinstance(self.held, ForwardKeys) and key_day > self.held.first:
             self.held = self.held.from_key_day(key_day)
-            if self.data is not None:
-                self.data.forget_before(key_day)
+            self.vault.forget_before(key_day)
             with locked(self.path):
                 on_disk = _held(self.path, read_keys(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:

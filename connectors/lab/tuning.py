@@ -24,6 +24,7 @@ from connectors.lab.attacks.published import Nodes, PublishedDay
 from connectors.lab.attacks.study import FoundPeople, Scene, attacked, beliefs, from_prior
 from connectors.operations.reports.quality import observed_windows
 from connectors.sources.recordings.dialect import OWN, Dialect
+from stream.domains import Purpose
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, LearntLaw, by_span, learn, opened, prior
@@ -321,7 +322,7 @@ class _Noise(NamedTuple):
 
     def day_key(self, day: int) -> bytes:
         """Return the secret of a key day."""
-        return subkey(self.keys.noise_key(day), "tune")
+        return subkey(self.keys.noise_key(day), Purpose.TUNE)
 
 
 class _Goal(NamedTuple):

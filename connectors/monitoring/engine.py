@@ -204,7 +204,7 @@ def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
     for unit, epsilon in units.items():
         if isinstance(epsilon, str):
             yield unit, "0", float(epsilon)
-    for unit, held in units.get("tight", {}).items():
+    for unit, held in units["tight"].items():
         yield unit, str(held["delta"]), float(held["epsilon"])
 
 

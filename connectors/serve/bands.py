@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -34,10 +34,8 @@ from stream.mechanisms.exact import Floats
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.records import NoiseKind
 
-BandKind = Literal["noise", "posterior", "at most"]
-"""``noise``: the truth is within the band with probability 95 %, whatever it is. ``posterior``: what released values
-make likely. ``at most``: the mean of the half-widths of values whose errors may go the same way."""
 AT_MOST: Final = "at most"
+"""The mean of the half-widths of values whose errors may go the same way."""
 _WIDER = Fraction(10**9 + 1, 10**9)
 _HEAVIEST = 2.12
 """95 % half-width of one Laplace draw in standard deviations, ln 20 / √2; any sum of several has less."""

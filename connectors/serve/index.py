@@ -20,7 +20,7 @@ from connectors.serve.bands import Law
 from connectors.serve.released import Series
 from stream.errors import TacetError
 
-FORMAT = 2
+FORMAT = 1
 """A file of another format is emptied: its content can be read again from outboxes or topics."""
 MEMORY = "256MB"
 """The database's memory limit; more data goes to disk."""

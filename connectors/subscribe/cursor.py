@@ -19,7 +19,7 @@ Home = Literal["store", "kafka", "url"]
 """What positions refer to: numbers of an outbox, offsets of topics, or the last release of a service's stream."""
 
 
-VERSION = 3
+VERSION = 1
 """Version of the file's form."""
 
 

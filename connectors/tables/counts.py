@@ -18,6 +18,7 @@ import numpy as np
 
 from connectors.sources.recordings.dialect import instants
 from connectors.sources.recordings.text_rows import RowCounts, csv_rows, lines_of, named, open_text
+from stream.domains import Purpose
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
@@ -96,7 +97,7 @@ def release_file(
     window = int(np.diff(table.times).min()) if len(table.times) > 1 else 5 * MINUTE
     naming = ReleaseContext(
         site="table", release=mechanism, zones=table.zones,
-        day_key=lambda key_day: subkey(keys.noise_key(key_day), "noise"),
+        day_key=lambda key_day: subkey(keys.noise_key(key_day), Purpose.NOISE),
         slot=lambda instant: slot_of(instant, zone.key), window=window,
     )  # fmt: skip
     if how.max_count is None and mechanism_named(mechanism).largest_count is not None:

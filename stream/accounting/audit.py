@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from stream.accounting.ledger import GENESIS, chain_hash
+from stream.domains import Domain
 from stream.errors import AuditError
 from stream.policy.fields import NANO, parse_amount
 
@@ -233,7 +234,7 @@ class Beginning:
     def signature(self, audit_key: bytes) -> str:
         """Return the signature of this beginning under an audit key."""
         told = [self.ledger, self.partition, self.document()["sites"]]
-        text = b"tacet ledger begins v1 " + orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+        text = Domain.LEDGER_BEGINS + orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
         return hmac.new(audit_key, text, sha256).hexdigest()
 
     def signed(self, audit_key: bytes) -> Beginning:

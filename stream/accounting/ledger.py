@@ -187,5 +187,5 @@ def decode_ledger(data: dict[str, Any]) -> LedgerState:
     """Return the ledger state of its JSON form."""
     spent = {account: dict(map(tuple, days)) for account, days in data["spent"].items()}
     recent = {account: [ChargeRun(*row) for row in rows] for account, rows in data["recent"].items()}
-    zones = {account: tuple(names) for account, names in data.get("zones", {}).items()}
+    zones = {account: tuple(names) for account, names in data["zones"].items()}
     return LedgerState(data["sequence"], data["head"], spent, recent, zones)

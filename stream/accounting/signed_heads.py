@@ -20,10 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from stream.accounting.audit import ChainLink, Witness
 from stream.accounting.ledger import GENESIS
+from stream.domains import Domain
 from stream.errors import AuditError
-
-DOMAIN = b"tacet audit head 1\n"
-"""Prefix of the signed bytes, so that no other signature of this key can be mistaken for one of a head."""
 
 _SIGNATURE = re.compile("[0-9a-f]{128}")
 _NO_HEAD = "audit: every signed head must be one that 'tacet audit sign' wrote, byte for byte"
@@ -57,7 +55,7 @@ class SignedHead:
 
     def signed(self) -> bytes:
         """Return the bytes that the signature is over."""
-        return DOMAIN + orjson.dumps(self.statement(), option=orjson.OPT_SORT_KEYS)
+        return Domain.AUDIT_HEAD + orjson.dumps(self.statement(), option=orjson.OPT_SORT_KEYS)
 
     def digest(self) -> str:
         """Return the digest that the next head contains."""

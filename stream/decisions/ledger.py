@@ -30,6 +30,7 @@ from typing import Any
 import orjson
 
 from stream.accounting.ledger import GENESIS, chain_hash
+from stream.domains import Domain
 from stream.errors import AuditError, UsageError
 from stream.keys import Keys
 
@@ -197,4 +198,4 @@ def _followed(books: AnswerLedger, entry: dict[str, Any], keys: Keys) -> AnswerL
 
 
 def _mac(keys: Keys, digest: str) -> str:
-    return hmac.new(keys.audit, b"tacet decisions v1 " + digest.encode(), sha256).hexdigest()
+    return hmac.new(keys.audit, Domain.DECISIONS + digest.encode(), sha256).hexdigest()

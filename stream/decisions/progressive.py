@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from stream.decisions.min_entropy import minimum_entropy
 from stream.decisions.plan import DecisionTerms, Plan, Step, plan_of
+from stream.domains import Suffix
 from stream.errors import UsageError
 from stream.mechanisms.exact import Floats, exp
 from stream.mechanisms.noise import Ints, chain
@@ -213,7 +214,7 @@ def decide(table: Table, terms: DecisionTerms, key: bytes, attempt: int, place: 
         plan = plan_of(terms, alpha)
         part = tuple(table.predicates[i] for i in places)
         counts, thresholds = table.counts[places], table.thresholds[places]
-        context = Context("", f"decide/{terms.mechanism}", 0, attempt, part, "/decide")
+        context = Context("", f"decide/{terms.mechanism}", 0, attempt, part, Suffix.DECIDE)
         noise = chain(key, context, _digest(plan, alpha, counts, thresholds, place), plan.all_epsilons, len(part))
         done = run(counts, thresholds, plan, noise)
         above[places], spent[places] = done.above, done.epsilons

@@ -95,7 +95,7 @@ class ClusterState:
                 self.id, self.partitions = (None, None) if body is None else (body["id"], body["partitions"])
             case "engine":
                 self.key, self.mechanisms = (None, None) if body is None else (body["key"], body["mechanisms"])
-                self.versions = () if body is None else tuple(body.get("versions", (self.mechanisms,)))
+                self.versions = () if body is None else tuple(body["versions"])
                 self.announced = None if body is None else body.get("announced")
                 self.retired = () if body is None else tuple(body.get("retired", ()))
             case "ledger":

@@ -25,7 +25,7 @@ import orjson
 from stream.accounting.audit import Beginning, ChainLink, Start
 from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records, engine_record, record
 from stream.engine.outputs import OutputRecord, in_order
-from stream.engine.snapshot import Stages, begun_by, books_only, chain_of, open_snapshot, upgraded
+from stream.engine.snapshot import Stages, adopted_from, begun_by, books_only, chain_of, open_snapshot
 from stream.errors import UsageError
 from stream.keys import Keys
 from stream.pipeline import RADIOS, Pipeline
@@ -128,7 +128,7 @@ def taken_over(
     Raises:
         UsageError: the state has a version or policy from which this program cannot continue.
     """
-    head, sites = open_snapshot(upgraded(left.snapshot))
+    head, sites = open_snapshot(adopted_from(left.snapshot))
     policies = {policy.version: policy for policy in left.policies}
     if head["policy"] not in policies:
         raise UsageError(f"policy: version {head['policy']}, of partition {partition}, must be an accepted one")

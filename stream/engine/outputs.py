@@ -16,6 +16,7 @@ from typing import NamedTuple
 import orjson
 
 from stream.accounting.ledger import REPEATED, refuse_other
+from stream.domains import Domain
 from stream.encryption import Kind, Vault, seal
 from stream.engine.ports import LossError
 from stream.keys import key_day_of
@@ -49,7 +50,7 @@ def _as_kept(output: Published, vault: Vault | None) -> bytes:
     """Return a record as topics and stores keep it; encrypted content is bound to topic, site and window."""
     if vault is None or output.topic not in RESTRICTED:
         return output.value
-    clear = {"v": 2, "topic": output.topic, "site": output.key, "window_end": rfc3339(output.time)}
+    clear = {"v": 1, "topic": output.topic, "site": output.key, "window_end": rfc3339(output.time)}
     lock = vault.lock(key_day_of(output.time - 1))
     return seal(Kind.RESTRICTED, output.value, clear=orjson.dumps(clear), lock=lock)
 
@@ -69,7 +70,7 @@ def quarantined(
             equal messages of two sources, or at two times, have different digests.
     """
     source = rejection.source if rejection.source in sources else "unknown"
-    daily = hmac.new(audit_key, f"quarantine {now // DAY}".encode(), hashlib.sha256).digest()
+    daily = hmac.new(audit_key, Domain.QUARANTINE + b"%d" % (now // DAY), hashlib.sha256).digest()
     body = {
         "v": 1, "source": source, "reason": rejection.reason, "place": rejection.place,
         "length": -(-len(value) // 64) * 64,
@@ -166,7 +167,7 @@ class ReplayVerifier:
         return self._last is None or hmac.compare_digest(self._last[1], self._digest(self._last[0], key, value))
 
     def _digest(self, offset: int, key: bytes | None, value: bytes) -> str:
-        text = b"tacet message v1 %d %d " % (offset, len(key or b"")) + (key or b"") + value
+        text = Domain.MESSAGE + b"%d %d " % (offset, len(key or b"")) + (key or b"") + value
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:32]
 
 

@@ -27,6 +27,7 @@ from stream.engine.snapshot import (
     BEFORE,
     PUT_BACK,
     Stages,
+    adopted_from,
     begun_by_another,
     chain_of,
     made_by,
@@ -35,7 +36,6 @@ from stream.engine.snapshot import (
     refuse_differences,
     seal_site,
     seal_snapshot,
-    upgraded,
 )
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint, key_day_of
@@ -331,7 +331,7 @@ class PartitionEngine:
         self.unsaved = self.made_by != MECHANISMS
         self._adopted = self.unsaved or head["policy"] != self._wanted.version
         if self._accept_policy and head["mechanisms"] in BEFORE:
-            snapshot = upgraded(snapshot)
+            snapshot = adopted_from(snapshot)
             head, _ = open_snapshot(snapshot)
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
         _, sites = open_snapshot(snapshot, self.vault)
@@ -345,7 +345,7 @@ class PartitionEngine:
                 self.sites.reopen(site)
             else:
                 self._shut_sites.alarm(site)
-        last = head.get("last")
+        last = head["last"]
         self._guard = ReplayVerifier(self._keys.audit, None if last is None else (last[0], last[1]))
         next_offset: int = head["next"]
         return next_offset

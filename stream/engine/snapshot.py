@@ -3,11 +3,11 @@
 A site's envelope has a clear part and an encrypted part. Clear are the site's name, the release state and the account
 without anything about people, the radios of its zones, and the state of its clock. Presence, counts, the current day
 and the state of mechanisms are encrypted under the data key of the oldest day that the site still needs, so they become
-unreadable when that key is destroyed. A pipeline without a vault writes the former version of the form, in which
-everything is clear.
+unreadable when that key is destroyed. A pipeline without a vault stores no data about people anywhere else either: its
+sites are whole and clear.
 
-Snapshots of the former version can be read too. A snapshot that another mechanism version has made needs ``upgraded``
-first: windows that were begun under it are not continued, because the bytes that it would have released are not known.
+A snapshot that an earlier mechanism version has made needs ``adopted_from`` first: windows that were begun under it are
+not continued, because the bytes that it would have released are not known.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
-from cramjam import DecompressionError, zstd
 
 from stream.accounting.ledger import GENESIS
-from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal, version_of
+from stream.domains import Part
+from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
 from stream.errors import DataError, GoneKeyError, UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import AWAY, RADIOS
@@ -27,17 +27,16 @@ from stream.policy.counts import LONGEST_W
 from stream.records import DAY, HOUR
 from stream.release.prices import ELSEWHERE
 from stream.release.stage import MECHANISMS
-from stream.release.state import upgraded_stages
 from stream.release.validation import Policy
-from stream.sensing.state import SensingStatus, standing
+from stream.sensing.state import FORM, SensingStatus, standing
 
 # --- one site -----------------------------------------------------------------------------------------
 
 Stages = dict[str, bytes]
 """The byte form of each stage's state, by name."""
-STANDING = "standing"
+STANDING = Part.STANDING
 """Name of the clear part of the sensing state, with the clock, in a site that was opened without a key."""
-CLEAR = frozenset({STANDING, "release", "account", RADIOS, AWAY})
+CLEAR: frozenset[str] = frozenset({STANDING, Part.RELEASE, Part.ACCOUNT, RADIOS, AWAY})
 """Names of the clear parts; of the sensing state only the clock is clear, of the release state only the head."""
 _ZONES, _PARTS, _NO_PARTS = b',"zones":', b',"parts":', b',"parts":[]}\n'
 
@@ -49,7 +48,7 @@ def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None
     clear = {each: data for each, data in stages.items() if each in CLEAR}
     secret = {each: data for each, data in stages.items() if each not in CLEAR}
     clear[STANDING] = standing_form(stages)
-    clear["release"], secret["release"] = _split_release(stages["release"])
+    clear[Part.RELEASE], secret[Part.RELEASE] = _split_release(stages[Part.RELEASE])
     return seal(
         Kind.SITE, join_parts({}, secret), clear=join_parts({"site": name}, clear), compress=True,
         lock=vault.lock(key_day),
@@ -66,8 +65,6 @@ def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
         DataError: ``site`` is not such a value, or belongs to another site.
         KeyFileError: its key was destroyed, or it was encrypted under another data key.
     """
-    if version_of(site) == 1:
-        return _opened_1(site)
     if not is_encrypted(site):
         return split_parts(unseal(Kind.SITE, site))[1]
     head, stages = split_parts(clear_of(Kind.SITE, site))
@@ -82,15 +79,8 @@ def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
             raise
         return _forgotten(stages)
     del stages[STANDING]
-    return stages | secret | {"release": stages["release"].removesuffix(_NO_PARTS) + _PARTS + secret["release"]}
-
-
-def _opened_1(site: bytes) -> Stages:
-    try:
-        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(site)[1].items()}
-    except DecompressionError:
-        msg = "state: must be stages compressed one by one"
-        raise DataError(msg) from None
+    release = stages[Part.RELEASE].removesuffix(_NO_PARTS) + _PARTS + secret[Part.RELEASE]
+    return stages | secret | {Part.RELEASE: release}
 
 
 def standing_of(stages: Mapping[str, bytes]) -> SensingStatus:
@@ -103,7 +93,7 @@ def standing_form(stages: Mapping[str, bytes]) -> bytes:
     if STANDING in stages:
         return stages[STANDING]
     return (
-        stages["sense"].partition(_ZONES)[0] + b"}"
+        stages[Part.SENSE].partition(_ZONES)[0] + b"}"
     )  # the pattern cannot occur in a string: its quotes would be escaped
 
 
@@ -120,15 +110,15 @@ def _forgotten(stages: Stages) -> Stages:
     Bounded counts resume two days after its last window, when its last privacy day is certainly over. Mechanisms that
     carry publications over are blocked for the longest w.
     """
-    standing, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages["release"])
+    standing, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages[Part.RELEASE])
     nobody: dict[str, list[object]] = {
         each: [] for each in ("zones", "current", "stamps", "pending", "rows", "stays", "counters")
     }
     counted: list[object] = [None, None, (standing["ticks"][1] or 0) + 2 * DAY, [], []]
-    sense = {"form": 3, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
+    sense = {"form": FORM, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
     if head["carried"]:
         head |= {"carried": {}, "waits": max(head["waits"], head["through"] + LONGEST_W * HOUR)}
-    return {**stages, "sense": orjson.dumps(sense), "release": join_parts(head, {})}
+    return {**stages, Part.SENSE: orjson.dumps(sense), Part.RELEASE: join_parts(head, {})}
 
 
 def books_only(stages: Stages) -> Stages:
@@ -138,21 +128,21 @@ def books_only(stages: Stages) -> Stages:
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
     begun = _forgotten(clear | {STANDING: standing_form(stages), AWAY: b""})
-    head, _ = split_parts(begun["release"])
+    head, _ = split_parts(begun[Part.RELEASE])
     if "paid" in head:
         head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
-    return begun | {"release": join_parts(head, {})}
+    return begun | {Part.RELEASE: join_parts(head, {})}
 
 
 def chain_anew(stages: Stages) -> Stages:
     """Return states whose next entries begin a new hash chain."""
-    head, parts = split_parts(stages["release"])
+    head, parts = split_parts(stages[Part.RELEASE])
     head["ledger"] |= {"sequence": 0, "head": GENESIS}
-    return stages | {"release": join_parts(head, parts)}
+    return stages | {Part.RELEASE: join_parts(head, parts)}
 
 
-BEFORE = ("1", "2")
-"""The earlier mechanism versions from whose states this one can continue, the oldest first."""
+BEFORE: tuple[str, ...] = ()
+"""The earlier mechanism versions from whose states this one can continue, the oldest first; none yet."""
 
 
 def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
@@ -171,8 +161,8 @@ def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[dict[str
 
 
 def made_by(head: Mapping[str, Any]) -> str:
-    """Return the mechanism version that made a snapshot's state, also if it was upgraded for another one."""
-    return str(head.get("before", BEFORE[0]) if head.get("adopt", False) else head["mechanisms"])
+    """Return the mechanism version that made a snapshot's state, also if another one has adopted it."""
+    return str(head["before"] if head.get("adopt", False) else head["mechanisms"])
 
 
 def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
@@ -182,8 +172,8 @@ def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
 
 
 def chain_of(stages: Stages) -> tuple[int, str]:
-    """Return how many ledger entries a site's state knows, and the hash of the last; for every version of the form."""
-    ledger = split_parts(stages["release"])[0]["ledger"]
+    """Return how many ledger entries a site's state knows, and the hash of the last."""
+    ledger = split_parts(stages[Part.RELEASE])[0]["ledger"]
     return int(ledger["sequence"]), str(ledger["head"])
 
 
@@ -206,7 +196,7 @@ def refuse_differences(
     if head["mechanisms"] != MECHANISMS:
         msg = (
             f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
-            "'tacet store upgrade', or --accept-policy, lets it begin with the next window"
+            "--accept-policy lets it begin with the next window"
         )
         raise UsageError(msg)
     if head["policy"] not in accepted and not accept_policy:
@@ -226,7 +216,7 @@ def refuse_made_by(version: str) -> None:
     """Raise UsageError if this version cannot continue from the states of a mechanism version."""
     if not is_known(version):
         msg = (
-            f"mechanism version: must be {', '.join(BEFORE)} or {MECHANISMS} to go on from, got {version}; "
+            f"mechanism version: must be {' or '.join((*BEFORE, MECHANISMS))} to go on from, got {version}; "
             "'tacet recover' says what can be done"
         )
         raise UsageError(msg)
@@ -256,28 +246,17 @@ def begun_by_another(entries: int, version: str) -> UsageError:
     )
 
 
-def is_current(snapshot: bytes) -> bool:
-    """Whether a snapshot has the current form and mechanism version."""
-    head, _ = split_parts(unseal(Kind.SNAPSHOT, snapshot))
-    return version_of(snapshot) > 1 and head["mechanisms"] == MECHANISMS
-
-
-def upgraded(snapshot: bytes) -> bytes:
+def adopted_from(snapshot: bytes) -> bytes:
     """Return a snapshot with which the current mechanism version continues from the next window.
 
     Position, presence, ledger and account are kept; the rest restarts from an empty state, as after an accepted change
     of policy. UsageError if this version cannot continue from the mechanism version that made the snapshot.
     """
-    if is_current(snapshot):
-        return snapshot
     head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    if head["mechanisms"] == MECHANISMS:
+        return snapshot
     refuse_made_by(head["mechanisms"])
-    head = {name: value for name, value in head.items() if name != "v"}
-    if head["mechanisms"] != MECHANISMS:
-        head |= {"before": made_by(head), "mechanisms": MECHANISMS, "adopt": True}
-    if version_of(snapshot) == 1:
-        sites = {site: seal_site(site, upgraded_stages(open_site(site, data))) for site, data in sites.items()}
-    return seal_snapshot(head, sites)
+    return seal_snapshot(head | {"before": made_by(head), "mechanisms": MECHANISMS, "adopt": True}, sites)
 
 
 def successor(snapshot: bytes, keys: Keys) -> bytes:
@@ -289,10 +268,13 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
 
     UsageError for the state of another mechanism version.
     """
-    if not is_current(snapshot):
-        msg = "state: must be of this version before its ledger can end; 'tacet store upgrade' takes it up"
-        raise UsageError(msg)
     head, sites = open_snapshot(snapshot)
+    if head["mechanisms"] != MECHANISMS:
+        msg = (
+            f"state: must be of mechanism version {MECHANISMS} before its ledger can end, got {head['mechanisms']}; "
+            "run that version to end it, or this one with --accept-policy first"
+        )
+        raise UsageError(msg)
     begun = {site: chain_anew(books_only(stages)) for site, stages in sites.items()}
     return begun_by(keys, head["policy"], begun)
 

@@ -43,6 +43,7 @@ from math import isqrt, sqrt
 
 import numpy as np
 
+from stream.domains import Draw
 from stream.errors import UsageError
 from stream.mechanisms.exact import Irrational, evaluate, exp_minus
 from stream.mechanisms.noise import Digits, Ints, Words, by_table, frozen, refinement, signed, words
@@ -188,9 +189,9 @@ def gaussian_chain(
         raise UsageError("variances must not be empty")
     check_steps(ascending)
     finest = ascending[0]
-    noise = {finest: discrete_gaussian(key, context.label("gaussian", finest, digest=digest), finest, n)}
+    noise = {finest: discrete_gaussian(key, context.label(Draw.GAUSSIAN, finest, digest=digest), finest, n)}
     for finer, coarser in pairwise(ascending):
-        step = context.label("gaussian-add", finer, coarser, digest=digest)
+        step = context.label(Draw.GAUSSIAN_ADD, finer, coarser, digest=digest)
         noise[coarser] = noise[finer] + discrete_gaussian(key, step, coarser - finer, n)
     return noise
 

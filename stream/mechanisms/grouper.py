@@ -40,6 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Groups, Ratio
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
@@ -117,8 +118,8 @@ class Grouper:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (ρ, ν) of one tick for all zones; the label contains a digest of counts and open groups."""
         digest = counts_digest(counts) + open_counts_digest(state)
-        rho_label = context.label("grouper-threshold", self.epsilon, digest=digest)
-        nu_label = context.label("grouper-test", self.epsilon, digest=digest)
+        rho_label = context.label(Draw.GROUPER_THRESHOLD, self.epsilon, digest=digest)
+        nu_label = context.label(Draw.GROUPER_TEST, self.epsilon, digest=digest)
         threshold, test = self._epsilons
         rho = discrete_laplace(key, rho_label, threshold, self.zones)
         return rho, discrete_laplace(key, nu_label, test, self.zones)
@@ -168,7 +169,7 @@ class Grouper:
 
 
 _HEAD = struct.Struct("<4sI")
-_MAGIC = b"PGS1"
+_MAGIC = Magic.GROUPER
 
 
 def open_counts_digest(state: GrouperState) -> bytes:

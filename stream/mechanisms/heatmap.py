@@ -34,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import WeekSlot
 from stream.records import MINUTE, Micros
@@ -102,7 +103,7 @@ MOST = 672
 LARGEST = 500_000
 """Values are limited to this magnitude in the sums: no place has more devices, and sums fit 63 bits."""
 _HEAD = struct.Struct("<4sIIiI")
-_MAGIC = b"HEA1"
+_MAGIC = Magic.HEATMAP
 _NONE = -1
 
 

@@ -58,6 +58,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import CountMechanism, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
@@ -241,7 +242,7 @@ class Hierarchy:
         for level in range(self.tree.height - 1, 0, -1):
             here, below = self.tree.levels[level], self.tree.levels[level - 1]
             context = self._context(item.context, level)
-            name = context.label("prune-test", self.budget.test, digest=counts_digest(counts[here]))
+            name = context.label(Draw.PRUNE_TEST, self.budget.test, digest=counts_digest(counts[here]))
             noise = discrete_laplace(item.key, name, self.budget.test, len(self.tree.names[level]))
             low = counts[here] + noise < self.pruning.below
             kinds[here] = np.where((kinds[here] == MEASURED) & low, CUT, kinds[here])

@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Domain, Draw
 from stream.errors import UsageError
 from stream.mechanisms.exact import Irrational, decimal, evaluate, exp_minus, floor_scaled
 from stream.mechanisms.noise_labels import Context, label
@@ -62,7 +63,7 @@ def words(key: bytes, label: bytes, n: int) -> Words:
 
     Key and label are length-prefixed. A longer call begins with the words of a shorter one.
     """
-    return np.frombuffer(_sponge(b"tacet.words.1", key, label).digest(8 * n), dtype=">u8").astype(np.uint64)
+    return np.frombuffer(_sponge(Domain.WORDS, key, label).digest(8 * n), dtype=">u8").astype(np.uint64)
 
 
 def _sponge(domain: bytes, key: bytes, label: bytes) -> Any:
@@ -75,7 +76,7 @@ def refinement(key: bytes, label_: bytes) -> Digits:
 
     def digits(index: int) -> Iterator[int]:
         for place in count():
-            block = _sponge(b"tacet.digits.1", key, label(label_, index, place)).digest(8)
+            block = _sponge(Domain.DIGITS, key, label(label_, index, place)).digest(8)
             yield int.from_bytes(block, "big")
 
     return digits
@@ -373,10 +374,10 @@ def chain(key: bytes, context: Context, digest: bytes, epsilons: Sequence[Fracti
     if not descending:
         raise UsageError("epsilons must not be empty")
     finest = descending[0]
-    noise = {finest: discrete_laplace(key, context.label("chain", finest, digest=digest), finest, n)}
+    noise = {finest: discrete_laplace(key, context.label(Draw.CHAIN, finest, digest=digest), finest, n)}
     for finer, coarser in pairwise(descending):
-        keep_label = context.label("chain-keep", finer, coarser, digest=digest)
-        add_label = context.label("chain-add", finer, coarser, digest=digest)
+        keep_label = context.label(Draw.CHAIN_KEEP, finer, coarser, digest=digest)
+        add_label = context.label(Draw.CHAIN_ADD, finer, coarser, digest=digest)
         kept = bernoulli(key, keep_label, keep(finer, coarser), n)
         noise[coarser] = noise[finer] + np.where(kept, 0, discrete_laplace(key, add_label, coarser, n))
     return noise

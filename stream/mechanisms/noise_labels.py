@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Draw, Label
 from stream.errors import UsageError
 from stream.records import Micros
 
@@ -67,16 +68,16 @@ class Context:
     suffix: str = ""
     """Follows the purpose of every draw: empty, or ``/`` and the day's identity for a release paid by the day."""
 
-    def label(self, stage: str, *epsilons: Fraction, digest: bytes) -> bytes:
+    def label(self, stage: Draw, *epsilons: Fraction, digest: bytes) -> bytes:
         """Return the label of one draw.
 
         Args:
-            stage: the purpose, such as ``"grouper-threshold"``; each purpose is used once.
+            stage: the purpose; each is used once.
             epsilons: the exact parameters of the draw (both ends for a step of a noise chain), such as ε or σ².
             digest: digest of exactly the mechanism's input.
         """
         named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))
-        return label("count", *named, stage + self.suffix, len(epsilons), *epsilons, digest)
+        return label(Label.COUNT, *named, stage + self.suffix, len(epsilons), *epsilons, digest)
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
+from stream.domains import Label
 from stream.mechanisms.exact import Irrational, exp_minus
 from stream.mechanisms.noise import bernoulli, check_epsilon
 from stream.mechanisms.noise_labels import label
@@ -34,7 +35,7 @@ def released(day_key: bytes, *, site: str, zone: str, attribute: str, day: str, 
         UsageError: epsilon is no Fraction or too small.
     """
     shown = show(check_epsilon(epsilon))
-    return bool(bernoulli(day_key, label("record", site, zone, attribute, day), shown, 1)[0])
+    return bool(bernoulli(day_key, label(Label.RECORD, site, zone, attribute, day), shown, 1)[0])
 
 
 @lru_cache(maxsize=256)

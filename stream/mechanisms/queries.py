@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Groups, Ratio
 from stream.mechanisms.grouper import SMOOTHERS
@@ -92,7 +93,7 @@ class _Windows:
 
 
 _HEAD = struct.Struct("<4sIII")
-_MAGIC = b"QRY1"
+_MAGIC = Magic.QUERY
 
 
 @dataclass(frozen=True)

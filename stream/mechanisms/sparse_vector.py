@@ -67,6 +67,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.exact import exp, ordered_sum
 from stream.mechanisms.noise import Ints, discrete_laplace
@@ -288,7 +289,7 @@ class SparseVector:
         half, n = self.law.half, len(self.thresholds)
         rho, nu = (
             discrete_laplace(item.key, item.context.label(stage, half, digest=digest), half, n).tolist()
-            for stage in ("threshold-run", "threshold-query")
+            for stage in (Draw.THRESHOLD_RUN, Draw.THRESHOLD_QUERY)
         )
         before, above, denied = self._charged(state), list[bool | None](), dict[int, str]()
         for place, node in enumerate(state.nodes):
@@ -361,7 +362,7 @@ class SparseVector:
         return hashlib.sha256(f"{self!r}/{self.terms}".encode()).digest()[:_OWNER]
 
 
-_MAGIC, _OWNER, _FIELDS = b"THR1", 16, 6
+_MAGIC, _OWNER, _FIELDS = Magic.SPARSE_VECTOR, 16, 6
 
 
 def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -370,7 +371,7 @@ def _parts(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 
 # Free alarms.
 
-_ALARM_MAGIC = b"ALM1"
+_ALARM_MAGIC = Magic.ALARM
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from stream.domains import Draw, Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import Parameters, TickInput, Values, whole
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
@@ -102,7 +103,7 @@ class _WEvent:
     def _noisy(self, item: TickInput, units: int) -> Ints:
         """Return counts with noise of ``units`` times u."""
         epsilon = units * self.unit
-        label = item.context.label("w-event-publish", epsilon, digest=counts_digest(item.counts))
+        label = item.context.label(Draw.W_EVENT_PUBLISH, epsilon, digest=counts_digest(item.counts))
         return item.counts + discrete_laplace(item.key, label, epsilon, self.zones)
 
     def _values(self, state: Publication) -> Values:
@@ -128,12 +129,7 @@ class _WEvent:
 
 
 _HEAD = struct.Struct("<4sIIIII")
-_MAGIC = b"WEV1"
-
-
-def is_publication(state: bytes) -> bool:
-    """Return whether these are the bytes of a w-event mechanism's state."""
-    return state.startswith(_MAGIC)
+_MAGIC = Magic.W_EVENT
 
 
 @dataclass(frozen=True)
@@ -197,7 +193,7 @@ class BudgetAbsorption(_WEvent):
     def _moved(self, state: Publication, item: TickInput, units: int) -> bool:
         """Whether the mean distance from o_l, with noise, exceeds 1/ε_{i,2}; computed on integer sums."""
         digest = counts_digest(item.counts, state.values)
-        label = item.context.label("w-event-test", self.unit, digest=digest)
+        label = item.context.label(Draw.W_EVENT_TEST, self.unit, digest=digest)
         noise = int(discrete_laplace(item.key, label, self.unit, 1)[0])
         distance = int(np.abs(item.counts - state.values).sum())
         return distance + noise > self.zones / (units * self.unit)

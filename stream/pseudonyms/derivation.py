@@ -19,6 +19,7 @@ import hmac
 from collections.abc import Callable
 from datetime import timedelta
 
+from stream.domains import Domain, Epoch
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
@@ -54,7 +55,7 @@ class Pseudonyms:
     def daily(cls, key: bytes) -> Pseudonyms:
         """Return pseudonyms that change at each UTC midnight; ``UsageError`` for a key of under 16 octets."""
         _check_key(key)
-        return cls(lambda day: _derive(key, b"day", _date(day)))
+        return cls(lambda day: _derive(key, Epoch.UTC_DAY, _date(day)))
 
     @classmethod
     def rotating(cls, key: bytes, ttl: Micros) -> Pseudonyms:
@@ -63,13 +64,13 @@ class Pseudonyms:
         If a salt changes during a visit, one device appears as two, as with address randomisation.
         """
         _check_key(key)
-        return cls(lambda salt: _derive(key, b"ttl", f"{ttl}/{salt}"), ttl)
+        return cls(lambda salt: _derive(key, Epoch.TTL, f"{ttl}/{salt}"), ttl)
 
     @classmethod
     def by_privacy_day(cls, key: bytes, site: str, days: PrivacyDays) -> Pseudonyms:
         """Return the pseudonyms of one site, which change at the start of its privacy day."""
         _check_key(key)
-        return cls(lambda day: _derive(key, b"privacy day", f"{site}/{_date(day)}"), days=days)
+        return cls(lambda day: _derive(key, Epoch.PRIVACY_DAY, f"{site}/{_date(day)}"), days=days)
 
     def epoch(self, time: Micros) -> int:
         """Return the epoch that an observation at ``time`` belongs to."""
@@ -137,5 +138,5 @@ def _date(number: int) -> str:
     return (EPOCH.date() + timedelta(days=number)).isoformat()
 
 
-def _derive(key: bytes, mode: bytes, epoch: str) -> bytes:
-    return hmac.digest(key, b"tacet pseudonym v1 " + mode + b" " + epoch.encode(), "sha256")
+def _derive(key: bytes, mode: Epoch, epoch: str) -> bytes:
+    return hmac.digest(key, Domain.PSEUDONYM + mode + b" " + epoch.encode(), "sha256")

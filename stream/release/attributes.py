@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from stream.accounting.attributes import DayModel, Value, asked_attributes, day_model, largest_epsilons
+from stream.domains import Purpose
 from stream.keys import Keys, key_day_of, subkey
 from stream.local_time import span_of_day
 from stream.mechanisms.noise_labels import label
@@ -36,7 +37,7 @@ from stream.release.budget_gate import FactorLimit
 from stream.release.count_plan import rounded_coverage
 from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import Head, LedgerWriter
-from stream.release.queried_days import EVERY_ZONE, LocalDay
+from stream.release.queried_days import LocalDay
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import AttributeRecord, private_topic
@@ -146,7 +147,7 @@ class AttributePlan:
         rule: Attribute = self.release.attributes[record.attribute]
         absent = self.release.absent == "sensitive"
         sensitive = absent if record.value is None else rule.sensitive.holds(record.value)
-        coins = subkey(self._keys.noise_key(key_day), "coins")
+        coins = subkey(self._keys.noise_key(key_day), Purpose.COINS)
         read = read_digest(record)
         where = {"site": self._site, "zone": record.zone, "attribute": record.attribute, "day": record.day}
         for audience, epsilon in sorted(rule.epsilon.items()):
@@ -201,7 +202,7 @@ class AttributeReleases:
         unasked = dict.fromkeys(plan.zones, "month") if over else {}
         asked = state.asked.zones_of(day)
         for zone in plan.zones:
-            if zone in asked or EVERY_ZONE in asked:
+            if zone in asked:
                 unasked[zone] = "asked"
             elif self._limit.passed(state.charged, day, zone, alone):
                 unasked[zone] = "factor"

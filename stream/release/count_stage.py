@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from stream.domains import Purpose
 from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, Values
@@ -147,7 +148,7 @@ class CountReleases:
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), "noise")
+        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), Purpose.NOISE)
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, plan.suffix(window))
         laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from stream.accounting.ledger import Ledger, LedgerState, Posting, owner_of_account, spent_around, spent_on
+from stream.domains import Purpose
 from stream.keys import Keys, subkey
 from stream.mechanisms.noise_labels import label
 from stream.policy.counts import LONGEST_W, CountRelease
@@ -155,7 +156,7 @@ class LedgerWriter:
             KeyFileError: the key of ``key_day`` no longer exists.
         """
         attempt = (self.attempt,) if self.attempt > 1 else ()
-        key = subkey(self.keys.noise_key(key_day), "commitment")
+        key = subkey(self.keys.noise_key(key_day), Purpose.COMMITMENT)
         return hmac.new(key, label(self.site, release, end, *attempt, digest), sha256).hexdigest()[:32]
 
     def charge(

@@ -36,6 +36,7 @@ import orjson
 
 from stream.accounting.day_charges import changed_loss
 from stream.accounting.privacy_loss import calibrate
+from stream.domains import Suffix
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
@@ -175,7 +176,7 @@ class PaidByDay:
 
     def suffix(self, day: int) -> str:
         """Return the additional part of a day's noise labels: no two days, and no two bounds, share a draw."""
-        return f"/day {day}/{self.ticks}"
+        return f"{Suffix.DAY} {day}/{self.ticks}"
 
     def paid(self, audience: str, day: PrivacyDay) -> DayTerms:
         """Return what an audience paid for when it paid a day."""
@@ -242,8 +243,6 @@ class RunPrice:
     """Epsilon of one run, for a device whose changes all have the same sign."""
     most: int
     """The largest number of runs for which a device's day is charged."""
-    unlimited: int
-    """The same without the limit by the budget."""
 
     @property
     def day(self) -> Fraction:
@@ -257,10 +256,10 @@ class RunPrice:
         vectors = 1 if release.hysteresis is None else 2
         runs = min(policy.site[site].contribution_ticks, vectors * release.events * nodes)
         if release.unit == "device_day":
-            return cls(Fraction(int(release.price * NANO / runs), NANO), runs, runs)
+            return cls(Fraction(int(release.price * NANO / runs), NANO), runs)
         budget = release.budget
         most = runs if budget is None else min(runs, int(budget / release.price))
-        return cls(release.price, most, runs)
+        return cls(release.price, most)
 
     def terms(self, day: PrivacyDay, runs: int) -> DayTerms:
         """Return what so many runs on a privacy day are charged for."""

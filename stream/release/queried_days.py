@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 from stream.accounting.charges import Span
-from stream.local_time import busiest_month, span_of_day, within_month
-from stream.records import DAY, Micros
+from stream.local_time import busiest_month, within_month
+from stream.records import Micros
 
 
 class LocalDay(NamedTuple):
@@ -39,10 +38,6 @@ class ZoneAsked(NamedTuple):
     attributes: frozenset[str]
     exponent: float
     """ln of the largest factor that the attributes reach by themselves on one of them."""
-
-
-EVERY_ZONE = "*"
-"""Stands for all zones of a day where the queried zones are unknown."""
 
 
 @dataclass(slots=True)
@@ -75,7 +70,7 @@ class QueriedDays:
             day.local_day
             for day, asked in self.days.items()
             for zone, held in asked.items()
-            if zone == EVERY_ZONE or (zone in zones and any(name in attributes for name in held.attributes))
+            if zone in zones and any(name in attributes for name in held.attributes)
         }
         return busiest_month(sorted(days - {now}), now)
 
@@ -100,11 +95,6 @@ def encode_asked(state: QueriedDays) -> list[Any]:
     ]
 
 
-def all_zones_asked(dates: Iterable[str]) -> QueriedDays:
-    """Return the state where only dates are known: all zones count as queried, in every time zone."""
-    return QueriedDays({_anywhere(day): {EVERY_ZONE: ZoneAsked(frozenset(), 0.0)} for day in sorted(set(dates))})
-
-
 def decode_asked(data: Iterable[Any]) -> QueriedDays:
     """Return the state of its JSON form."""
     days = {
@@ -112,8 +102,3 @@ def decode_asked(data: Iterable[Any]) -> QueriedDays:
         for *day, zones in data
     }
     return QueriedDays(days)
-
-
-def _anywhere(local_day: str) -> LocalDay:
-    start, end = span_of_day(local_day, ZoneInfo("UTC"))
-    return LocalDay(local_day, start - DAY // 2, end + DAY // 2)

@@ -5,24 +5,17 @@ its audiences, zones, w, epsilon and tick, whatever the release name (``Publicat
 all of these are equal, the publication continues. Otherwise it ends, and releases that restart at the site publish
 nothing (``waiting``) until the earlier publications lie w windows back, where w is the largest of those that end and
 those that start. So no w consecutive windows contain charges of both.
-
-**Older versions.** ``upgraded_stages`` converts states of version 1, which are then adopted as under an accepted
-change of policy. Missing facts are filled in so that no guarantee becomes weaker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from fractions import Fraction
 from typing import Any
 
-import orjson
-
 from stream.accounting.charges import ChargeHistory, decode_charged, encode_charged
-from stream.accounting.day_charges import DayLines, encode_lines
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
-from stream.accounting.noise_multisets import encode_tally, pure
 from stream.encryption import join_parts, split_parts
 from stream.mechanisms.filter.history import Days, StoredWindow
 from stream.mechanisms.filter.learning import NightlyState
@@ -31,13 +24,13 @@ from stream.mechanisms.heatmap import Past
 from stream.mechanisms.hierarchy import HierarchyState
 from stream.mechanisms.queries import QueryHistory
 from stream.mechanisms.sparse_vector import Alarms, Runs
-from stream.mechanisms.wevent import Publication, is_publication
-from stream.policy.counts import LONGEST_W, CountRelease
+from stream.mechanisms.wevent import Publication
+from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
-from stream.records import DAY, HOUR, Micros
+from stream.records import Micros
 from stream.release.prices import PaidDays, decode_paid, encode_paid
-from stream.release.queried_days import QueriedDays, all_zones_asked, decode_asked, encode_asked
+from stream.release.queried_days import QueriedDays, decode_asked, encode_asked
 
 # Carried publications.
 
@@ -171,66 +164,3 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     places = (head["day"], asked, head["closed"], charged, head["through"], coverage)
     paid = decode_paid(head.get("paid", {}))
     return ReleaseState(ledger, {}, {}, *places, carried, head["waits"], paid), parts
-
-
-# Upgrade of states from version 1, run once by ``tacet store upgrade``.
-
-
-def upgraded_stages(stages: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the states of a site's stages, by name, upgraded from version 1."""
-    return {name: _FORMS.get(name, _as_it_is)(data) for name, data in stages.items()}
-
-
-def _as_it_is(data: bytes) -> bytes:
-    return data
-
-
-def _account(data: bytes) -> bytes:
-    """Let a device's day know its edges, and a habit its attribute, but not its zones: it may be of any."""
-    body = orjson.loads(data) | {"lines": encode_lines(DayLines()), "days": []}
-    body["sums"] = {reader: _sums(*fields) for reader, fields in body["sums"].items()}
-    body["tallies"] = {
-        reader: [_pure(total), [[*window, _pure(cost)] for *window, cost in latest]]
-        for reader, (total, _, latest) in body["sums"].items()
-    }
-    body["runs"] = {name: _run(*fields) for name, fields in body["runs"].items()}
-    body["habits"] = [
-        [[], attribute, reader, *fields]
-        for name, fields in body["habits"].items()
-        for _, attribute, reader in (name.split("/"),)
-    ]
-    return orjson.dumps(body | {"charged": encode_charged(ChargeHistory())})
-
-
-def _sums(key_day: int, today: str, total: str, largest: str, recent: list[tuple[int, str]]) -> list[Any]:
-    """Count every window of the day so far twice, though only the first ones do, and the one that ended at midnight."""
-    so_far = [key_day * DAY, 0, 1, DAY, str(Fraction(today) + Fraction(largest))]
-    return [total, largest, [so_far, *([end, 0, 1, 0, cost] for end, cost in recent)]]
-
-
-def _pure(cost: str) -> dict[str, int]:
-    return encode_tally(pure(Fraction(cost)))
-
-
-def _run(epsilon: str, w: int, key_day: int, today: int, total: int) -> list[Any]:
-    return [epsilon, w, total, 0, [[key_day * DAY, 0, today + 1, DAY, 0]]]
-
-
-def _release(data: bytes) -> bytes:
-    """End publications without a key, and block attribute queries of a day that may have been queried already.
-
-    Releases that carry publications wait for the largest w. Charges of counts were not stored. They matter for the
-    current local day, which is not queried, since an adopted day is observed only in part.
-    """
-    head, parts = split_parts(data)
-    recent = head["ledger"]["recent"]
-    head["ledger"]["recent"] = {name: [[end, 0, 1, nano] for end, nano in rows] for name, rows in recent.items()}
-    carries = any(is_publication(part) for part in parts.values())
-    waits = head["through"] + LONGEST_W * HOUR if carries else -1
-    asked = all_zones_asked(day for days in head["asked"].values() for day in days)
-    new = {"asked": encode_asked(asked), "charged": encode_charged(ChargeHistory()), "closed": ""}
-    return join_parts(head | new | {"carried": {}, "waits": waits}, parts)
-
-
-_FORMS: Mapping[str, Callable[[bytes], bytes]] = {"account": _account, "release": _release}
-"""Stage -> function that upgrades its state."""

@@ -23,6 +23,7 @@ import numpy as np
 import orjson
 
 from stream.accounting.charges import ChargeStream, line_name
+from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
 from stream.mechanisms.noise import Ints
@@ -316,8 +317,8 @@ class ThresholdReleases:
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay
     ) -> SparseVectorOutput:
         issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), "noise")
-        suffix = f"/day {day.number}/{plan.terms}"
+        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), Purpose.NOISE)
+        suffix = f"{Suffix.DAY} {day.number}/{plan.terms}"
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, suffix)
         assert window.bounded is not None  # noqa: S101
         item = SparseVectorInput(plan.counts(window.bounded), end, day.number, plan.booked(end), key, context)

@@ -164,21 +164,15 @@ class DayAttributes:
         return orjson.dumps({"form": 1, "day": day, "zones": zones})
 
     def decode(self, data: bytes) -> DayState:
-        """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
-
-        A day that began under a version with fewer counters per zone is dropped: it would be incomplete, so it yields
-        no record.
-        """
+        """Return the state whose byte form is ``data``; ``DataError`` when it is not one."""
         try:
             plain = orjson.loads(data)
             if plain["form"] != 1:
                 raise ValueError("form")
             day, start, end, seen, working, last, skipped = plain["day"]
             rows = [(first, final, counted) for first, final, *counted in plain["zones"]]
-            if any(len(counted) > len(COUNTING) for _, _, counted in rows):
+            if any(len(counted) != len(COUNTING) for _, _, counted in rows):
                 raise ValueError("zones")
-            if any(len(counted) < len(COUNTING) for _, _, counted in rows):
-                return DayState(last=last, skipped=skipped)
             zones = [ZoneDay(*row) for row in rows]
             return DayState(day, start, end, seen, working, last, skipped, zones)
         except (ValueError, TypeError, KeyError):

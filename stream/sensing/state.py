@@ -113,9 +113,8 @@ def _entries_of(run: TickRun) -> dict[str, Entry]:
     return dict(zip(run.devices, zip(run.times, repeat(run.stamp), count(), run.zones), strict=False))
 
 
-FORMS = 1, 2, 3
-"""Versions of the state's byte form. Version 2 is written without counters of a privacy day, version 3 with them; all
-are read."""
+FORM = 1
+"""Version of the state's byte form."""
 
 
 @dataclass(slots=True)
@@ -179,7 +178,7 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
     stamps = sorted({entry[1] for entry in _entries(state)})
     number = {stamp: i for i, stamp in enumerate(stamps)}
     plain = {
-        "form": 2 if state.tally is None else 3,
+        "form": FORM,
         "clock": watermark.to_plain(state.clock),
         "ticks": [state.next_tick, state.closed, state.shut],
         "zones": zones,
@@ -227,29 +226,28 @@ class SensingStatus(NamedTuple):
 
 
 def standing(data: bytes) -> SensingStatus:
-    """Return the progress of the sensing state whose byte form is ``data``, of any version; zones are not needed.
+    """Return the progress of the sensing state whose byte form is ``data``; zones are not needed.
 
     Raises:
         DataError: ``data`` is not such a form.
     """
     try:
         plain = orjson.loads(data)
-        _, closed, shut, *_ = plain["ticks"]
-        clock = watermark.from_plain(plain["clock"], form=plain["form"])
-        return SensingStatus(clock.watermark, closed, plain["form"] > 1 and shut, watermark.reached(clock))
+        _, closed, shut = plain["ticks"]
+        clock = watermark.from_plain(plain["clock"])
+        return SensingStatus(clock.watermark, closed, shut, watermark.reached(clock))
     except (ValueError, TypeError, KeyError, IndexError):
         raise DataError("sense state: not the byte form of a state") from None
 
 
 def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
-    if plain["form"] not in FORMS:
+    if plain["form"] != FORM:
         raise ValueError("form")
     stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
     index = {zone: i for i, zone in enumerate(zones)}
     now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
-    next_tick, closed, shut, *_ = plain["ticks"]
-    state = SensingState(watermark.from_plain(plain["clock"], form=plain["form"]), next_tick, closed)
-    state.shut = plain["form"] > 1 and shut
+    next_tick, closed, shut = plain["ticks"]
+    state = SensingState(watermark.from_plain(plain["clock"]), next_tick, closed, shut=shut)
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
         waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
@@ -258,6 +256,6 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
         state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
     state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
-    state.tally = DayCounter.from_plain(plain["tally"]) if plain["form"] == 3 else None
+    state.tally = DayCounter.from_plain(plain["tally"]) if "tally" in plain else None
     state.note_known()
     return state

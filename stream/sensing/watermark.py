@@ -187,17 +187,12 @@ def to_plain(clock: SiteClock) -> list[object]:
     return [clock.first, clock.watermark, rows]
 
 
-def from_plain(plain: list[Any], *, form: int) -> SiteClock:
-    """Return the clock that ``to_plain`` wrote as ``plain``.
-
-    Form 1 has no ``listened_since``, so its intervals do not count for coverage.
-    """
+def from_plain(plain: list[Any]) -> SiteClock:
+    """Return the clock that ``to_plain`` wrote as ``plain``."""
     first, watermark, rows = plain
     progress = {
-        name: SourceProgress(session, at, mark)
-        if form == 1
-        else SourceProgress(session, at, mark, [(since, until) for since, until in rest[0]], rest[1])
-        for name, session, at, mark, *rest in rows
+        name: SourceProgress(session, at, mark, [(since, until) for since, until in listened], vouches)
+        for name, session, at, mark, listened, vouches in rows
     }
     return SiteClock(progress, first, watermark)
 

@@ -170,7 +170,7 @@ def test_the_head_is_compared_with_the_mark(ground: Any) -> None:
     private_files.replace_file(mark, document)
     assert verify(ground)["ok"]
     assert "the mark knows of" in verify(ground, "--key-file", ground / "key")["first_break"]
-    private_files.replace_file(mark, {"tacet_mark": 1, "stores": {}})
+    private_files.replace_file(mark, {"tacet_mark": 1, "stores": {}, "mechanisms": {}})
     assert f"must know store {store}" in verify(ground, "--key-file", ground / "key")["first_break"]
 
 

@@ -2,8 +2,7 @@
 
 The words beside a fence say on what ground: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
 one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker, ``sh kafka secured`` there
-and with a broker that they set up. ``sh kafka upgrade`` on a cluster of the release before
-(``tests/integration/test_kafka_upgrade.py``). ``sh compose`` needs an engine and root:
+and with a broker that they set up. ``sh compose`` needs an engine and root:
 ``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
 """
 
@@ -32,7 +31,7 @@ from tests.integration.storm import answers_sigterm
 from tests.patience import PATIENCE, wait_until
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
-GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka secured", "kafka upgrade", "compose"}
+GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka secured", "compose"}
 PATH = os.pathsep.join([str(Path(__file__).parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
 WIDTH = 80
 SCRIPT = 4 * PATIENCE

@@ -270,7 +270,6 @@ OF_QUERIES = (
     "test_of_the_thesis_form_dppwlm_leaves_most_unknown_of_every_query"
 )
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
-UPGRADE = "tests/integration/test_kafka_upgrade.py::"
 PARTS = "tests/unit/test_hanging.py::test_every_wait_is_a_part_of_the_one_session_timeout"
 FACTORS = "tests/docs/test_reference.py::test_fields_units_and_factors_of_the_account_are_exactly_those_listed"
 UNOPENED = "tests/integration/test_stalls.py::test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1"
@@ -278,7 +277,6 @@ HANGS = (
     "tests/integration/test_three_brokers.py::"
     "test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and_a_session"
 )
-UPGRADED = f"{UPGRADE}test_the_documented_steps_take_up_a_cluster_of_release_0_1_0_and_its_windows_and_books_go_on"
 
 BROKEN = "tests/unit/test_doctor.py::test_what_is_wrong_with_a_store_ends_with_1_and_is_named"
 DIFFERS = "tests/unit/test_policy_diff.py::test_the_exit_code_says_whether_anything_begins_anew"
@@ -333,7 +331,6 @@ TESTED = [
     ("docs/operations.md", "users of SNMPv3 | beside the ingest, 0600", SNMP_USERS),
     ("docs/operations.md", "SNMPv3 state | beside its users, 0600", SNMP_STATE),
     ("docs/operations.md", "secrets | beside the ingest, 0600", RADIUS_CLIENTS),
-    ("docs/operations.md", "A cluster of 0.1.0 lets its producers stamp observations", UPGRADED),
     ("docs/reference/commands.md", "| 0 | done, also when told to stop;", STOPPED),
     ("docs/reference/commands.md", "| 2 | wrong usage, policy or key, or state made under another |", OTHERS),
     ("docs/reference/commands.md", "| 3 | bad data, the rest was processed;", BAD_ROWS),

@@ -382,7 +382,7 @@ def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_r
 ) -> None:
     """It was said that nothing keeps a run from going on, while each worker ended with 1."""
     first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must release the recording", 300)
+    wait_until(lambda: all_out(ground.kafka), "the worker must release the recording")
     first.terminate()
     assert first.wait(120) == 0
     send_an_hour_more(ground)
@@ -409,7 +409,7 @@ def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_r
     assert named.keys() == set(SITES)
 
     ground.worker(*ground.words(), "--accept-loss", log="again")
-    wait_until(lambda: later_out(ground.kafka), ground.log("again")[-2000:], 300)
+    wait_until(lambda: later_out(ground.kafka), ground.log("again")[-2000:])
     assert_one_history(ground.kafka)
     for site, (since, until) in named.items():
         share = {body["window_end"]: body["coverage"] for body in bodies(ground.kafka, PRIVATE) if body["site"] == site}

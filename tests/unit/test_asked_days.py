@@ -12,15 +12,14 @@ import orjson
 import pytest
 
 from stream.accounting.charges import ChargeHistory, ChargeStream
-from stream.encryption import join_parts, split_parts
 from stream.errors import PolicyError
 from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
 from stream.records import DAY, DayAttribute, DayClosed, Published
 from stream.release.backfill import BackfillStage
-from stream.release.queried_days import LocalDay, QueriedDays, ZoneAsked, all_zones_asked, decode_asked, encode_asked
+from stream.release.queried_days import LocalDay, QueriedDays, ZoneAsked, decode_asked, encode_asked
 from stream.release.stage import ReleaseStage
-from stream.release.state import ReleaseState, upgraded_stages
+from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
@@ -119,16 +118,6 @@ def test_a_day_does_not_count_against_itself_in_its_month() -> None:
     assert reasons(bodies(late(both, state, closed("2026-03-04")), "private")) == {"x": {"month"}, "y": {"month"}}
 
 
-def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again() -> None:
-    stage = ReleaseStage(PLAIN, SITE, laboratory())
-    head, parts = split_parts(stage.encode(ReleaseState()))
-    known = {name: value for name, value in head.items() if name not in {"charged", "carried", "waits", "closed"}}
-    old = join_parts(known | {"asked": {"office-day": ["2026-03-03"]}}, parts)
-    state = stage.adopt(upgraded_stages({"release": old})["release"], {})
-    assert reasons(step(PLAIN, state, closed("2026-03-03"))) == {"x": {"asked"}, "y": {"asked"}}
-    assert reasons(step(PLAIN, state, closed("2026-03-05"))) == {"x": {None}, "y": {None}}
-
-
 def test_asked_days_survive_their_byte_form_and_a_month() -> None:
     state = QueriedDays()
     for number in range(1, 32):
@@ -139,7 +128,6 @@ def test_asked_days_survive_their_byte_form_and_a_month() -> None:
     assert min(state.days).local_day == "2026-03-02"
     assert state.in_month("2026-03-31", "x", ["arrival"]) == 29
     assert state.in_month("2026-03-31", "x", ["breaks"]) == state.in_month("2026-03-31", "y", ["arrival"]) == 0
-    assert all_zones_asked(["2026-03-03"]).in_month("2026-03-04", "y", ["breaks"]) == 1
 
 
 @pytest.mark.parametrize("zones", ["x", "xy"])
@@ -201,6 +189,3 @@ def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_n
         "z": ZoneAsked(frozenset(["arrival", "breaks"]), 2.0),
     }  # fmt: skip
     assert charged.covering("z") == charged.covering("w") == {"r/v/1"}
-    old = all_zones_asked(["2026-03-03"])
-    old.rename(now)
-    assert old == all_zones_asked(["2026-03-03"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,8 @@ from connectors.cli.main import tacet
 from connectors.lab.simulation.policy import policy_text as simulated_policy
 from connectors.operations.reports.contracts import (
     MODELS,
-    Habit,
     Information,
     Odds,
-    Refused,
-    Tight,
     Units,
     asyncapi,
     contract_files,
@@ -59,14 +54,8 @@ from tests.unit.test_policy_show import MODELLED, PRIVACY
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "deploy" / "contracts"
-OLD = json.loads((ROOT / "tests" / "fixtures" / "contracts_1.json").read_text())
-FIRST = OLD | {
-    name: schema
-    for n in (2, 3)
-    for name, schema in json.loads((ROOT / "tests" / "fixtures" / f"contracts_{n}.json").read_text()).items()
-}
-"""Each schema as it was when there first was one."""
-OLD_STORE = json.loads((ROOT / "tests" / "fixtures" / "store_1.json").read_text())
+FIRST = json.loads((ROOT / "tests" / "fixtures" / "contracts_1.json").read_text())
+"""Each schema as the first version published it; later versions do not change this file."""
 CHECKED = {name: Draft202012Validator(record_schema(name)) for name in MODELS}
 DAY = (
     'mechanism = "filter"\nunit = "device_day"\nnoise = "gaussian"\nepsilon = { fine = "4" }\ndelta = "0.000001"\n'
@@ -129,17 +118,6 @@ def made() -> dict[str, list[dict[str, Any]]]:
     return records()
 
 
-def old_records() -> Iterator[dict[str, Any]]:
-    """Yield the private records that 0.1.0 has put into a store."""
-    for name, statements in OLD_STORE["files"].items():
-        connection = sqlite3.connect(":memory:")
-        connection.executescript("\n".join(statements))
-        if name.startswith("private/"):
-            for (value,) in connection.execute("SELECT value FROM records"):
-                yield orjson.loads(value)
-        connection.close()
-
-
 # --- schemas ------------------------------------------------------------------------------------------
 
 
@@ -199,55 +177,9 @@ def test_no_field_of_the_first_version_is_gone_or_of_another_type(name: str) -> 
             assert today["properties"][field]["type"] == said["type"], field
 
 
-def test_records_of_0_1_0_are_instances_of_todays_schemas() -> None:
-    kinds = set()
-    for record in old_records():
-        name = "attribute-record" if "attribute" in record else "count-record"
-        CHECKED[name].validate(record)
-        kinds.add(record["mechanism"])
-    assert kinds >= {"pegasus", "laplace"}
-
-
 def test_a_reader_skips_what_a_later_version_adds(made: dict[str, list[dict[str, Any]]]) -> None:
     for name, validator in CHECKED.items():
         validator.validate(made[name][0] | {"said_later": [1]})
-
-
-def old_accounts() -> Iterator[dict[str, Any]]:
-    """Yield the account that 0.1.0 has written into a store."""
-    connection = sqlite3.connect(":memory:")
-    connection.executescript("\n".join(OLD_STORE["files"]["store.sqlite"]))
-    for (value,) in connection.execute("SELECT value FROM outputs WHERE topic = ?", (LEAKAGE,)):
-        yield orjson.loads(value)
-    connection.close()
-
-
-def test_the_account_of_0_1_0_is_an_instance_of_todays_schema_and_has_no_field_that_is_gone(
-    made: dict[str, list[dict[str, Any]]],
-) -> None:
-    today = {kind: shapes(r for r in made["account-record"] if r["kind"] == kind) for kind in ("counts", "attributes")}
-    written = list(old_accounts())
-    for record in written:
-        CHECKED["account-record"].validate(record)
-        assert shapes([record]) <= today[record["kind"]]
-    assert {record["kind"] for record in written} >= {"counts"}
-
-
-def shapes(records: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
-    """Return path and type of everything in some records; in the places of names that a policy gives stands a star."""
-    fixed = {field for model in (Units, Odds, Habit, Information, Refused, Tight) for field in model.model_fields}
-
-    def of(value: Any, path: str) -> Iterator[tuple[str, str]]:
-        if isinstance(value, dict):
-            for name, each in value.items():
-                yield from of(each, f"{path}.{name if not path or name in fixed else '*'}")
-        elif isinstance(value, list):
-            for each in value:
-                yield from of(each, f"{path}[]")
-        else:
-            yield path, type(value).__name__
-
-    return {found for record in records for found in of(record, "")}
 
 
 # --- what models say of records that are made without them ---------------------------------------------

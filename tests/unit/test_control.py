@@ -110,13 +110,9 @@ def test_nothing_is_announced_by_who_has_another_key_or_the_present_version() ->
     assert announce(ClusterState(), "key", "2") == {}
 
 
-def test_a_control_record_from_before_there_were_announcements_is_read_as_it_is() -> None:
-    control = ClusterState()
-    control.apply("engine", b'{"v":1,"key":"key","mechanisms":"1"}', 0)
-    assert (control.mechanisms, control.versions, control.announced) == ("1", ("1",), None)
-    report(control, announce(control, "key", "2"))
-    report(control, admit(control, OLD, "key", "2", accept=True))
-    assert control.versions == ("1", "2")
+def test_a_control_record_that_does_not_say_which_versions_have_worked_is_refused() -> None:
+    with pytest.raises(DataError, match="control record engine: must be a JSON object of version 1 with the fields"):
+        ClusterState().apply("engine", b'{"v":1,"key":"key","mechanisms":"1"}', 0)
 
 
 def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_one() -> None:

@@ -23,6 +23,7 @@ from connectors.storage.embedded.rollback_mark import MarkFile
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import SqliteStore
 from stream.encoding import decode_message, encode_message
+from stream.encryption import Kind, clear_of, seal
 from stream.errors import DataError, PolicyError, UsageError
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import PolicyDocument
@@ -353,25 +354,24 @@ def test_a_day_is_paid_once_and_every_window_of_it_is_released() -> None:
 # --- messages -----------------------------------------------------------------------------------------
 
 
-def of_version_1(message: CountedWindow) -> dict[str, Any]:
-    """Return a message as one JSON object, which anybody may write."""
-    sender = {"v": 1, "site": message.site, "source": message.source, "session": message.session, "kind": "counts"}
-    return sender | {"window_end": message.window_end, "counts": dict(message.counts)}
+def unlocked(message: CountedWindow, counts: object = None, **fields: object) -> bytes:
+    """Return a message that is not encrypted, with these counts and fields, as anybody may write it."""
+    head = orjson.loads(clear_of(Kind.OBSERVATIONS, encode_message(message))) | fields
+    content = orjson.dumps(dict(message.counts) if counts is None else counts)
+    return seal(Kind.OBSERVATIONS, content, clear=orjson.dumps(head))
 
 
 def test_a_message_is_read_back_and_a_bad_count_loses_only_itself() -> None:
     message = window(0, 1, 2, 3)
     assert decode_message(encode_message(message)) == (message, [])
-    body = of_version_1(message)
-    body["counts"] |= {"hall": -1, "roof": LARGEST_COUNT + 1}
-    made, rejected = decode_message(orjson.dumps(body))
+    made, rejected = decode_message(unlocked(message, {"gate": 1, "hall": -1, "roof": LARGEST_COUNT + 1}))
     assert isinstance(made, CountedWindow)
     assert (made.counts, [each.reason for each in rejected]) == ((("gate", 1),), ["row", "row"])
 
 
 @pytest.mark.parametrize("field", [{"window_end": "now"}, {"window_end": -1}, {"counts": [1]}, {"session": "x"}])
 def test_a_message_of_another_form_is_rejected_whole(field: dict[str, Any]) -> None:
-    made, rejected = decode_message(orjson.dumps(of_version_1(window(0, 1)) | field))
+    made, rejected = decode_message(unlocked(window(0, 1), **field))
     assert (made, len(rejected)) == (None, 1)
 
 

@@ -206,9 +206,9 @@ def test_records_that_were_deleted_before_they_were_given_are_missed(tmp_path: P
         b"",
         b"[]",
         b"{}",
-        b'{"v":2,"next":{}}',
-        b'{"v":3,"home":"kafka","next":{"t":{"s":[0,7]}},"settled":{},"last":{}}',
-        b'{"v":3,"home":"kafka","next":{"t":{"s":[0,7,8]}},"settled":{},"last":{}}',
+        b'{"v":2,"home":"kafka","next":{},"settled":{},"last":{}}',
+        b'{"v":1,"home":"kafka","next":{"t":{"s":[0,7]}},"settled":{},"last":{}}',
+        b'{"v":1,"home":"kafka","next":{"t":{"s":[0,7,8]}},"settled":{},"last":{}}',
     ],
 )
 def test_what_is_no_cursor_is_refused(tmp_path: Path, text: bytes) -> None:

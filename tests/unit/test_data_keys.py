@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from cryptography.hazmat.primitives.ciphers import aead
 
 from connectors.cli.ingest import FORGET_AFTER, let_go
-from connectors.cli.key import key
 from connectors.keys import key_files
-from connectors.keys.data_keys import DataKeys, refuse_without_siv
+from connectors.keys.data_keys import DataKeys
 from stream.errors import DataError, KeyFileError, UsageError
 from stream.keys import ratchet
 from stream.records import DAY
@@ -27,14 +26,6 @@ def production(tmp_path: Path) -> Path:
 def data_of(path: Path) -> dict[str, object]:
     part: dict[str, object] = json.loads(path.read_text())["data"]
     return part
-
-
-def without_data(path: Path) -> Path:
-    """Let a key file be one made before there was a data key."""
-    document = json.loads(path.read_text())
-    del document["data"]
-    path.write_text(json.dumps(document))
-    return path
 
 
 def test_each_days_key_follows_from_the_one_before_however_they_are_asked_for() -> None:
@@ -126,41 +117,13 @@ def test_a_key_file_that_cannot_be_written_is_told_of_and_tried_again(
     assert (keys.vault.first, data_of(tmp_path / "ingest")["day"]) == (20_004, 20_004)
 
 
-def test_an_old_file_is_refused_until_it_is_given_a_data_key(production: Path) -> None:
-    keys = key_files.FileKeys(without_data(production))
-    for asked in (lambda: keys.vault, lambda: key_files.IngestKeys(production)):
-        with pytest.raises(
-            KeyFileError, match="must hold the data key, which files made before have not; 'tacet key up"
-        ):
-            asked()
-    keys.noise_key(20_001)
-    keys.forget_before(20_002)
-    done = CliRunner().invoke(key, ["upgrade", str(production)])
-    assert (done.exit_code, done.output) == (0, f"{production}: data key added\n")
-    assert key_files.FileKeys(production).vault.first == 0
-    with pytest.raises(KeyFileError, match="has a data key already"):
-        key_files.upgrade(production)
-
-
-def test_the_other_half_of_an_old_key_is_given_the_same_data_key(tmp_path: Path, production: Path) -> None:
-    halves = tmp_path / "ingest", tmp_path / "worker"
-    key_files.export(production, "ingest", halves[0])
-    key_files.export(production, "worker", halves[1])
-    for half in halves:
-        without_data(half)
-    with pytest.raises(KeyFileError, match="must hold the data key"):
-        key_files.upgrade(halves[0], halves[1])
-    key_files.upgrade(halves[0])
-    done = CliRunner().invoke(key, ["upgrade", str(halves[1]), "--from", str(halves[0])])
-    assert done.exit_code == 0
-    assert data_of(halves[0]) == data_of(halves[1])
-
-
-def test_a_data_key_of_another_ledger_is_not_taken_over(tmp_path: Path, production: Path) -> None:
-    key_files.create(tmp_path / "other", laboratory=False)
-    with pytest.raises(KeyFileError, match="is of another ledger"):
-        key_files.upgrade(without_data(production), tmp_path / "other")
-    assert "data" not in json.loads(production.read_text())
+def test_a_file_without_a_data_key_is_refused(production: Path) -> None:
+    document = json.loads(production.read_text())
+    del document["data"]
+    production.write_text(json.dumps(document))
+    for read in (key_files.FileKeys, key_files.IngestKeys):
+        with pytest.raises(KeyFileError, match="must hold the data key, which this command needs"):
+            read(production)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +135,15 @@ def test_a_damaged_data_key_is_refused(production: Path, part: object) -> None:
         key_files.FileKeys(production)
 
 
-def test_a_library_without_the_cipher_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse_without_siv()
+def test_a_library_without_the_cipher_is_refused_before_anything_is_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, production: Path
+) -> None:
     monkeypatch.delattr(aead, "AESGCMSIV")
-    with pytest.raises(UsageError, match="cryptography: must have AES-GCM-SIV, which OpenSSL has from 3"):
-        refuse_without_siv()
+    uses: list[Callable[[], object]] = [
+        lambda: key_files.FileKeys(production), lambda: key_files.IngestKeys(production),
+        lambda: key_files.create(tmp_path / "new", laboratory=False),
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(UsageError, match="cryptography: must have AES-GCM-SIV, which OpenSSL has from 3"):
+            use()
+    assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""The envelope around stored data: what comes back, what of the versions before, and what is refused."""
+"""The envelope around stored data: what comes back, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from connectors.keys.data_keys import DataKeys
 from stream.encryption import PADDED, VERSION, Kind, clear_of, is_encrypted, seal, unseal, version_of
-from stream.errors import DataError, GoneKeyError, KeyFileError
+from stream.errors import DataError, GoneKeyError, KeyFileError, LaterVersionError
 
 MAGIC = b"\x89TACET"
 VAULT = DataKeys(20_000, b"k" * 32)
@@ -17,7 +17,7 @@ VAULT = DataKeys(20_000, b"k" * 32)
 def test_content_comes_back_as_it_was(content: bytes, compress: bool) -> None:
     data = seal(Kind.SITE, content, compress=compress)
     assert unseal(Kind.SITE, data) == content
-    assert version_of(data) == 2
+    assert version_of(data) == VERSION
     assert not is_encrypted(data)
 
 
@@ -27,7 +27,7 @@ def test_content_comes_back_as_it_was(content: bytes, compress: bool) -> None:
 def test_encrypted_content_comes_back_and_so_does_what_is_clear(content: bytes, clear: bytes, compress: bool) -> None:
     data = seal(Kind.SITE, content, clear=clear, compress=compress, lock=VAULT.lock(20_003))
     assert (unseal(Kind.SITE, data, VAULT), clear_of(Kind.SITE, data)) == (content, clear)
-    assert version_of(data) == VERSION == 3
+    assert version_of(data) == VERSION == 1
     assert is_encrypted(data)
 
 
@@ -52,25 +52,26 @@ def test_the_size_of_what_is_encrypted_is_one_of_few(length: int, size: int) -> 
     assert len(seal(Kind.RESTRICTED, bytes(length), lock=VAULT.lock(0))) - empty == size
 
 
-def test_bytes_without_an_envelope_are_of_version_1_and_their_own_content() -> None:
-    for content in (b"", b'{"v":1}', b'{"parts":[]}\n'):
-        assert version_of(content) == 1
-        assert unseal(Kind.SNAPSHOT, content) == content
-        assert clear_of(Kind.SNAPSHOT, content) == b""
+@pytest.mark.parametrize("content", [b"", b'{"v":1}', b'{"parts":[]}\n', MAGIC])
+def test_bytes_without_an_envelope_are_refused(content: bytes) -> None:
+    assert version_of(content) is None
+    for read in (unseal, clear_of):
+        with pytest.raises(DataError, match="snapshot: must be a whole envelope of its kind"):
+            read(Kind.SNAPSHOT, content)
 
 
-def test_both_forms_are_pinned() -> None:
-    assert seal(Kind.MESSAGE, b"{}") == MAGIC + b"\x02\x03\x00\x00\x00{}"
-    assert seal(Kind.OBSERVATIONS, b"r", clear=b"c") == MAGIC + b"\x03\x05\x00\x00\x00\x00\x00\x01c\x00r"
+def test_the_form_is_pinned() -> None:
+    assert seal(Kind.MESSAGE, b"{}") == MAGIC + b"\x01\x03\x00\x00\x00\x00\x00\x00\x00{}"
+    assert seal(Kind.OBSERVATIONS, b"r", clear=b"c") == MAGIC + b"\x01\x05\x00\x00\x00\x00\x00\x01c\x00r"
     encrypted = seal(Kind.OBSERVATIONS, b"r", clear=b"c", lock=VAULT.lock(20_000))
     key_id = VAULT.lock(20_000).key_id
-    assert encrypted[:-PADDED].startswith(MAGIC + b"\x03\x05\x00\x0c" + key_id + b"\x00\x00\x00\x01c\x0c")
-    assert encrypted[-36:].hex() == "7004f5d4641dd441b6a1dfc1f2dedc526eddf0a565568bf0f03b89eb54c9eb47bed834f5"
+    assert encrypted[:-PADDED].startswith(MAGIC + b"\x01\x05\x00\x0c" + key_id + b"\x00\x00\x00\x01c\x0c")
+    assert encrypted[-36:].hex() == "256672d5d768aeeae76a86e018348a06dfc3e027844d9c423dfe253b9348a2adf1812166"
 
 
 def test_a_version_to_come_is_refused_by_number() -> None:
-    with pytest.raises(DataError, match="site: must be of version 3 or before, got version 4"):
-        unseal(Kind.SITE, MAGIC + b"\x04\x02\x00\x00\x00x")
+    with pytest.raises(LaterVersionError, match="site: must be of version 1, got version 2"):
+        unseal(Kind.SITE, MAGIC + b"\x02\x02\x00\x00\x00x")
 
 
 def test_encrypted_content_needs_the_key_of_its_day() -> None:
@@ -118,13 +119,14 @@ def test_what_comes_from_outside_cannot_swell() -> None:
     "data",
     [
         seal(Kind.MESSAGE, b"{}"),
-        MAGIC + b"\x02",
-        MAGIC + b"\x02\x02\x00\x00",
-        MAGIC + b"\x02\x02\x00\x00\x09",
-        MAGIC + b"\x02\x02\x07\x00\x00x",
-        MAGIC + b"\x02\x02\x00\x02k1\x01nxyz",
-        MAGIC + b"\x02\x02\x01\x00\x00not compressed",
-        MAGIC + b"\x03\x02\x00\x00\x00\x00\xff\xffx",
+        MAGIC + b"\x01",
+        MAGIC + b"\x01\x02\x00\x00",
+        MAGIC + b"\x01\x02\x00\x00\x00\x00\x00\x00\x09",
+        MAGIC + b"\x01\x02\x07\x00\x00\x00\x00\x00\x00x",
+        MAGIC + b"\x01\x02\x00\x02k1\x00\x00\x00\x00\x00xyz",
+        MAGIC + b"\x01\x02\x00\x00\x00\x00\x00\x00\x01nxyz",
+        MAGIC + b"\x01\x02\x01\x00\x00\x00\x00\x00\x00not compressed",
+        MAGIC + b"\x01\x02\x00\x00\x00\x00\xff\xffx",
     ],
 )
 def test_another_kind_and_damage_are_refused(data: bytes) -> None:

@@ -42,7 +42,7 @@ async def price(monkeypatch: pytest.MonkeyPatch, *messages: bytes, last_window: 
 async def test_the_price_names_the_windows_up_to_the_one_of_the_first_heartbeat_that_is_left(
     monkeypatch: pytest.MonkeyPatch, watermark: Micros, last: Micros, windows: int
 ) -> None:
-    others = (b"{", b'{"v":3}', beat("west", NOON + TICK))
+    others = (b"{", b'{"v":2}', beat("west", NOON + TICK))
     said = await price(monkeypatch, *others, beat("east", watermark), beat("east", watermark + 9 * TICK))
     named = f"the {windows} windows that end from {rfc3339(NOON + TICK)} to {rfc3339(last)} have coverage 0"
     assert named in said

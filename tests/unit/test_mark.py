@@ -13,7 +13,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.secrets import private_files
-from connectors.storage.embedded.rollback_mark import MarkFile, mark_path, one_run
+from connectors.storage.embedded.rollback_mark import DamagedMarkError, MarkFile, mark_path, one_run
 from stream.errors import FinalityError, KeyFileError, UsageError
 
 
@@ -122,28 +122,14 @@ def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production: Any, tmp_p
         MarkFile(unused, "one", laboratory=False)
 
 
-def older(key: Any, day: Any) -> None:
-    """Make a key what keys were before they knew their store."""
-    document = json.loads(key.read_text())
+def test_a_key_file_that_does_not_say_whether_it_was_used_is_refused(production: Any) -> None:
+    """Taken for a new one it would serve a second store, with other noise under the same ids."""
+    document = json.loads(production.read_text())
     del document["store"]
-    document["noise"]["day"] = day
-    private_files.replace_file(key, document)
-
-
-def test_an_older_key_learns_its_store_from_its_mark(production: Any, tmp_path: Path) -> None:
-    older(production, 20_000)
-    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
-    assert MarkFile(production, "one", laboratory=False).read() == {"dbh": (1, "a")}
-    assert key_files.store_of(production) == "one"
-
-
-def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production: Any) -> None:
-    older(production, None)
-    assert key_files.store_of(production) is None
-    older_again = json.loads(production.read_text()) | {"noise": {"day": 20_000, "key": "00" * 32}}
-    private_files.replace_file(production, older_again)
-    with pytest.raises(UsageError, match="must be there"):
-        MarkFile(production, "one", laboratory=False)
+    for changed in (document, document | {"store": ""}, document | {"store": 1}):
+        private_files.replace_file(production, changed)
+        with pytest.raises(KeyFileError, match="a part of it is damaged"):
+            MarkFile(production, "one", laboratory=False)
 
 
 # --- links ----------------------------------------------------------------------------------------------
@@ -170,6 +156,17 @@ def test_a_key_behind_a_link_is_the_key_itself(production: Path, tmp_path: Path)
 
 
 # --- damage ---------------------------------------------------------------------------------------------
+
+
+def test_a_mark_of_a_later_version_is_refused_by_its_number_and_left_as_it_is(production: Path) -> None:
+    """It is not damaged: 'tacet recover' must not write it anew."""
+    MarkFile(production, "one", laboratory=False).advance({"dbh": (3, "a")})
+    document = {"tacet_mark": 2, "marks": json.loads(mark_path(production).read_text())["stores"]}
+    private_files.replace_file(mark_path(production), document)
+    with pytest.raises(UsageError, match=r"key\.mark: must be a mark of version 1, got 2; use the version") as refused:
+        MarkFile(production, "one", laboratory=False)
+    assert not isinstance(refused.value, DamagedMarkError)
+    assert json.loads(mark_path(production).read_text()) == document
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stores": {"s": {"dbh": 3}}}', '{"stores": 5}'])
@@ -216,7 +213,7 @@ def test_a_lock_is_its_owners_and_holds_no_secret(production: Path, tmp_path: Pa
 
 def another_mark(production: Path) -> None:
     marks = {"one": {"dbh": [4, "b"]}}
-    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": marks})
+    private_files.replace_file(mark_path(production), {"tacet_mark": 1, "stores": marks, "mechanisms": {}})
 
 
 def no_mark(production: Path) -> None:

@@ -15,7 +15,7 @@ from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from stream.mechanisms.registry import REGISTERED, count_mechanism, mechanism_of
-from stream.mechanisms.wevent import is_publication
+from stream.mechanisms.wevent import Publication
 from stream.policy.counts import CountRelease
 from stream.policy.mechanisms import (
     MECHANISMS,
@@ -42,6 +42,8 @@ def test_what_is_declared_can_be_made(name: str) -> None:
 
 def test_every_declared_mechanism_is_registered_and_no_other() -> None:
     assert list(REGISTERED) == list(MECHANISMS)
+    made = {type(count_mechanism(name, epsilon=ONE, max_counts=[5, 7], windows=4)) for name in MECHANISMS}
+    assert len(made) == len(MECHANISMS), "each name makes a mechanism of its own"
 
 
 @each_mechanism
@@ -69,7 +71,7 @@ def test_a_registered_mechanism_does_what_it_declares(name: str) -> None:
     assert isinstance(made, Revisable) == declared.revisable
     assert (low.noisy is not None) == (declared.revisable or declared.grouped)
     state, _ = made.step(made.initial(), _input(0))
-    assert is_publication(made.encode(state)) == declared.pays_for_w
+    assert isinstance(state, Publication) == declared.pays_for_w
 
 
 def _input(noise: int) -> TickInput:

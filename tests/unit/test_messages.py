@@ -1,4 +1,4 @@
-"""Batches and heartbeats as bytes: columns, encrypted or not, those of the version before, and what is refused."""
+"""Batches and heartbeats as bytes: columns, encrypted or not, and what is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = (
     Row("00000000000000aa", "02:00:00:00:00:02", BEGINS + 7_000_000),
 )
 BATCH = ObservationBatch("dbh", "10.0.0.1", 7, 3, ROWS)
-HEAD = {"v": 2, "site": "dbh", "source": "10.0.0.1", "session": 7, "sequence": 3}
+HEAD = {"v": 1, "site": "dbh", "source": "10.0.0.1", "session": 7, "sequence": 3}
 
 names = st.binary(min_size=8, max_size=8).map(bytes.hex) | st.text(max_size=9)
 rows = st.lists(st.builds(Row, names, st.none() | st.text(max_size=64), st.integers(0, LATEST - 1)), max_size=30)
@@ -104,13 +104,6 @@ def test_a_counted_window_comes_back_and_says_its_counts_to_nobody_without_the_k
     assert decode_message(sealed, DataKeys(20_001, b"k" * 32))[1] == [Rejected("counters", "key_gone", "message")]
 
 
-def test_a_counted_window_of_version_1_is_read_as_it_was() -> None:
-    old = b'{"v":1,"site":"dbh","source":"c","session":7,"kind":"counts","window_end":9,"counts":{"lobby":3,"a":-1}}'
-    assert decode_message(old, VAULT) == (
-        CountedWindow("dbh", "c", 7, 9, (("lobby", 3),)), [Rejected("c", "row", "counts")]
-    )  # fmt: skip
-
-
 def test_batches_of_few_rows_are_all_of_one_size() -> None:
     sizes = {len(encode_message(replace(BATCH, rows=ROWS[:count]), VAULT)) for count in range(4)}
     assert len(sizes) == 1
@@ -128,14 +121,8 @@ def unseal_day(value: bytes) -> int:
     return int.from_bytes(value[10:14])
 
 
-def test_a_message_of_version_1_is_read_as_it_always_was() -> None:
-    old = (
-        b'{"v":1,"site":"dbh","source":"10.0.0.1","session":7,"kind":"observations","sequence":3,"rows":'
-        b'[["00000000000000aa","02:00:00:00:00:01",1728086400000005],["ffffffffffffffff",null,1728086400000005],'
-        b'["00000000000000aa","02:00:00:00:00:02",1728086407000000]]}'
-    )
-    assert decode_message(old, VAULT) == (BATCH, [])
-    assert sender_of(old) == sender_of(encode_message(BATCH, VAULT)) == ("dbh", "10.0.0.1", 7)
+def test_the_form_of_a_heartbeat_is_pinned() -> None:
+    assert sender_of(encode_message(BATCH, VAULT)) == ("dbh", "10.0.0.1", 7)
     beat = Heartbeat("dbh", "10.0.0.1", 7, 9, 8)
     assert (
         encode_message(beat, VAULT)
@@ -192,8 +179,9 @@ def test_what_are_no_rows_loses_its_batch(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        (HEAD | {"v": 1}, "version"), (HEAD | {"v": 100}, "version"), (HEAD | {"site": 1}, "type"), ([], "json"),
-        (HEAD | {"session": "7"}, "type"), ({"v": 2}, "json"), (5, "json"), (HEAD | {"v": [2]}, "version"),
+        (HEAD | {"v": 0}, "version"), (HEAD | {"v": True}, "version"),
+        (HEAD | {"v": 100}, "version"), (HEAD | {"site": 1}, "type"), ([], "json"),
+        (HEAD | {"session": "7"}, "type"), ({"v": 1}, "json"), (5, "json"), (HEAD | {"v": [1]}, "version"),
     ],
 )  # fmt: skip
 def test_a_batch_that_does_not_say_whose_it_is_is_refused(head: Any, reason: str) -> None:
@@ -204,13 +192,13 @@ def test_a_batch_that_does_not_say_whose_it_is_is_refused(head: Any, reason: str
 @pytest.mark.parametrize(
     "value",
     [
-        with_content(columns(), HEAD | {"v": 3}), orjson.dumps(HEAD | {"v": 3, "kind": "heartbeat", "watermark": 1}),
-        with_content(columns()).replace(b"\x89TACET\x03", b"\x89TACET\x04"),
+        with_content(columns(), HEAD | {"v": 2}), orjson.dumps(HEAD | {"v": 2, "kind": "heartbeat", "watermark": 1}),
+        with_content(columns()).replace(b"\x89TACET\x01", b"\x89TACET\x02"),
     ],
 )  # fmt: skip
 def test_a_message_of_a_version_to_come_is_not_passed_over(value: bytes) -> None:
     """Its rows would be lost; the version that wrote it can read it."""
-    with pytest.raises(LaterMessageError, match=r"must be of version [23] or before, got") as refused:
+    with pytest.raises(LaterMessageError, match=r"must be of version 1, got 2") as refused:
         decode_message(value)
     assert refused.value.sender == sender_of(value) == ("dbh", "10.0.0.1", 7)
     assert "upgrade" in str(refused.value)
@@ -218,19 +206,19 @@ def test_a_message_of_a_version_to_come_is_not_passed_over(value: bytes) -> None
 
 
 def without(name: str) -> dict[str, Any]:
-    return {field: value for field, value in HEAD.items() if field != name} | {"v": 3}
+    return {field: value for field, value in HEAD.items() if field != name} | {"v": 2}
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        b'{"v":3}', b'{"v":99,"kind":"reading","value":4}',
+        b'{"v":2}', b'{"v":99,"kind":"reading","value":4}',
         *(orjson.dumps(without(name)) for name in ("site", "source", "session")),
         *(with_content(columns(), without(name)) for name in ("site", "source", "session")),
-        orjson.dumps(HEAD | {"v": 3, "session": "7"}), orjson.dumps(HEAD | {"v": 3, "session": True}),
-        orjson.dumps(HEAD | {"v": 3, "source": 10}), orjson.dumps(HEAD | {"v": 3, "site": None}),
-        orjson.dumps([HEAD | {"v": 3}]), b"\x89TACET\x04\x05\x00\x00rest", b"\x89TACET\xff",
-        seal(Kind.SITE, b"", clear=orjson.dumps(HEAD)).replace(b"\x89TACET\x03", b"\x89TACET\x04"),
+        orjson.dumps(HEAD | {"v": 2, "session": "7"}), orjson.dumps(HEAD | {"v": 2, "session": True}),
+        orjson.dumps(HEAD | {"v": 2, "source": 10}), orjson.dumps(HEAD | {"v": 2, "site": None}),
+        orjson.dumps([HEAD | {"v": 2}]), b"\x89TACET\x02\x05\x00\x00rest", b"\x89TACET\xff",
+        seal(Kind.SITE, b"", clear=orjson.dumps(HEAD)).replace(b"\x89TACET\x01", b"\x89TACET\x02"),
     ],
 )  # fmt: skip
 def test_what_names_no_site_source_and_session_is_of_no_version_to_come(value: bytes) -> None:
@@ -241,9 +229,11 @@ def test_what_names_no_site_source_and_session_is_of_no_version_to_come(value: b
     assert sender_of(value) is None
 
 
-def test_a_whole_batch_of_version_2_in_json_is_refused() -> None:
-    body = HEAD | {"kind": "observations", "rows": []}
-    assert decode_message(orjson.dumps(body)) == (None, [Rejected("unknown", "version", "v")])
+def test_rows_and_counts_outside_an_envelope_are_refused_and_so_is_a_heartbeat_in_one() -> None:
+    for body in (HEAD | {"kind": "observations", "rows": []}, HEAD | {"kind": "counts", "window_end": 1, "counts": {}}):
+        assert decode_message(orjson.dumps(body)) == (None, [Rejected("unknown", "kind", "kind")])
+    beat = with_content(b"", HEAD | {"kind": "heartbeat", "watermark": 1})
+    assert decode_message(beat) == (None, [Rejected("unknown", "kind", "kind")])
 
 
 def test_a_damaged_or_moved_batch_loses_itself_alone() -> None:
@@ -270,7 +260,7 @@ def test_a_batch_under_another_key_stops_who_reads_it() -> None:
 @given(st.binary(max_size=200), st.booleans())
 def test_no_bytes_are_more_than_rejected(noise: bytes, columnar: bool) -> None:
     content = columns()[:7] + noise if columnar else noise
-    for value in (noise, with_content(content), b"\x89TACET\x03\x05" + noise):
+    for value in (noise, with_content(content), b"\x89TACET\x01\x05" + noise):
         batch, rejected = decode_message(value, VAULT)
         assert batch is not None or rejected
         assert sender_of(value) is None or isinstance(sender_of(value), tuple)

@@ -8,12 +8,14 @@ import orjson
 import pytest
 
 from stream.encoding import decode_message, encode_message
+from stream.encryption import Kind, clear_of, seal
 from stream.engine import snapshot as module
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import FinalityError, LaterVersionError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record, parse_time
 from tests.chains import verify_chain
@@ -103,8 +105,8 @@ def test_a_changed_policy_is_refused_with_both_versions(snapshot: Any, old: Any,
 
 def test_another_mechanism_version_is_refused(snapshot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
-    monkeypatch.setattr(module, "BEFORE", ("2", "3"))
-    with pytest.raises(UsageError, match=r"mechanism version: must be 3, .*got other; .tacet store upgrade"):
+    monkeypatch.setattr(module, "BEFORE", (MECHANISMS,))
+    with pytest.raises(UsageError, match=rf"mechanism version: must be {MECHANISMS}, .*got other; --accept-policy"):
         PartitionEngine(POLICY, laboratory()).restore(snapshot)
 
 
@@ -112,7 +114,7 @@ def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_ac
     snapshot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
-    with pytest.raises(UsageError, match="must be 1, 2 or other to go on from, got 3; 'tacet recover' says"):
+    with pytest.raises(UsageError, match=f"must be other to go on from, got {MECHANISMS}; 'tacet recover' says"):
         PartitionEngine(POLICY, laboratory(), accept_policy=True).restore(snapshot)
 
 
@@ -308,7 +310,8 @@ UNREADABLE = [
     (HEAD.replace(b":5}", b":1.5}"), "type"),
     (HEAD.replace(b":5}", b":-5}"), "type"),
     (HEAD.replace(b":5}", b":99999999999999999}"), "type"),
-    (HEAD.replace(b"heartbeat", b"observations").replace(b'"watermark":5', b'"sequence":0,"rows":7'), "type"),
+    (HEAD.replace(b"heartbeat", b"observations").replace(b'"watermark":5', b'"sequence":0,"rows":[]'), "kind"),
+    (HEAD.replace(b"heartbeat", b"counts").replace(b'"watermark":5', b'"window_end":0,"counts":{}'), "kind"),
     (HEAD.replace(b"dbh", SECRET.encode()), "unknown_site"),
     (HEAD.replace(b"127.0.0.1", SECRET.encode()), "unknown_source"),
 ]
@@ -340,9 +343,10 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place() -> None:
         [1],
         SECRET,
     ]
-    body = {"v": 1, "site": SITE, "source": SOURCES[0], "session": 1, "kind": "observations", "sequence": 0}
+    head = clear_of(Kind.OBSERVATIONS, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, ())))
     partition = PartitionEngine(POLICY, laboratory())
-    emitted = partition.feed(0, None, orjson.dumps(body | {"rows": [row, *bad, row]}))
+    rows = b"\0" + orjson.dumps([row, *bad, row])
+    emitted = partition.feed(0, None, seal(Kind.OBSERVATIONS, rows, clear=head))
     places = [parse_record(out.value)["place"] for out in emitted]
     assert places == ["rows[1].device", "rows[2].device", "rows[3].access_point", "rows[4].time", "rows[5]", "rows[6]"]
     assert SECRET not in b"".join(out.value for out in emitted).decode()
@@ -421,7 +425,7 @@ SESSION = 1
 
 
 def of_a_version_to_come(**fields: Any) -> bytes:
-    return orjson.dumps({"v": 3, "site": SITE, "source": SOURCES[0], "session": SESSION} | fields)
+    return orjson.dumps({"v": 2, "site": SITE, "source": SOURCES[0], "session": SESSION} | fields)
 
 
 @pytest.mark.parametrize("session", [SESSION, SESSION + 1, SEEN[CUT].time])
@@ -438,7 +442,7 @@ def test_a_message_of_a_version_to_come_stops_the_partition_and_nothing_of_it_is
 @pytest.mark.parametrize(
     "value",
     [
-        b'{"v":3}', of_a_version_to_come(site="elsewhere"), of_a_version_to_come(source="192.0.2.77"),
+        b'{"v":2}', of_a_version_to_come(site="elsewhere"), of_a_version_to_come(source="192.0.2.77"),
         of_a_version_to_come(session=SESSION - 1), of_a_version_to_come(session=SEEN[CUT].time + DAY),
         of_a_version_to_come(session=-1),
     ],

@@ -13,13 +13,14 @@ from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
-from stream.engine.snapshot import BEFORE, made_by, open_snapshot, seal_site, seal_snapshot, upgraded
+from stream.engine.snapshot import adopted_from, made_by, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
+from tests.later_version import LATER, NOW, later
 
 OLD = building()
 NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
@@ -134,24 +135,26 @@ def of_version(version: str) -> bytes:
     )
 
 
-@pytest.mark.parametrize("version", BEFORE)
-def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again(version: str) -> None:
+def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again() -> None:
     """Also where its entries would come out equal: they say nothing of the noise."""
-    partition = PartitionEngine(OLD, laboratory(), accept_policy=True)
-    partition.restore(of_version(version))
-    partition.published(GROUND.committed)
-    with pytest.raises(
-        UsageError,
-        match=rf"must be {version}, under which 6 ledger entries .*start version {version} once more.*--accept-policy",
-    ):
-        partition.published(GROUND.begun)
+    with later():
+        partition = PartitionEngine(OLD, laboratory(), accept_policy=True)
+        partition.restore(GROUND.snapshot)
+        partition.published(GROUND.committed)
+        with pytest.raises(
+            UsageError,
+            match=rf"must be {NOW}, under which 6 ledger entries .*start version {NOW} once more.*--accept-policy",
+        ):
+            partition.published(GROUND.begun)
 
 
-def test_a_state_that_was_upgraded_and_never_used_is_still_of_the_version_that_made_it() -> None:
-    head, sites = open_snapshot(of_version("1"))
-    between = head | {"before": "1", "mechanisms": "2", "adopt": True}
-    again = upgraded(seal_snapshot(between, {name: seal_site(name, stages) for name, stages in sites.items()}))
-    assert made_by(open_snapshot(again)[0]) == "1"
+def test_a_state_that_was_adopted_and_never_used_is_still_of_the_version_that_made_it() -> None:
+    head, sites = open_snapshot(of_version(NOW))
+    between = head | {"before": "0", "adopt": True}
+    with later():
+        again = adopted_from(seal_snapshot(between, {name: seal_site(name, stages) for name, stages in sites.items()}))
+    assert made_by(open_snapshot(again)[0]) == "0"
+    assert open_snapshot(again)[0]["mechanisms"] == LATER
 
 
 def found(snapshot: bytes, *entries: bytes) -> list[Finding]:
@@ -159,21 +162,23 @@ def found(snapshot: bytes, *entries: bytes) -> list[Finding]:
 
 
 def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
-    assert found(of_version("1"), *GROUND.committed) == []
     assert found(GROUND.snapshot, *GROUND.committed, *GROUND.begun) == []
-    (begun,) = found(of_version("1"), *GROUND.committed, *GROUND.begun, *GROUND.begun)
-    assert begun.what.startswith("partition 0: 6 ledger entries lie beyond its state, which mechanism version 1 made")
+    with later():
+        assert found(GROUND.snapshot, *GROUND.committed) == []
+        (begun,) = found(GROUND.snapshot, *GROUND.committed, *GROUND.begun, *GROUND.begun)
+    what = f"partition 0: 6 ledger entries lie beyond its state, which mechanism version {NOW} made"
+    assert begun.what.startswith(what)
     finish, anew = begun.ways
-    assert "start mechanism version 1 once more" in finish.do
-    assert "released under version 1" in finish.price
+    assert f"start mechanism version {NOW} once more" in finish.do
+    assert f"released under version {NOW}" in finish.price
     assert "begin a new ledger" in anew.do
 
 
 def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None:
     (later,) = found(of_version("9"), *GROUND.committed)
     assert later.what == (
-        "partition 0: its state was made by mechanism version 9, and this is 3, "
-        "which goes on from 1, 2 and its own only"
+        f"partition 0: its state was made by mechanism version 9, and this is {MECHANISMS}, "
+        f"which goes on from {MECHANISMS} only"
     )
     assert [way.do.split(",")[0].split(";")[0] for way in later.ways] == [
         "'tacet worker' of mechanism version 9",
@@ -183,8 +188,8 @@ def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None
 
 def test_recover_names_entries_of_which_nobody_can_say_which_version_made_them() -> None:
     assert list(of_entries_alone("partition 0", (MECHANISMS,))) == []
-    (alone,) = of_entries_alone("partition 0", ("1", MECHANISMS))
-    assert f"mechanism versions 1, {MECHANISMS} have worked here" in alone.what
+    (alone,) = of_entries_alone("partition 0", (MECHANISMS, LATER))
+    assert f"mechanism versions {MECHANISMS}, {LATER} have worked here" in alone.what
     assert "from a mirror" in alone.ways[0].do
 
 

@@ -316,14 +316,3 @@ def test_heads_must_name_every_site_of_the_store(ground: Any) -> None:
 def test_the_verb_needs_the_key_for_heads(ground: Any) -> None:
     done = run("recover", "--store", ground / "store", "--heads", ground / "heads.json")
     assert (done.code, "--heads needs --key-file" in done.problem) == (2, True)
-
-
-def test_a_store_of_the_version_before_is_told(ground: Any) -> None:
-    document = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
-    for folder in ("old", "old/private"):
-        (ground / folder).mkdir(mode=0o700)
-    with closing(sqlite3.connect(ground / "old" / "store.sqlite")) as connection:
-        connection.executescript("\n".join(document["files"]["store.sqlite"]))
-    whats = [each.what for each in store_findings(ground / "old", None, None, reached(LOG[0]) + 9999 * DAY)]
-    assert len(whats) == 1
-    assert "mechanism version 1, this is 3" in whats[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stream.encryption import join_parts, split_parts
-from stream.engine.snapshot import open_snapshot
+from stream.engine.snapshot import open_snapshot, seal_snapshot
 from stream.errors import DataError
 
 HEAD = {"next": 7, "text": "a line\nfeed"}
@@ -47,7 +47,9 @@ def test_a_form_cut_short_anywhere_is_refused() -> None:
             split_parts(whole[:length])
 
 
-def test_a_snapshot_whose_stages_are_not_compressed_is_refused() -> None:
-    stages = join_parts({}, {"sense": b"not compressed"})
-    with pytest.raises(DataError, match="compressed"):
-        open_snapshot(join_parts({"next": 1}, {"dbh": stages}))
+def test_a_snapshot_without_an_envelope_and_a_site_without_one_are_refused() -> None:
+    site = join_parts({}, {"sense": b"{}"})
+    with pytest.raises(DataError, match="snapshot: must be a whole envelope of its kind"):
+        open_snapshot(join_parts({"next": 1}, {"dbh": site}))
+    with pytest.raises(DataError, match="site: must be a whole envelope of its kind"):
+        open_snapshot(seal_snapshot({"next": 1}, {"dbh": site}))

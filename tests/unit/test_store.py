@@ -465,13 +465,3 @@ def test_a_message_keeps_its_receive_time_over_a_restart(tmp_path: Path) -> None
         store.append(b"recorded", None)
     with closing(SqliteStore(tmp_path / "s")) as store:
         assert list(store.waiting(0)) == [(0, b"live", 1_772_442_000_000_000), (1, b"recorded", None)]
-
-
-def test_messages_of_a_store_made_before_there_were_stamps_have_none(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "s").close()
-    with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as old:
-        old.execute("ALTER TABLE observations DROP COLUMN stamp")
-        old.execute("INSERT INTO observations (value) VALUES (?)", (b"old",))
-        old.commit()
-    with closing(SqliteStore(tmp_path / "s")) as store:
-        assert list(store.waiting(0)) == [(0, b"old", None)]

@@ -140,7 +140,7 @@ def test_a_schedule_file_is_read_beside_the_policy(tmp_path: Path) -> None:
 
 def test_a_days_price_is_that_of_all_runs_or_of_all_windows_of_a_device() -> None:
     few = policy(stream(epsilon="1", events=2))
-    assert RunPrice.of(few, paid_thresholds(few, "dbh")[0], "dbh") == RunPrice(Fraction(1), 12, 12)
+    assert RunPrice.of(few, paid_thresholds(few, "dbh")[0], "dbh") == RunPrice(Fraction(1), 12)
     many = policy(stream(epsilon="1", events=50))
     assert RunPrice.of(many, paid_thresholds(many, "dbh")[0], "dbh").most == 96, "8 hours of 5 minutes"
 

@@ -8,20 +8,16 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.adversaries import Habit, HabitOf
-from stream.accounting.composition import running_price
-from stream.accounting.reader_spend import RunOf, readers_of
-from stream.accounting.units import Day
-from stream.encryption import join_parts, split_parts
+from stream.accounting.reader_spend import readers_of
 from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy.counts import LONGEST_W, CountRelease
+from stream.policy.counts import CountRelease
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.backfill import BackfillStage
 from stream.release.stage import ReleaseStage
-from stream.release.state import ReleaseState, upgraded_stages
+from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import (
@@ -224,30 +220,3 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     last = orjson.loads(records[-1].value)["audiences"]
     assert {entry["policy_version"] for entry in entries} == {first.version, second.version}
     assert (last["facilities"]["device_total"], last["public"]["device_total"]) == ("200", "8")
-
-
-def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest_w() -> None:
-    stage = ReleaseStage(sample(), SITE, KEYS)
-    state, _ = scan(stage, windows(0, 1))
-    head, parts = split_parts(stage.encode(state))
-    before = {name: head[name] for name in ("ledger", "day", "through", "coverage")} | {"asked": {}}
-    before["ledger"]["recent"] = {"r/facilities": [[START, 25]]}
-    unnamed = join_parts(before, parts)
-    later = stage.adopt(upgraded_stages({"release": unnamed})["release"], {})
-    assert later.operator_states == {}
-    assert later.waits >= START + (LONGEST_W - 1) * TICK
-
-
-def test_an_account_of_the_form_before_is_read_with_its_days_edges_on_top() -> None:
-    stage = account_stage(sample(), SITE, laboratory=True)
-    old = orjson.dumps({
-        "sums": {"public": [20_000, "7", "9", "2", [[START, "2"]]]}, "habits": {"day/breaks/public": [3, "3/2"]},
-        "runs": {"r/facilities/100/4/1": ["100", 4, 20_000, 3, 5]},
-    })  # fmt: skip
-    state = stage.decode(upgraded_stages({"account": old})["account"])
-    day = Day(20_000 * DAY - 1, 20_001 * DAY - 1)
-    assert state.sums["public"].on_day(day) >= 2 * (7 + 2)
-    assert running_price(state.tallies["public"].on_day(day), Fraction("1e-6")) >= 2 * (7 + 2)
-    assert state.habits == {HabitOf((), "breaks", "public"): Habit(3, Fraction(3, 2))}
-    assert state.runs[RunOf("r", "facilities", Fraction(100), 4, 1)].cost_of(day) == 200
-    assert stage.decode(stage.encode(state)) == state

@@ -18,6 +18,7 @@ import numpy as np
 
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from stream.domains import Domain
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys
 from stream.lab.attackers.beliefs import Flags, Ints, opened_for
@@ -62,8 +63,8 @@ class Day(NamedTuple):
 
 def laboratory(seed: int, of: str = "") -> LaboratoryKeys:
     """Return keys made from a seed: their noise is reproducible, and they are useless outside a laboratory."""
-    root = hashlib.sha256(f"tacet attack {seed} {of}".encode()).digest()
-    return LaboratoryKeys(root, "laboratory", hashlib.sha256(b"audit" + root).digest())
+    root = hashlib.sha256(Domain.ATTACK + f"{seed} {of}".encode()).digest()
+    return LaboratoryKeys(root, "laboratory", hashlib.sha256(Domain.ATTACK_AUDIT + root).digest())
 
 
 def site_of(policy: Policy, asked: str | None) -> str:

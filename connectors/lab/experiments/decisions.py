@@ -33,6 +33,7 @@ import numpy as np
 from stream.decisions.compound import Join, Leaf, Split, betas_of, decide_tree, price_of_tree, truth_of
 from stream.decisions.plan import DecisionTerms, Form, Mechanism
 from stream.decisions.progressive import Run, Table, decide, price_of, rates
+from stream.domains import Domain
 from stream.lab.simulator.threshold_tables import QUERIES, Ints, Query, aggregates, rides
 
 Level = Literal["high", "medium", "low"]
@@ -78,7 +79,7 @@ class Extent:
     @property
     def key(self) -> bytes:
         """The key of noise; it is not secret."""
-        return sha256(b"tacet evaluate decisions %d" % self.seed).digest()
+        return sha256(Domain.EVALUATED_DECISIONS + b"%d" % self.seed).digest()
 
 
 class Result(NamedTuple):

@@ -263,7 +263,7 @@ def verify(
             if store is not None:
                 mark = {site: ChainLink(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
         heads = books.audit(mark, keys, signed).chains(books.entries)
-        counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.data)]
+        counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.vault)]
         report["unchecked"] = _unchecked(books, keys is not None, mark is not None, bool(counted))
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
         compared = compare(books)

@@ -70,8 +70,8 @@ class Units(_Described):
     device_total: Epsilon
     """Since the ledger began."""
     person_total: Epsilon
-    tight: dict[str, Tight] = {}
-    """By unit, of those that add over time or have no epsilon without a delta; records of 0.1.0 do not have it."""
+    tight: dict[str, Tight]
+    """By unit, of those that add over time or have no epsilon without a delta."""
     temporal: float | Literal["inf"] = 0.0
     """Only where the policy says how people move."""
     meeting: float | Literal["inf"] = 0.0

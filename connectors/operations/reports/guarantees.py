@@ -62,7 +62,7 @@ def unit_rows(
     """
     known = [unit for unit in readers[0] if unit in only and (not counted or unit in COUNTED)]
     for unit in known:
-        tight = [units.get("tight", {}).get(unit) for units in readers]
+        tight = [units["tight"].get(unit) for units in readers]
         if any(tight):
             delta = next(one["delta"] for one in tight if one)
             yield [f"{unit_words(unit, counted=counted)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]

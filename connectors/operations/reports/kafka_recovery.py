@@ -344,7 +344,7 @@ def of_version(partition: str, snapshot: bytes, entries: Iterable[bytes], sites:
     if not is_known(version):
         yield Finding(
             f"{partition}: its state was made by mechanism version {version}, and this is {MECHANISMS}, which goes on "
-            f"from {', '.join(BEFORE)} and its own only",
+            f"from {' and '.join((*BEFORE, MECHANISMS))} only",
             (
                 Remedy(
                     f"'tacet worker' of mechanism version {version}; if that is the older one, then of each version "

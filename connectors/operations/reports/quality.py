@@ -25,6 +25,7 @@ import numpy as np
 
 from connectors.sources.recordings.dialect import OWN, Dialect
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from stream.domains import Purpose
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys, key_day_of, subkey
 from stream.lab.simulator.building import OFFICE
@@ -262,7 +263,7 @@ def _published(
         key_day = key_day_of(window.window_end - site.tick)
         if key_day != today:
             state, today = mechanism.pause(state), key_day
-        key = subkey(plan_keys().noise_key(key_day), "noise")
+        key = subkey(plan_keys().noise_key(key_day), Purpose.NOISE)
         slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
         item = _input(plan, mechanism, window, key, slot)
         state, [made] = mechanism.step(state, item)

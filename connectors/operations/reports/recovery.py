@@ -14,7 +14,6 @@ from pathlib import Path
 import orjson
 
 from connectors.keys import key_files
-from connectors.keys.key_files import NO_DATA_KEY
 from connectors.operations.reports.audit import compare, store_books
 from connectors.operations.reports.remedies import (
     COPY_OF_STORE,
@@ -36,7 +35,6 @@ from connectors.storage.embedded.reader import (
     read_outbox,
     read_policies,
     read_snapshot,
-    read_upgrade,
 )
 from connectors.storage.embedded.rollback_mark import (
     DamagedMarkError,
@@ -71,7 +69,7 @@ def store_findings(
             return [*found, _lost(folder, known, entries)]
         found += [*_of_folder(folder), *_broken(folder), *_of_state(folder, policy), *_of_clock(folder, now)]
         if known is not None:
-            found += [*_of_key(folder, known), *_without_data_key(known)]
+            found += _of_key(folder, known)
     except StoreError as problem:
         return [*found, Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER)), *_of_outboxes(folder)]
     damaged = list(_of_outboxes(folder)) or list(_other_outboxes(folder))
@@ -89,12 +87,6 @@ def _unusable(key_file: Path) -> Iterator[Finding]:
         read_marks(key_file)
     except DamagedMarkError:
         yield _without_mark(key_file, "is damaged")
-
-
-def _without_data_key(key_file: Path) -> Iterator[Finding]:
-    if key_files.FileKeys(key_file).data is None:
-        other = "with --from where another file of this key has one"
-        yield Finding(f"{key_file}: {NO_DATA_KEY}", (Remedy(f"'tacet key upgrade {key_file}', {other}", "none"),))
 
 
 def _entries_marked(key_file: Path) -> int:
@@ -176,12 +168,12 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
             yield _closed(site)
     if not is_known(head["mechanisms"]):
         yield _made_by_another(folder, head["mechanisms"])
-    elif head["mechanisms"] != MECHANISMS and read_upgrade(folder) != MECHANISMS:
+    elif head["mechanisms"] != MECHANISMS:
         yield Finding(
             f"{folder}: was made by mechanism version {head['mechanisms']}, this is {MECHANISMS}",
             (
                 Remedy(
-                    "'tacet store upgrade --store'",
+                    "'tacet run --accept-policy'",
                     "groups, filters and the local day at hand begin anew; that day's attributes are not published",
                 ),
             ),
@@ -203,11 +195,11 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
 def _made_by_another(folder: Path, version: str) -> Finding:
     return Finding(
         f"{folder}: was made by mechanism version {version}, and this is {MECHANISMS}, which goes on from "
-        f"{', '.join(BEFORE)} and its own only",
+        f"{' and '.join((*BEFORE, MECHANISMS))} only",
         (
             Remedy(
-                f"'tacet run' of mechanism version {version}; if that is the older one, 'tacet store upgrade' and "
-                "'tacet run' of each version between",
+                f"'tacet run' of mechanism version {version}; if that is the older one, 'tacet run --accept-policy' of "
+                "each version between",
                 "groups, filters and the local day at hand begin anew with each change; budgets and account go on",
             ),
             NEW_LEDGER,

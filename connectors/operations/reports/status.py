@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stream.accounting.ledger import LedgerState
-from stream.engine.snapshot import open_snapshot, standing_of, upgraded
+from stream.engine.snapshot import open_snapshot, standing_of
 from stream.policy.counts import CountRelease
 from stream.release.ledger_writer import Budgets
 from stream.release.state import decode_release_state
@@ -15,7 +15,7 @@ from stream.schemas import rfc3339
 
 def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
     """Return position, policy version and, per site, watermark, last window, ledger and releases left today."""
-    head, sites = open_snapshot(upgraded(snapshot))
+    head, sites = open_snapshot(snapshot)
     return {
         "next": head["next"],
         "policy_version": head["policy"],

@@ -118,7 +118,6 @@ class IngestState:
     """Uptime mode: the last served grid point of each source."""
     unknown: dict[str, int] = field(default_factory=dict)
     """Access points without a zone, with their number of sightings; at most ``UNKNOWN_LISTED``."""
-    unknown_unlisted: int = 0
     locally_administered: int = 0
     vouching: Vouching = field(default_factory=Vouching)
     """The answers of probed sources."""
@@ -127,8 +126,6 @@ class IngestState:
         """Count a sighting at an access point without a zone."""
         if seen_as in self.unknown or len(self.unknown) < UNKNOWN_LISTED:
             self.unknown[seen_as] = self.unknown.get(seen_as, 0) + 1
-        else:
-            self.unknown_unlisted += 1
 
     def forget(self, site: str, before: Micros) -> None:
         """Drop the devices of a site whose last kept sighting is too old to count."""

@@ -75,7 +75,7 @@ log = structlog.get_logger("tacet.probes")
 class ProbeReport(Protocol):
     """Receives the result of each probe."""
 
-    def __call__(self, pair: Pair, at: Micros, *, answered: bool) -> None:
+    def __call__(self, pair: Pair, at: Micros, /, *, answered: bool) -> None:
         """Process site and source, the time of the probe, and whether it was answered."""
 
 
@@ -94,10 +94,10 @@ class ProbeScheduler:
         self,
         asked: Mapping[Pair, ProbeMethod],
         clock: AnchoredClock,
-        tell: Callable[..., None],
+        tell: ProbeReport,
         ways: Mapping[Pair, TrapPath] | None = None,
     ) -> None:
-        """``tell`` is a ``ProbeReport``; ``ways`` are the trap paths of the sources that are verified."""
+        """``ways`` are the trap paths of the sources that are verified."""
         self._asked, self._clock, self._tell, self._ways = dict(asked), clock, tell, dict(ways or {})
         self._known: dict[Pair, _Known] = {}
         self._lost: set[Pair] = set()

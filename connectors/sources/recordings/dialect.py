@@ -30,6 +30,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from connectors.sources.ingest.addresses import address_of
+from stream.domains import Domain
 from stream.errors import UsageError
 from stream.records import EPOCH, LATEST, SECOND, Micros
 
@@ -188,4 +189,4 @@ def octets(text: str) -> bytes | None:
 def _hashed(text: str) -> bytes | None:
     if not 0 < len(text) <= LONGEST_ID or "\ufffd" in text:
         return None
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=b"tacet device id").digest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=Domain.DEVICE_ID).digest()

@@ -287,7 +287,7 @@ def write_sites(private: Path, sites: Mapping[str, dict[str, Any]]) -> None:
 
 
 def read_sites(private: Path) -> dict[str, dict[str, Any]]:
-    """Return each site's metadata by its name; nothing for a store of an earlier version."""
+    """Return each site's metadata by its name; nothing before a run has written it."""
     try:
         body = orjson.loads((private / _NAME).read_bytes())
     except FileNotFoundError:

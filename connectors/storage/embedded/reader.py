@@ -91,18 +91,16 @@ def read_identity(folder: Path) -> str:
     return str(name)
 
 
-def read_upgrade(folder: Path) -> str | None:
-    """Return the mechanism version that may resume from a state of the version before; None if not agreed to."""
+def read_mechanisms(folder: Path) -> set[str]:
+    """Return the mechanism versions that have worked on the store."""
     with reading(require_store(folder)) as connection:
-        row = connection.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
-    return None if row is None else str(row[0])
+        rows = connection.execute("SELECT name FROM meta WHERE name LIKE 'mechanisms/%'").fetchall()
+    return {str(name).partition("/")[2] for (name,) in rows}
 
 
 def read_policies(folder: Path) -> list[bytes]:
-    """Return the documents of the policies under which the store has released; nothing for a store of format 1."""
+    """Return the documents of the policies under which the store has released."""
     with reading(require_store(folder)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
-            return []
         return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
 
 

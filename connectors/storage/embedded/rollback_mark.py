@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from connectors.keys import key_files
 from connectors.secrets.private_files import itself, locked, replace_file
@@ -28,6 +29,9 @@ from stream.errors import AuditError, FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.runners.embedded import Chains
 from stream.schemas import rfc3339
+
+VERSION = 1
+"""Version of the mark's form."""
 
 
 class DamagedMarkError(UsageError):
@@ -126,7 +130,7 @@ class MarkFile:
         return dict(self._held)
 
     def made_by(self) -> str | None:
-        """Return the mechanism version that published last; None if the mark is older than this field."""
+        """Return the mechanism version that published last; None before the first publication."""
         return self._made_by
 
     def refuse_moved(self) -> None:
@@ -196,7 +200,7 @@ def read_mark(key_file: Path, store: str) -> Chains:
 
 
 def read_versions(key_file: Path) -> dict[str, str]:
-    """Return the mechanism version that published last, by store; stores with an unknown version are left out."""
+    """Return the mechanism version that published last, by store; stores without a publication are left out."""
     return _versions(mark_path(key_file))
 
 
@@ -211,7 +215,7 @@ def bind_again(key_file: Path, store: str, chains: Mapping[str, tuple[int, str]]
             marks = read_marks(key_file)
         except DamagedMarkError:
             marks = {}
-        if marks or bound not in {"", store}:
+        if marks or bound != store:
             msg = f"{key_file}: must be the key of store {store}, whose mark is gone; nothing is written"
             raise UsageError(msg)
         _replace(mark_path(key_file), {store: dict(chains)}, {store: made_by})
@@ -219,7 +223,7 @@ def bind_again(key_file: Path, store: str, chains: Mapping[str, tuple[int, str]]
 
 
 def _replace(path: Path, marks: Mapping[str, Chains], versions: Mapping[str, str]) -> None:
-    replace_file(path, {"tacet_mark": 1, "stores": marks, "mechanisms": versions})
+    replace_file(path, {"tacet_mark": VERSION, "stores": marks, "mechanisms": versions})
 
 
 def _load(path: Path) -> dict[str, Chains]:
@@ -231,18 +235,31 @@ def _versions(path: Path) -> dict[str, str]:
 
 
 def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
-    """Return each store's mark, and the mechanism version that moved it last if that is known."""
+    """Return each store's mark, and the mechanism version that moved it last; none before it was first moved.
+
+    Raises:
+        DamagedMarkError: the file is not a mark.
+        UsageError: a later version wrote it.
+    """
     if not path.exists():
         return {}, {}
     try:
         document = json.loads(path.read_text())
-        marks = {
-            store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
-            for store, sites in document["stores"].items()
-        }
-        return marks, {store: str(version) for store, version in document.get("mechanisms", {}).items()}
+        version = int(document["tacet_mark"])
+        held = _held(document) if version == VERSION else ({}, {})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         msg = (
             f"{path}: must be the mark that 'tacet run' wrote, but it is damaged; 'tacet recover' says what can be done"
         )
         raise DamagedMarkError(msg) from None
+    if version != VERSION:
+        raise UsageError(f"{path}: must be a mark of version {VERSION}, got {version}; use the version that wrote it")
+    return held
+
+
+def _held(document: dict[str, Any]) -> tuple[dict[str, Chains], dict[str, str]]:
+    marks = {
+        store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
+        for store, sites in document["stores"].items()
+    }
+    return marks, {store: str(made_by) for store, made_by in document["mechanisms"].items()}

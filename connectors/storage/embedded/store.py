@@ -29,7 +29,6 @@ from connectors.storage.embedded.sqlite_file import (
 )
 from stream.encryption import Kind, seal, unseal, version_of
 from stream.engine.outputs import OutputRecord
-from stream.engine.snapshot import is_current, upgraded
 from stream.errors import UsageError
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
@@ -39,8 +38,8 @@ _DAY_MS = 86_400_000
 _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 """How long restricted records and operators' records are retained, in event time."""
 
-FORMAT = "2"
-"""Version of the store's format. Version 1 had no version field, no envelopes and no policies."""
+FORMAT = "1"
+"""Version of the store's format."""
 
 _AT_ONCE = 2000
 """Account records copied in one batch."""
@@ -59,7 +58,6 @@ class SqliteStore:
         self._delivered = self._synced = self._deliveries = 0
         with naming_errors(self._path):
             self._db = connect(self._path, STORE)
-            self._add_stamps()
             self.id = self._identity()
             try:
                 refuse_later(folder, self._db)
@@ -71,11 +69,6 @@ class SqliteStore:
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
         self.account_box, self.operator_box = AccountBox(folder / "private"), OperatorBox(folder / "private")
         self._accounts, self._accounted = self._account_given()
-
-    def _add_stamps(self) -> None:
-        """Migrate a store of the first version: its messages have no receive time."""
-        if "stamp" not in {name for _, name, *_ in self._db.execute("PRAGMA table_info(observations)")}:
-            self._db.execute("ALTER TABLE observations ADD COLUMN stamp INTEGER")
 
     def _identity(self) -> str:
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
@@ -96,20 +89,10 @@ class SqliteStore:
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
-        """Return the last committed state, upgraded if an operator agreed to that."""
-        held = self._held()
-        return upgraded(held) if held is not None and self._upgrade() == MECHANISMS else held
-
-    def _held(self) -> bytes | None:
+        """Return the last committed state."""
         with naming_errors(self._path):
             row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
-
-    def _upgrade(self) -> str | None:
-        """Return the mechanism version that may resume from a state of the version before."""
-        with naming_errors(self._path):
-            row = self._db.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
-        return None if row is None else str(row[0])
 
     def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
         """Return the stored messages from position ``start`` on, with their receive times."""
@@ -137,26 +120,12 @@ class SqliteStore:
     def keep_policy(self, version: str, document: bytes) -> None:
         """Store a policy before anything is released under it, for the account.
 
-        The call also marks the store as ours.
+        The call also records the store's format, and that this mechanism version has worked on it.
         """
         with naming_errors(self._path), transaction(self._db):
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
-
-    def upgrade(self) -> bool:
-        """Allow the present mechanism version to resume from the state; return False if it may already.
-
-        The state is not changed until the next run has released something. Until then the version before can still
-        finish its
-        windows, if the mark shows any.
-        """
-        held = self._held()
-        if held is None or is_current(held) or self._upgrade() == MECHANISMS:
-            return False
-        upgraded(held)  # raises here if the state cannot be upgraded
-        with naming_errors(self._path), transaction(self._db):
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('upgrade', ?)", (MECHANISMS,))
-        return True
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, '')", (f"mechanisms/{MECHANISMS}",))
 
     def _expire(self, now_ms: int) -> None:
         """Delete records whose retention has ended. The retention of records without a time starts now."""
@@ -280,8 +249,8 @@ def _lock(folder: Path) -> int:
 def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
     """Raise UsageError if a later version wrote the store: this version does not know what it must preserve."""
     for (form,) in store.execute("SELECT value FROM meta WHERE name = 'format'"):
-        if form not in {"1", FORMAT}:
-            msg = f"{folder}: store must be of format 1 or {FORMAT}, got {form}; use the version that made it"
+        if form != FORMAT:
+            msg = f"{folder}: store must be of format {FORMAT}, got {form}; use the version that made it"
             raise UsageError(msg)
 
 
@@ -295,7 +264,7 @@ def _refuse_ended(folder: Path, store: sqlite3.Connection, follower: str | None)
 
 def _as_kept(output: OutputRecord) -> bytes:
     """Return a record as the store keeps it: true stays and counts in an envelope, unless they already have one."""
-    plain = output.topic in RESTRICTED and version_of(output.value) == 1
+    plain = output.topic in RESTRICTED and version_of(output.value) is None
     return seal(Kind.RESTRICTED, output.value) if plain else output.value
 
 

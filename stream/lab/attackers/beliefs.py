@@ -49,7 +49,7 @@ count. Here BPL counts 2ε per tick, as being elsewhere changes two counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -328,43 +328,6 @@ def _weights(log_likelihood: Floats, probability: Floats) -> Floats:
     joint = log_likelihood + log_binomial(log_likelihood.shape[-1] - 1, probability)
     joint = np.exp(joint - joint.max(axis=-1, keepdims=True))
     return np.asarray(joint / joint.sum(axis=-1, keepdims=True))
-
-
-def expected_posterior(log_law: Floats, probability: float, count: int) -> float:
-    """Return the mean belief under noise (4.5): Σ_y Pr[in the region | y] f(y|c).
-
-    Args:
-        log_law: ln f(y|z), shape [outcomes y, m + 1]; the outcomes cover all but a negligible part of f(y|c).
-        probability: p of the region.
-        count: c, in [0, m].
-    """
-    law = np.exp(log_law[:, count])
-    believed = noisy_posterior(log_law, np.full(len(log_law), probability))
-    return float((law * believed).sum() / law.sum())
-
-
-def together(log_likelihoods: Sequence[Floats]) -> Floats:
-    """Return ln f(y_a, y_b | z) of several outputs about one count, with independent noise (Theorem B.3).
-
-    By Theorem B.2 outputs about unrelated counts are left out: they change nothing.
-    """
-    return np.asarray(np.sum(log_likelihoods, axis=0))
-
-
-def largest_ratio(log_likelihood: Floats) -> float:
-    """Return R of Theorem B.4: max f(y_b|z) / f(y_b|z') over what the other count may be."""
-    return math.exp(float(log_likelihood.max() - log_likelihood.min()))
-
-
-def ratio_of_epsilons(epsilon: float, people: int, outputs: int) -> float:
-    """Return R of Corollary 1: e^(ε m (n-1)), for n outputs of ε each; infinite beyond what a float holds."""
-    exponent = epsilon * people * (outputs - 1)
-    return math.exp(exponent) if exponent < 709 else math.inf
-
-
-def with_others(believed: Floats, ratio: float) -> Floats:
-    """Return a bound where a further output depends on the count in an unknown way: min(1, R · belief) (B.4)."""
-    return np.minimum(1.0, np.where(believed > 0, believed, 0.0) * min(ratio, _CERTAIN))
 
 
 # Tracking.

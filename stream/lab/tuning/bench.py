@@ -18,6 +18,7 @@ import numpy as np
 
 from stream.accounting.charges import coalition_cost
 from stream.accounting.units import whole_day
+from stream.domains import Purpose
 from stream.errors import UsageError
 from stream.keys import subkey
 from stream.lab.tuning.detective import detective
@@ -159,7 +160,7 @@ def told(counts: Ints) -> Released:
 
 
 def _run_key(day_key: DayKey, run: int, day: int) -> bytes:
-    return subkey(day_key(day), f"tune/{run}")
+    return subkey(day_key(day), f"{Purpose.TUNE}/{run}")
 
 
 Task = Literal["heatmap", "building", "tasks"]

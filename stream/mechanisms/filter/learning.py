@@ -38,6 +38,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream.domains import Magic
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, WeekSlot
 from stream.mechanisms.exact import Floats, ordered_sum
@@ -386,7 +387,7 @@ class NightlyFilter:
 
 
 _HEAD = struct.Struct("<4sBII")
-_MAGIC = b"NLF1"
+_MAGIC = Magic.FILTER_LEARNING
 _SLOT = struct.Struct("<iBB?")
 _NOISY = "<i4"
 

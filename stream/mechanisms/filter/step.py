@@ -40,6 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.domains import Magic
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, Real, half_widths, ordered_sum, quantiles
@@ -406,7 +407,7 @@ def arrays_of(learnt: Sequence[Learnt]) -> Iterator[Cells]:
 
 
 _HEAD = struct.Struct("<4sI??")
-_MAGIC = b"RSF4"
+_MAGIC = Magic.FILTER
 
 
 def observe(p: Cells, seen: Cells) -> Cells:

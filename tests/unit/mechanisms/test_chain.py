@@ -4,6 +4,7 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 
+from stream.domains import Draw
 from stream.errors import UsageError
 from stream.mechanisms.exact import evaluate
 from stream.mechanisms.noise import bernoulli, chain, discrete_laplace, keep, pmf
@@ -33,7 +34,7 @@ def test_each_coarser_value_is_that_of_the_next_finer_one_where_its_coin_says_so
     n, epsilons = 400, [F("1"), F("0.9"), F("0.8"), F("0.7")]
     noise = chain(KEY, CONTEXT, DIGEST, epsilons, n)
     for finer, coarser in pairwise(epsilons):
-        kept = bernoulli(KEY, CONTEXT.label("chain-keep", finer, coarser, digest=DIGEST), keep(finer, coarser), n)
+        kept = bernoulli(KEY, CONTEXT.label(Draw.CHAIN_KEEP, finer, coarser, digest=DIGEST), keep(finer, coarser), n)
         assert kept.sum() > n // 2
         assert (noise[coarser] == noise[finer])[kept].all()
 
@@ -102,7 +103,7 @@ def test_label_of_a_step_holds_both_epsilons() -> None:
 
 
 def test_finest_draw_is_the_discrete_laplace_of_its_label() -> None:
-    expected = discrete_laplace(KEY, CONTEXT.label("chain", F(1), digest=DIGEST), F(1), 20)
+    expected = discrete_laplace(KEY, CONTEXT.label(Draw.CHAIN, F(1), digest=DIGEST), F(1), 20)
     assert (chain(KEY, CONTEXT, DIGEST, [F(1)], 20)[F(1)] == expected).all()
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from stream.domains import Draw
 from stream.errors import UsageError
 from stream.mechanisms.gaussian import (
     STEP_GAP,
@@ -71,9 +72,13 @@ def test_stated_gap_follows_from_the_formula_at_the_shortest_step_allowed() -> N
 def test_each_coarser_value_is_that_of_the_next_finer_one_plus_a_draw_of_the_difference() -> None:
     variances = [F(100), F(144), F(400)]
     noise = gaussian_chain(KEY, CONTEXT, DIGEST, variances, 50)
-    assert (noise[F(100)] == discrete_gaussian(KEY, CONTEXT.label("gaussian", F(100), digest=DIGEST), F(100), 50)).all()
+    assert (
+        noise[F(100)] == discrete_gaussian(KEY, CONTEXT.label(Draw.GAUSSIAN, F(100), digest=DIGEST), F(100), 50)
+    ).all()
     for finer, coarser in pairwise(variances):
-        step = discrete_gaussian(KEY, CONTEXT.label("gaussian-add", finer, coarser, digest=DIGEST), coarser - finer, 50)
+        step = discrete_gaussian(
+            KEY, CONTEXT.label(Draw.GAUSSIAN_ADD, finer, coarser, digest=DIGEST), coarser - finer, 50
+        )
         assert (noise[coarser] == noise[finer] + step).all()
 
 

@@ -4,6 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stream.domains import Draw
 from stream.errors import UsageError
 from stream.mechanisms.noise_labels import Context, counts_digest, label
 
@@ -41,18 +42,18 @@ def test_label_refuses_a_field_whose_bytes_could_be_ambiguous(field: object) -> 
 def test_context_label_changes_with_everything_that_may_tell_two_draws_apart() -> None:
     half, whole = Fraction(1, 2), Fraction(1)
     labels = [
-        CONTEXT.label("chain", half, digest=DIGEST),
-        CONTEXT.label("chain", whole, digest=DIGEST),
-        CONTEXT.label("chain", whole, half, digest=DIGEST),
-        CONTEXT.label("chain", half, whole, digest=DIGEST),
-        CONTEXT.label("grouper-test", half, digest=DIGEST),
-        CONTEXT.label("chain", half, digest=counts_digest(np.array([3, 6]))),
-        replace(CONTEXT, site="icf").label("chain", half, digest=DIGEST),
-        replace(CONTEXT, release="hourly").label("chain", half, digest=DIGEST),
-        replace(CONTEXT, window=600_000_000).label("chain", half, digest=DIGEST),
-        replace(CONTEXT, attempt=2).label("chain", half, digest=DIGEST),
-        replace(CONTEXT, zones=("2065", "2011")).label("chain", half, digest=DIGEST),
-        replace(CONTEXT, zones=("20112065",)).label("chain", half, digest=DIGEST),
+        CONTEXT.label(Draw.CHAIN, half, digest=DIGEST),
+        CONTEXT.label(Draw.CHAIN, whole, digest=DIGEST),
+        CONTEXT.label(Draw.CHAIN, whole, half, digest=DIGEST),
+        CONTEXT.label(Draw.CHAIN, half, whole, digest=DIGEST),
+        CONTEXT.label(Draw.GROUPER_TEST, half, digest=DIGEST),
+        CONTEXT.label(Draw.CHAIN, half, digest=counts_digest(np.array([3, 6]))),
+        replace(CONTEXT, site="icf").label(Draw.CHAIN, half, digest=DIGEST),
+        replace(CONTEXT, release="hourly").label(Draw.CHAIN, half, digest=DIGEST),
+        replace(CONTEXT, window=600_000_000).label(Draw.CHAIN, half, digest=DIGEST),
+        replace(CONTEXT, attempt=2).label(Draw.CHAIN, half, digest=DIGEST),
+        replace(CONTEXT, zones=("2065", "2011")).label(Draw.CHAIN, half, digest=DIGEST),
+        replace(CONTEXT, zones=("20112065",)).label(Draw.CHAIN, half, digest=DIGEST),
     ]
     assert len(set(labels)) == len(labels)
 

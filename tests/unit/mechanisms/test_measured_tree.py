@@ -7,6 +7,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, WeekSlot
 from stream.mechanisms.consistency import leaf_of_zone, site_tree
@@ -60,12 +61,12 @@ def test_each_level_has_a_chain_of_its_own_whose_labels_hold_the_level_and_the_d
         digest = counts_digest(counts[here])
         wanted = gaussian_chain(KEY, context, digest, [FINE[level].exact, COARSE[level].exact], here.stop - here.start)
         assert (noisy[here] - counts[here] == wanted[COARSE[level].exact]).all()
-        assert context.label("gaussian", F(1), digest=digest) != replace(context, suffix="").label(
-            "gaussian", F(1), digest=digest
+        assert context.label(Draw.GAUSSIAN, F(1), digest=digest) != replace(context, suffix="").label(
+            Draw.GAUSSIAN, F(1), digest=digest
         )
     fine = replace(PLAIN, laws=FINE)._noisy(item) - counts
     leaves = replace(item.context, zones=("level 0 of 3", *ZONES))
-    name = leaves.label("gaussian", F(100), digest=counts_digest(counts[:4]))
+    name = leaves.label(Draw.GAUSSIAN, F(100), digest=counts_digest(counts[:4]))
     assert fine[:4].tolist() == discrete_gaussian(KEY, name, F(100), 4).tolist()
 
 

@@ -138,14 +138,14 @@ def test_who_was_seen_in_a_day_is_in_the_state_until_its_end_and_not_beyond() ->
         assert ("anne" in state.known) is held
 
 
-def test_the_byte_form_is_the_second_where_nothing_is_bounded_and_the_third_elsewhere() -> None:
-    forms = {}
+def test_the_byte_form_has_counters_only_where_counts_are_bounded() -> None:
+    counters = {}
     for by_day in (None, BY_DAY):
         stage = sense(by_day=by_day)
         data = stage.encode(scan(stage, log(STAY, named=by_day is not None))[0])
-        forms[by_day] = orjson.loads(data)["form"]
+        counters[by_day] = "tally" in orjson.loads(data)
         assert standing(data).last_window == BEGINS + 25 * HOUR + 45 * MINUTE
-    assert forms == {None: 2, BY_DAY: 3}
+    assert counters == {None: False, BY_DAY: True}
 
 
 def test_a_shut_site_is_known_as_one_in_every_form() -> None:
@@ -235,7 +235,7 @@ def test_a_bound_that_is_taken_away_and_given_back_within_the_day_does_not_begin
 def test_a_site_without_a_bound_forgets_when_the_day_is_over_that_it_had_one() -> None:
     without = sense(by_day=None)
     state, _ = scan(without, REST, without.decode(sense().encode(noon(sense()))))
-    assert orjson.loads(without.encode(state))["form"] == 2
+    assert "tally" not in orjson.loads(without.encode(state))
 
 
 def test_counters_that_begin_within_a_day_are_a_run_of_their_own() -> None:
@@ -304,6 +304,5 @@ def epoch_of(value: bytes) -> Any:
 def test_what_is_no_epoch_is_rejected(epoch: Any) -> None:
     head = orjson.loads(clear_of(Kind.OBSERVATIONS, encode_message(GOOD))) | {"epoch": epoch}
     rows = unseal(Kind.OBSERVATIONS, encode_message(GOOD))
-    of_version_1 = orjson.dumps(head | {"v": 1, "kind": "observations", "rows": []})
-    for value in (seal(Kind.OBSERVATIONS, rows, clear=orjson.dumps(head)), of_version_1):
-        assert decode_message(value) == (None, [Rejected("one", "type", "epoch")])
+    value = seal(Kind.OBSERVATIONS, rows, clear=orjson.dumps(head))
+    assert decode_message(value) == (None, [Rejected("one", "type", "epoch")])

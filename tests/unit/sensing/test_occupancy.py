@@ -493,7 +493,7 @@ def test_state_has_this_byte_form() -> None:
     rows = batch(("e", "ap-b", T0 + 2), ("d", "ap-a", T0 + 1), ("d", None, T0 + TICK + 1))
     state, _ = scan(stage, [beat(T0), rows, beat(T0 + TICK + 31 * SECOND)])
     assert stage.encode(state) == (
-        b'{"form":2,"clock":[300000000000,300331000000,[["one",1,0,300331000000,[[0,300331000000]],0]]],'
+        b'{"form":1,"clock":[300000000000,300331000000,[["one",1,0,300331000000,[[0,300331000000]],0]]],'
         b'"ticks":[300600000000,300300000000,false],"zones":["A","B","C"],'
         b'"current":[["d",0,300000000001],["e",1,300000000002]],"stamps":[["one",1,0]],'
         b'"pending":[[300600000000,[["d",300300000001,0,2,-1]]]],'
@@ -503,10 +503,17 @@ def test_state_has_this_byte_form() -> None:
     )
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"form":2}', b'{"form":1,"clock":[]}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"form":1}', b'{"form":1,"clock":[]}', b"\xff"])
 def test_bytes_that_are_no_state_are_refused_without_repeating_them(data: Any) -> None:
     with pytest.raises(DataError, match=r"^sense state: not the byte form of a state$"):
         sense().decode(data)
+
+
+def test_a_state_of_a_later_form_is_refused() -> None:
+    data = sense().encode(scan(sense(), [beat(T0)])[0])
+    sense().decode(data)
+    with pytest.raises(DataError, match="not the byte form of a state"):
+        sense().decode(data.replace(b'{"form":1,', b'{"form":2,'))
 
 
 def test_state_shows_no_device_when_printed() -> None:

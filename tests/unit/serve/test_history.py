@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -19,7 +15,6 @@ from connectors.serve.index import CONFIGURATION, HistoryError, Index
 from stream.errors import DataError, FinalityError, UsageError
 from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
 
-OLD_STORE = Path(__file__).parents[2] / "fixtures" / "store_1.json"
 RECORDS = [window(MONDAY + n * TICK, {"2011": n}) for n in range(1, 9)]
 
 
@@ -228,25 +223,6 @@ def test_many_who_read_and_one_who_adds_meet_no_busy_database_and_a_close_waits_
         go_on.set()
         closing_it.result()
         assert last.result()
-
-
-def test_records_of_0_1_0_are_taken_as_they_are() -> None:
-    """Without noisy values, means of what was smoothed are as unsure as their windows."""
-    kept, old = history(), list(old_records())
-    kept.add(old, {})
-    given = [value for name in ("facilities", "board", "public") for _, value in kept.since(name, START)]
-    assert sorted(given) == sorted(old)
-    rows = kept.rows(asked("1d", audience="facilities", release="grouped")).rows
-    assert {row[7] for row in rows} == {"at most"}
-
-
-def old_records() -> Iterator[bytes]:
-    """Yield the private records that 0.1.0 has put into a store."""
-    for name, statements in json.loads(OLD_STORE.read_text())["files"].items():
-        with closing(sqlite3.connect(":memory:")) as connection:
-            connection.executescript("\n".join(statements))
-            if name.startswith("private/"):
-                yield from (bytes(value) for (value,) in connection.execute("SELECT value FROM records"))
 
 
 def test_an_index_of_another_format_is_begun_anew(tmp_path: Path) -> None:
