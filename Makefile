@@ -21,8 +21,9 @@ demo: $(READY)  ## One simulated day, from SNMP traps to private counts and thei
 test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
 	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder
 
-docs: $(READY)  ## Write docs/reference/modules.md from the docstrings
+docs: $(READY)  ## Write what the documents take from the code: modules, commands, metrics
 	$(PYTHON) docs/modules.py
+	$(PYTHON) docs/tables.py
 
 check: $(READY) sbom  ## Lint, format, types, which way imports may point (the page's too); locks, licences and bill of materials
 	$(VENV)/bin/ruff check .
@@ -58,8 +59,8 @@ nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutan
 	$(MAKE) bench
 	$(MAKE) $(SUPPLY)/.ready && $(PYTHON) .ci/audit || [ $$? = 77 ]
 
-bench: $(BENCH)  ## Speed, latency and memory, each beside an alternative (installs pysnmp and Quix Streams)
-	$(PYTHON) -m tests.benchmarks
+bench: $(BENCH)  ## Write docs/measurements.md: speed, latency and memory, beside alternatives (installs pysnmp and Quix Streams)
+	$(PYTHON) -m tests.benchmarks --page docs/measurements.md
 	$(PYTHON) -m pytest -m bench -s tests/acceptance/page
 
 storm: $(READY)  ## The long storm on a real Kafka: hundreds of killed and paused workers and brokers

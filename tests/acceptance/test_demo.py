@@ -98,7 +98,7 @@ def test_the_day_that_the_readme_shows_is_such_a_day(demo: Shown) -> None:
     assert f"{sent:,} sent, {traps['received']:,} received, {traps['observations']:,} accepted" in readme
     assert f"{dropped} collapsed; lost by the kernel: {traps['kernel_drops']}" in readme
     assert f"Windows   {demo.report['windows']} of five minutes" in readme
-    assert f"sends {sent:,} traps in a day" in " ".join(DOCUMENTS["docs/decisions/1-sites-as-unit.md"].split())
+    assert f"sends {sent:,} traps in a day" in " ".join(DOCUMENTS["docs/design.md"].split())
     for audience, row in demo.report["counts"].items():
         for level, figures in row["levels"].items():
             line = rf"^ {audience} +[a-z]+ +{level} +\d+ of \d+ +([\d.]+) +([\d.]+) +([\d.]+)$"

@@ -1,14 +1,16 @@
 """All benchmarks, one after the other, as one report: each figure from one run, its goal beside it.
 
-    python -m tests.benchmarks [--quick] [NAME ...]
+    python -m tests.benchmarks [--quick] [--page FILE] [NAME ...]
 
 NAME picks benchmarks, such as ``latency`` or ``traps``. Each runs in a process of its own. A figure short of
-its goal is told as it is; it fails nothing. A benchmark that cannot run says why. One that takes too long, or that
-Ctrl-C ends, ends with every process that it has started.
+its goal is printed as it is; it fails nothing. A benchmark that cannot run says why. One that takes too long, or that
+Ctrl-C ends, ends with every process that it has started. With ``--page`` the figures replace those of the same
+benchmarks in a document; sections of other benchmarks stay.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -18,9 +20,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.ground import Figure, line, quick
+from tests.benchmarks.page import update
 from tests.benchmarks.process import completed
 
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit)\b")
@@ -102,13 +106,23 @@ def end_by_signals() -> None:
 
 def main() -> None:
     end_by_signals()
-    wanted = [name for name in sys.argv[1:] if not name.startswith("-")] or list(BENCHMARKS)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
+    parser.add_argument("--quick", action="store_true", help="short runs")
+    parser.add_argument("--page", type=Path, help="document to update with the figures")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    options = parser.parse_args()
+    wanted = options.names or list(BENCHMARKS)
     if unknown := sorted(set(wanted) - set(BENCHMARKS)):
         raise SystemExit(f"no such benchmark: {unknown[0]}; there are {', '.join(BENCHMARKS)}")
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}", flush=True)
-    until = time.monotonic() + ALL
-    measured = [(name, figure) for name in wanted for figure in run(name, until)]
-    short = [f"{BENCHMARKS[name][0]}: {figure.name}" for name, figure in measured if not figure.met]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    print(machine, flush=True)
+    short, until = [], time.monotonic() + ALL
+    for name in wanted:
+        title, load = BENCHMARKS[name][0], os.getloadavg()[0]
+        measured = run(name, until)
+        short += [f"{title}: {figure.name}" for figure in measured if not figure.met]
+        if measured and options.page:
+            update(options.page, title, f"{machine}; machine load before it {load:.1f}.", measured)
     print(f"\nShort of their goal: {len(short)}" + "".join(f"\n  {name}" for name in short))
 
 

@@ -222,7 +222,7 @@ def test_what_compose_mounts_is_given_to_the_images_user_by_the_command_of_the_d
     uid, gid = map(int, COMPOSE_USER.split(":")) if os.getuid() == 0 else (os.getuid(), os.getgid())
     (sudo := after_guide / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
     sudo.chmod(0o700)
-    beside = [block.text for block in blocks("sh", "docs/operations.md") if "deploy/secrets" in block.text]
+    beside = [block.text for block in blocks("sh", "docs/deployment.md") if "deploy/secrets" in block.text]
     run("\n".join([beside[0], 'PATH="$PWD:$PATH"', line.replace(COMPOSE_USER, f"{uid}:{gid}")]), after_guide)
     given = [after_guide / "deploy/secrets" / name for name in ("ingest/key", "ingest/communities", "worker/key")]
     assert [(path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o777) for path in given] == [

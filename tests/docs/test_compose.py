@@ -85,7 +85,7 @@ def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: st
 
 
 def test_what_people_look_at_is_on_the_loopback_and_files_are_of_these_users() -> None:
-    """As docs/operations.md says."""
+    """As docs/deployment.md says."""
     ports = {name: SERVICES[name]["ports"] for name in ("page", "prometheus", "grafana")}
     assert ports == {name: [f"127.0.0.1:{port}:{port}"] for name, port in
                      (("page", 8050), ("prometheus", 9090), ("grafana", 3000))}  # fmt: skip

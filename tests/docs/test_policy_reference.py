@@ -107,6 +107,15 @@ def test_examples_of_releases_make_a_policy_that_keeps_its_promises(tmp_path: Pa
     assert all(row["exact"] <= math.exp(model["cap"]) for row in report["attributes"])
 
 
+def test_the_policy_in_the_readme_is_accepted_and_paid_by_the_day(tmp_path: Path) -> None:
+    (block,) = blocks("toml", "README.md")
+    file = tmp_path / "policy.toml"
+    file.write_text(block.text)
+    rows = promises(read_policy(file))["counts"]
+    assert rows
+    assert all(row["unit"] == "device_day" for row in rows)
+
+
 def test_choices_of_the_policy_are_named() -> None:
     for name in ("mechanism", "smoother"):
         for choice in get_args(MODELS["CountRelease"].model_fields[name].annotation):

@@ -1,0 +1,32 @@
+"""``make bench`` writes its figures into docs/measurements.md, one section for each benchmark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.benchmarks.__main__ import BENCHMARKS
+from tests.benchmarks.ground import Figure
+from tests.benchmarks.page import update
+from tests.documents import DOCUMENTS
+
+FAST, SLOW = Figure("a | b", 0.12345, "s", "<= 1"), Figure("rows", 23456, "rows/s", ">= 50,000", met=False, note="CPU")
+
+
+def test_a_section_is_replaced_and_others_stay(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Measurements\n\nIntroduction.\n")
+    update(page, "Traps", "before", [SLOW])
+    update(page, "Noise (CPU)", "2 cores", [FAST])
+    before = page.read_text()
+    update(page, "Traps", "after", [SLOW])
+    assert page.read_text() == before.replace("before", "after")
+    assert before.startswith("# Measurements\n\nIntroduction.\n\n## Traps\n\nbefore\n\n| measured |")
+    assert "\n| rows | 23,456 rows/s | >= 50,000 (missed) | CPU |\n\n## Noise (CPU)\n" in before
+    assert before.endswith("\n| a \\| b | 0.123 s | <= 1 |  |\n")
+
+
+def test_the_page_has_sections_of_benchmarks_only() -> None:
+    titles = re.findall(r"^## (.*)$", DOCUMENTS["docs/measurements.md"], flags=re.MULTILINE)
+    assert titles
+    assert set(titles) <= {title for title, _ in BENCHMARKS.values()}
