@@ -28,7 +28,7 @@ import numpy as np
 import orjson
 
 from stream.encryption import VERSION, Kind, Vault, clear_of, seal, unseal, version_of
-from stream.errors import DataError, GoneKeyError, LaterVersionError, TacetError
+from stream.errors import DataError, DestroyedKeyError, LaterVersionError, TacetError
 from stream.keys import key_day_of
 from stream.records import (
     LARGEST_COUNT,
@@ -318,7 +318,7 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
         if not _is_sound(sender):
             return _unreadable("unknown", "type", "site, source or session")
         return _of_kind(sender, body, value, vault)
-    except GoneKeyError:
+    except DestroyedKeyError:
         return _unreadable(sender.source, "key_gone", "message")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return _unreadable("unknown", "json", "message")

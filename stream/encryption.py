@@ -168,7 +168,7 @@ def _form_of(kind: Kind, data: bytes, *, later: bool = False) -> _Form:
     """Return the fields of an envelope; DataError if it is not one of this kind."""
     version = version_of(data)
     if version is None:
-        raise _not_whole(kind)
+        raise _incomplete(kind)
     version = min(version, VERSION) if later else version
     if version != VERSION:
         msg = f"{kind.name.lower()}: must be of version {VERSION}, got version {version}"
@@ -182,7 +182,7 @@ def _form_of(kind: Kind, data: bytes, *, later: bool = False) -> _Form:
     except (IndexError, ValueError):
         found = -1
     if found != kind or bool(key_id) != bool(nonce) or (compression and kind not in _COMPRESSIBLE):
-        raise _not_whole(kind)
+        raise _incomplete(kind)
     return _Form(compression is _Compression.ZSTD, key_id, clear, nonce, data[place:], bound)
 
 
@@ -190,10 +190,10 @@ def _expanded(kind: Kind, body: bytes, *, compressed: bool) -> bytes:
     try:
         return bytes(zstd.decompress(body)) if compressed else body
     except DecompressionError:
-        raise _not_whole(kind) from None
+        raise _incomplete(kind) from None
 
 
-def _not_whole(kind: Kind) -> DataError:
+def _incomplete(kind: Kind) -> DataError:
     return DataError(f"{kind.name.lower()}: must be a whole envelope of its kind")
 
 

@@ -31,7 +31,7 @@ class KeyFileError(UsageError):
     """A key file is missing, readable by others, of the wrong kind, or no longer has the requested day."""
 
 
-class GoneKeyError(KeyFileError):
+class DestroyedKeyError(KeyFileError):
     """A key was destroyed with its day; data encrypted under it can never be read again."""
 
 

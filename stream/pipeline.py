@@ -43,7 +43,7 @@ from stream.sensing.watermark import MAX_CLOCK_SKEW
 class Stages:
     """The table: the stages of one site, in the order in which items pass through them."""
 
-    sense: OccupancyOperator
+    occupancy: OccupancyOperator
     """Input: observations and heartbeats. Output: windows, stays and rejections."""
     attributes: DayAttributes
     """Input: windows. Output: days."""
@@ -57,7 +57,7 @@ class Stages:
 class SiteState:
     """The state of a site between two messages: the state of each stage."""
 
-    sense: SensingState
+    occupancy: SensingState
     attributes: DayState
     release: ReleaseState
     account: AccountState
@@ -99,14 +99,14 @@ class Pipeline:
         self._zones = tuple(zone.id for zone in policy.site[site].zones)
         self._presence = options.presence or policy.restricted.presence
         self._occupancy = options.occupancy or policy.restricted.occupancy
-        self.table = table(policy, site, keys, options, keep_presence=self._presence)
+        self.stages = build_stages(policy, site, keys, options, keep_presence=self._presence)
         self._days = any(isinstance(r, AttributeRelease) and policy.zones_of(r, site) for r in policy.release)
 
     def initial(self) -> SiteState:
         """Return the state of every stage before the first message."""
-        stages = self.table
+        stages = self.stages
         return SiteState(
-            stages.sense.initial(), stages.attributes.initial(), stages.release.initial(), stages.account.initial()
+            stages.occupancy.initial(), stages.attributes.initial(), stages.release.initial(), stages.account.initial()
         )
 
     def step(self, state: SiteState, item: Message) -> tuple[SiteState, list[Output]]:
@@ -119,9 +119,9 @@ class Pipeline:
         Yields the outputs of each step and whether it is the last. ``OccupancyOperator.steps`` says how a message is
         processed again whose steps were not all run.
         """
-        for sensed, last in self.table.sense.steps(state.sense, item):
+        for sensed, last in self.stages.occupancy.steps(state.occupancy, item):
             if not sensed and isinstance(item, Heartbeat):
-                self.table.release.prepare(state.release)  # no output depends on this heartbeat, so there is time
+                self.stages.release.prepare(state.release)  # no output depends on this heartbeat, so there is time
             yield [output for each in sensed for output in self._publish(state, each)], last
 
     def _publish(self, state: SiteState, sensed: OccupancyWindow | Stay | Rejected) -> Iterator[Output]:
@@ -134,16 +134,16 @@ class Pipeline:
         else:
             if self._occupancy:
                 yield _occupancy_record(sensed, self._zones)
-            state.attributes, days = self.table.attributes.step(state.attributes, sensed)
+            state.attributes, days = self.stages.attributes.step(state.attributes, sensed)
             for day in days:
                 yield from self._release(state, day)
             yield from self._release(state, sensed)
 
     def _release(self, state: SiteState, item: OccupancyWindow | DayClosed) -> Iterator[Output]:
-        state.release, released = self.table.release.step(state.release, item)
+        state.release, released = self.stages.release.step(state.release, item)
         for each in released:
             if isinstance(each, Spent):
-                state.account, records = self.table.account.step(state.account, each)
+                state.account, records = self.stages.account.step(state.account, each)
                 yield from records
             else:
                 yield each
@@ -152,7 +152,7 @@ class Pipeline:
         """Return, at the end of a complete log, the stays not yet output (if stays are kept)."""
         if not self._presence:
             return []
-        return [self._stay_record(stay) for stay in self.table.sense.remaining_stays(state.sense)]
+        return [self._stay_record(stay) for stay in self.stages.occupancy.remaining_stays(state.occupancy)]
 
     def _stay_record(self, stay: Stay) -> Published:
         """Return a stay's record; its time is a tick, as for every record, not the time at which the device left."""
@@ -163,23 +163,23 @@ class Pipeline:
         tick = -(-stay.end // self._tick_length) * self._tick_length
         return Published(PRESENCE, stay.site, orjson.dumps(body), tick, "")
 
-    def lose(self, state: SiteState) -> None:
+    def mark_data_loss(self, state: SiteState) -> None:
         """Record that part of the log is lost: no source covers any time before its next heartbeat."""
-        state.sense = self.table.sense.lose(state.sense)
+        state.occupancy = self.stages.occupancy.mark_data_loss(state.occupancy)
 
-    def shut(self, state: SiteState) -> bool:
+    def is_suspended(self, state: SiteState) -> bool:
         """Whether the site is suspended at ``max_devices``."""
-        return state.sense.shut
+        return state.occupancy.suspended
 
-    def reopen(self, state: SiteState) -> None:
+    def resume(self, state: SiteState) -> None:
         """Resume a suspended site; windows that it missed have coverage 0."""
-        state.sense = self.table.sense.reopen(state.sense)
+        state.occupancy = self.stages.occupancy.resume(state.occupancy)
 
     def encode(self, state: SiteState) -> dict[str, bytes]:
         """Return each stage's state in its byte form, and the radio addresses of its zones."""
-        stages = self.table
+        stages = self.stages
         return {
-            Part.SENSE: stages.sense.encode(state.sense),
+            Part.SENSE: stages.occupancy.encode(state.occupancy),
             Part.ATTRIBUTES: stages.attributes.encode(state.attributes),
             Part.RELEASE: stages.release.encode(state.release),
             Part.ACCOUNT: stages.account.encode(state.account),
@@ -188,15 +188,15 @@ class Pipeline:
 
     def decode(self, data: dict[str, bytes]) -> SiteState:
         """Return the state from these byte forms."""
-        stages = self.table
+        stages = self.stages
         return SiteState(
-            stages.sense.decode(data[Part.SENSE]),
+            stages.occupancy.decode(data[Part.SENSE]),
             stages.attributes.decode(data[Part.ATTRIBUTES]),
             stages.release.decode(data[Part.RELEASE]),
             stages.account.decode(data[Part.ACCOUNT]),
         )
 
-    def adopt(self, data: dict[str, bytes]) -> SiteState:
+    def migrate(self, data: dict[str, bytes]) -> SiteState:
         """Return the state with which a new policy continues from the state of an old one.
 
         Presence, ledger and account continue; a zone whose id has changed is recognised by its radio addresses. Groups,
@@ -205,26 +205,26 @@ class Pipeline:
         window is the first of the new grid, and buffered rows are assigned to its windows. A site that was absent from
         the policy continues with the next window.
         """
-        stages, now = self.table, zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
+        stages, now = self.stages, zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
         account = stages.account.decode(data[Part.ACCOUNT])
         account.rename(now)
-        sense = stages.sense.regrid(stages.sense.decode(data[Part.SENSE]))
+        sense = stages.occupancy.rebase_ticks(stages.occupancy.decode(data[Part.SENSE]))
         return SiteState(
-            stages.sense.rejoin(sense) if AWAY in data else sense,
+            stages.occupancy.resume_after_absence(sense) if AWAY in data else sense,
             stages.attributes.initial(),
-            stages.release.adopt(data[Part.RELEASE], now),
+            stages.release.migrate(data[Part.RELEASE], now),
             account,
         )
 
-    def oldest_start(self, sense: SensingState, day: DayState) -> Micros | None:
+    def oldest_start(self, sensing: SensingState, day: DayState) -> Micros | None:
         """Return the start of the oldest window or local day not yet released; None before the first."""
-        if sense.next_tick is None:
+        if sensing.next_tick is None:
             return None
-        window = sense.next_tick - self._tick_length
+        window = sensing.next_tick - self._tick_length
         return min(window, day.start) if self._days and day.local_day is not None else window
 
 
-def _sense(site_id: str, site: Site, options: Options, *, keep_presence: bool) -> OccupancyOperator:
+def _occupancy_operator(site_id: str, site: Site, options: Options, *, keep_presence: bool) -> OccupancyOperator:
     """Return the first stage of a site: for observations of devices, or for counts of people counters."""
     common: dict[str, Any] = {
         "site": site_id,
@@ -247,10 +247,10 @@ def _sense(site_id: str, site: Site, options: Options, *, keep_presence: bool) -
     )  # fmt: skip
 
 
-def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:
+def build_stages(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:
     """Return the stages of one site, in the order in which items pass through them."""
     site = policy.site[site_id]
-    sense = _sense(site_id, site, options, keep_presence=keep_presence)
+    sense = _occupancy_operator(site_id, site, options, keep_presence=keep_presence)
     wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
     covered = {zone.id for release in wanted for zone in policy.zones_of(release, site_id)}
     attributes = DayAttributes(

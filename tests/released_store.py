@@ -37,7 +37,7 @@ def give(store: Path, records: Iterable[dict[str, Any]], audience: str = "public
     """Put records into an audience's outbox, behind what is there."""
     with closing(Outboxes(store / "private")) as boxes:
         boxes.prepare([audience])
-        boxes.give(audience, [_given(record) for record in records])
+        boxes.append(audience, [_given(record) for record in records])
     return store
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from connectors.cli.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.cli.output import table
 from connectors.cli.storage_options import one_of, where_options
-from connectors.operations.reports.audit import store_books, verified, with_kept
+from connectors.operations.reports.audit import merged_policies, store_bundle, verified
 from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.kafka_ledgers import kafka_books
+from connectors.operations.reports.kafka_ledgers import kafka_bundle
 from connectors.storage.embedded.reader import read_outbox, read_topic
-from connectors.storage.kafka.cluster import looked_at
+from connectors.storage.kafka.cluster import check_cluster
 from connectors.storage.kafka.topic_readers import Record, consume
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
@@ -61,8 +61,8 @@ def account(
     servers = one_of(store, kafka, settings)
     with working("reading the books"):
         if servers is not None:
-            run_async(looked_at(servers))
-        books = store_books(store) if store is not None else kafka_books(servers or "")
+            run_async(check_cluster(servers))
+        books = store_bundle(store) if store is not None else kafka_bundle(servers or "")
         audit = verified(books)
         if coalition is None and not tight:
             records = _streamed(store, servers)
@@ -70,7 +70,7 @@ def account(
             policies = _policies(books.policies, policy_files, "--tight" if coalition is None else "--coalition")
             audiences = None if coalition is None else coalition.split(",")
             records = _recomputed(store, servers, audit, policies, audiences, at, tight=tight)
-    known = with_kept(books.policies, [read_policy(file) for file in policy_files])
+    known = merged_policies(books.policies, [read_policy(file) for file in policy_files])
     report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at], counted_sites(known))
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
 
@@ -82,7 +82,7 @@ def counted_sites(policies: Iterable[PolicyDocument]) -> frozenset[str]:
 
 
 def _policies(kept: Sequence[bytes], files: Sequence[Path], option: str) -> list[PolicyDocument]:
-    policies = with_kept(kept, [read_policy(file) for file in files])
+    policies = merged_policies(kept, [read_policy(file) for file in files])
     if not policies:
         raise click.UsageError(f"{option} needs --policy: none is kept with these books")
     return policies

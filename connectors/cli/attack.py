@@ -20,7 +20,7 @@ from connectors.lab.attacks.recording import opened_at_random, record, site_of
 from connectors.lab.attacks.report import NOTICE, draw, report, tables
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.lab.plots import need_matplotlib
-from connectors.secrets.private_files import private_folder, refuse_open_folder
+from connectors.secrets.private_files import check_private_folder, private_folder
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.replay import refuse_used
 from stream.errors import TacetError, UsageError
@@ -194,7 +194,7 @@ def _opened(policy: Policy, site: str, attacker: str, more: tuple[str, ...]) -> 
 def _check_out(out: Path) -> None:
     """Raise UsageError unless a folder of its owner alone is there, and empty, or can be made."""
     refuse_used(out)
-    refuse_open_folder(out)
+    check_private_folder(out)
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise UsageError(f"--out: must be a folder that can be written, got '{out}'")

@@ -11,16 +11,16 @@ import click
 from connectors.cli.options import FILE, NEW_FILE, bootstrap, json_option, print_json, working
 from connectors.cli.storage_options import WHERE, one_of, where_options
 from connectors.keys import signing_key
-from connectors.operations.reports.audit import AuditBundle, store_books, verified, verify
-from connectors.operations.reports.kafka_ledgers import kafka_books
+from connectors.operations.reports.audit import AuditBundle, store_bundle, verified, verify
+from connectors.operations.reports.kafka_ledgers import kafka_bundle
 from connectors.operations.reports.signed_heads import (
-    FileOfHeads,
-    read_books_file,
+    HeadsFile,
+    read_bundle_file,
     read_heads,
-    sign_books,
-    write_books_file,
+    sign_bundle,
+    write_bundle_file,
 )
-from connectors.storage.kafka.heads import TopicOfHeads
+from connectors.storage.kafka.heads import HeadsTopic
 from stream.accounting.signed_heads import SignedHead, check_heads, longest
 from stream.errors import AuditError, UsageError
 from stream.settings import Settings
@@ -65,9 +65,9 @@ def sign(
     Do it daily, and keep one of the files where nobody who can write the books can write. On Kafka the topic of heads
     gets each head as well, so they outlive a file that is lost.
     """
-    held, _ = _books_of(settings, store, kafka, books)
-    topic = [] if store is not None or books is not None else [TopicOfHeads(bootstrap(settings, kafka))]
-    head = sign_books(held, key_file, [*topic, *map(FileOfHeads, files)], first=first)
+    held, _ = _bundle_of(settings, store, kafka, books)
+    topic = [] if store is not None or books is not None else [HeadsTopic(bootstrap(settings, kafka))]
+    head = sign_bundle(held, key_file, [*topic, *map(HeadsFile, files)], first=first)
     if as_json:
         print_json(head.statement())
     else:
@@ -90,10 +90,10 @@ def export(settings: Settings, *, store: Path | None, kafka: str | None, heads: 
 
     Entries say what was charged when and for whom; they hold nothing about people.
     """
-    held, _ = _books_of(settings, store, kafka, None)
+    held, _ = _bundle_of(settings, store, kafka, None)
     verified(held)
     copies = [*_in_topic(settings, kafka, beside=store is not None), *([] if heads is None else [read_heads(heads)])]
-    write_books_file(out, longest(copies), held.entries)
+    write_bundle_file(out, longest(copies), held.entries)
     click.echo(f"{out}: {len(held.entries):,} entries")
 
 
@@ -119,7 +119,7 @@ def verify_command(
     Exits with 2 and names the first break. Who can write both the entries and the state, and has the audit
     key, can make books that fit: signed heads, kept elsewhere, show that.
     """
-    books, inside = _books_of(settings, store, kafka, file, records=True)
+    books, inside = _bundle_of(settings, store, kafka, file, records=True)
     elsewhere = store is not None or file is not None or public_key is None
     signed = _signed([*map(read_heads, files), inside, *_in_topic(settings, kafka, beside=elsewhere)], public_key)
     with working("reading the books"):
@@ -134,24 +134,24 @@ def verify_command(
             click.echo("give --key-file to check more")
 
 
-def _books_of(
+def _bundle_of(
     settings: Settings, store: Path | None, kafka: str | None, file: Path | None, *, records: bool = False
 ) -> tuple[AuditBundle, list[SignedHead]]:
     """Return the audit bundle from its source, and the signed heads if they are in the same file."""
     if file is not None:
         if store is not None or kafka is not None:
             raise click.UsageError(f"{WHERE}, or --books")
-        return read_books_file(file)
+        return read_bundle_file(file)
     servers = one_of(store, kafka, settings)
     with working("reading the books"):
         if store is not None:
-            return store_books(store, records=records), []
-        return kafka_books(servers or "", records=records), []
+            return store_bundle(store, records=records), []
+        return kafka_bundle(servers or "", records=records), []
 
 
 def _in_topic(settings: Settings, kafka: str | None, *, beside: bool) -> list[list[SignedHead]]:
     """Return the heads in the cluster's topic, if it has one; none if the source lies ``beside`` Kafka."""
-    topic = None if beside else TopicOfHeads(bootstrap(settings, kafka))
+    topic = None if beside else HeadsTopic(bootstrap(settings, kafka))
     return [topic.read()] if topic is not None and topic.exists() else []
 
 

@@ -23,7 +23,7 @@ from connectors.cli.options import (
 )
 from connectors.cli.source_options import dialect_options
 from connectors.keys import key_files
-from connectors.operations.reports.audit import with_kept
+from connectors.operations.reports.audit import merged_policies
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.reader import read_policies
@@ -36,7 +36,7 @@ from stream.records import Micros
 from stream.schemas import AUDIT, is_private, parse_record
 
 
-class StoreBook:
+class StoreHistory:
     """The store's releases and ledger, as backfill reads them."""
 
     def __init__(self, store: SqliteStore) -> None:
@@ -105,19 +105,19 @@ def backfill(
     options = Options(attempt=attempt, first_window=since, last_window=until)
     keys = key_files.FileKeys(key_file)
     with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
-        earlier_policies = with_kept(read_policies(store), [read_policy(f) for f in earlier])
-        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies, names)
+        earlier_policies = merged_policies(read_policies(store), [read_policy(f) for f in earlier])
+        settled = Backfill(policy, keys, runner.partition, StoreHistory(held), options, earlier_policies, names)
         file = ObservationFile(
             observations, policy, key_files.pseudonym_key(key_file), since=settled.since, until=until,
             dialect=dialect, progress=tick,
         )  # fmt: skip
         for message in file.messages():
-            settled.take(message)
+            settled.process(message)
         for price in settled.price():
             click.echo(cost_line(price), err=True)
         settled.close()
         made = settled.made
-        runner.give(made.emitted)
+        runner.publish(made.emitted)
     if out is not None:
         fresh = [record.value for record in made.emitted if is_private(record.topic)]
         with open(out, "wb", opener=_for_its_owner) as written:

@@ -50,7 +50,7 @@ LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True, slots=True)
-class BookedQuery:
+class LedgerOptions:
     """The options about a ledger."""
 
     ledger: Path | None
@@ -77,10 +77,10 @@ class OverBudgetError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class AnswerCharge:
     """The charge of one answer; without a ledger nothing is charged."""
 
-    asked: BookedQuery
+    options: LedgerOptions
     keys: LaboratoryKeys
     ledger: DecisionLedger | None
 
@@ -88,7 +88,7 @@ class Booking:
     def noise_key(self) -> bytes:
         """The key of this answer's noise, a different one for each label."""
         key = subkey(self.keys.noise_key(0), Purpose.DECIDE)
-        return key if self.asked.label is None else subkey(key, f"{Purpose.DECIDE_LABEL} {self.asked.label}")
+        return key if self.options.label is None else subkey(key, f"{Purpose.DECIDE_LABEL} {self.options.label}")
 
     def enter(self, theta: dict[Cells, Fraction], everywhere: bool, digest: Callable[[], bytes]) -> None:
         """Charge the answer, once, before anything is drawn.
@@ -105,45 +105,45 @@ class Booking:
         """
         if self.ledger is None:
             return
-        label = str(self.asked.label)
+        label = str(self.options.label)
         unsigned = Charge(label, theta, everywhere, "")
-        if label not in self.ledger.books.charges:
-            self._refuse(self.ledger.books, unsigned)
+        if label not in self.ledger.charges.charges:
+            self._refuse(self.ledger.charges, unsigned)
         key = subkey(self.keys.noise_key(0), Purpose.DECIDE_COMMITMENT)
         commitment = hmac.new(key, named(label, digest()), sha256).hexdigest()
         self.ledger.enter(Charge(label, theta, everywhere, commitment))
 
     def _refuse(self, books: AnswerLedger, charge: Charge) -> None:
         new = frozenset().union(*charge.theta) - books.cells
-        if books.charges and new and not self.asked.new_cells:
+        if books.charges and new and not self.options.new_cells:
             raise UsageError(
                 f"{len(new)} of the question's cells are not in the ledger: thresholds may say in a column cells which "
                 "of its cells a predicate holds for; --new-cells says that nobody is in a new cell and in an old one"
             )
         total = books.with_charge(charge).total
-        if self.asked.budget is not None and total > self.asked.budget:
+        if self.options.budget is not None and total > self.options.budget:
             raise OverBudgetError(f"the ledger would stand at epsilon {float(total):g}, which is more than --budget")
 
     def report(self) -> dict[str, Any] | None:
         """Return the ledger's totals; nothing in them depends on counts."""
         if self.ledger is None:
             return None
-        books = self.ledger.books
-        charged = books.charges.get(str(self.asked.label))
+        books = self.ledger.charges
+        charged = books.charges.get(str(self.options.label))
         return {
-            "label": self.asked.label, "charged": 0.0 if charged is None else float(charged.epsilon),
+            "label": self.options.label, "charged": 0.0 if charged is None else float(charged.epsilon),
             "answers": len(books.charges), "total": float(books.total), "sum": float(books.sum),
         }  # fmt: skip
 
 
 @contextmanager
-def booking(asked: BookedQuery, keys: LaboratoryKeys) -> Iterator[Booking]:
+def booking(asked: LedgerOptions, keys: LaboratoryKeys) -> Iterator[AnswerCharge]:
     """Open the ledger, if there is one, for the time of one answer."""
     if asked.ledger is None:
-        yield Booking(asked, keys, None)
+        yield AnswerCharge(asked, keys, None)
         return
     with opened(asked.ledger, keys) as ledger:
-        yield Booking(asked, keys, ledger)
+        yield AnswerCharge(asked, keys, ledger)
 
 
 class Decimal(click.ParamType):
@@ -217,12 +217,12 @@ def decide(
     """
     if runs > 1 and not evaluate:
         raise click.UsageError("--runs goes with --evaluate: only one run's decisions are given")
-    to_book = BookedQuery(ledger, label, budget, new_cells)
+    to_book = LedgerOptions(ledger, label, budget, new_cells)
     to_book.check()
     form: Form = "thesis" if as_printed else "safe"
     terms = DecisionTerms(mechanism, beta, epsilon_first, steps, fine_steps, sensitivity, form)
     source = Source(counts, thresholds, alpha, measure=Measure(aggregate, bounds, resolution))
-    priced = _Priced.of(question(source, query), terms, split)
+    priced = _PricedQuery.of(question(source, query), terms, split)
     keys = key_files.laboratory_keys(key_file)
     _warn(priced.asked.tree)
     if priced.price > epsilon_max:
@@ -250,7 +250,7 @@ class _Shown(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Priced:
+class _PricedQuery:
     """A query, and the price that follows from it alone."""
 
     asked: Question
@@ -259,7 +259,7 @@ class _Priced:
     price: Fraction
 
     @classmethod
-    def of(cls, asked: Question, terms: DecisionTerms, split: Split) -> _Priced:
+    def of(cls, asked: Question, terms: DecisionTerms, split: Split) -> _PricedQuery:
         betas = betas_of(asked.tree, terms, split)
         return cls(asked, terms, betas, price_of_tree(asked.tree, terms, betas))
 
@@ -269,14 +269,14 @@ class _Priced:
         many = self.terms.sensitivity
         return "one person in one predicate" if many == 1 else f"one person, {many} times in all predicates together"
 
-    def enter(self, entry: Booking, tables: Callable[[], Mapping[str, Table]]) -> None:
+    def enter(self, entry: AnswerCharge, tables: Callable[[], Mapping[str, Table]]) -> None:
         each = planned(self.asked.tree, self.terms, self.betas, len(self.asked.predicates))
         everywhere = not isinstance(self.asked.tree, Leaf) or self.terms.sensitivity > 1
         theta: dict[Cells, Fraction] = dict(zip(self.asked.cells, each, strict=True))
         entry.enter(theta, everywhere, lambda: tree_digest(self.asked.tree, tables(), self.terms, self.betas))
 
 
-def _answered(priced: _Priced, entry: Booking, runs: int, shown: _Shown) -> Answer:
+def _answered(priced: _PricedQuery, entry: AnswerCharge, runs: int, shown: _Shown) -> Answer:
     """Charge, then draw."""
     tables = cache(priced.asked.tables)
     try:

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from connectors.cli.account import summary
 from connectors.cli.options import FOLDER, Address, json_option, print_json, progress, read_policy, run_async
-from connectors.cli.output import marked_poor, table
+from connectors.cli.output import table, utility_warning
 from connectors.cli.policy_show import signed
 from connectors.cli.serve import serve_here
 from connectors.http.server import free_port
@@ -229,7 +229,7 @@ def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
             shown = (str(figure) for figure in (expected.mean, expected.error, expected.median))
             counts.add_row(name, release, level, windows, *shown)
             if expected.poor:
-                poor.append(marked_poor(release, name, level, expected))
+                poor.append(utility_warning(release, name, level, expected))
     console.print(counts)
     for line in poor:
         console.print(line)
@@ -332,7 +332,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
             _listened_before(listening, policy, simulation.start)
             with progress("windows released", 288) as tick:
                 traps = trap_schedule(simulation, [], seed, 1)
-                playing = Playing(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
+                playing = TrapPlayback(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
                 await first_to_end(playing.run(), listening.wait())
     return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.everyday)
 
@@ -344,7 +344,7 @@ def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None
             listening.state.simulated[source] = start - site.tick - MINUTE
 
 
-class Playing:
+class TrapPlayback:
     """A simulated controller that sends a day's traps, and waits until the receiver has accepted all of them."""
 
     def __init__(
@@ -353,7 +353,7 @@ class Playing:
     ) -> None:  # fmt: skip
         """Store traps, destination, speed, and the callback that runs while it waits."""
         self._traps, self._listening, self._speed = traps, listening, speed
-        self._tick, self._patience = tick, patience
+        self._tick, self._timeout = tick, patience
         self.sent = 0
 
     async def run(self) -> None:
@@ -384,7 +384,7 @@ class Playing:
             now = self._progress()
             if now != before:
                 moved, before = loop.time(), now
-            elif loop.time() - moved > self._patience:
+            elif loop.time() - moved > self._timeout:
                 return False
         return True
 

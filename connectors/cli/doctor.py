@@ -28,7 +28,7 @@ from connectors.cli.output import table
 from connectors.cli.source_options import communities, probe_community, v3_files
 from connectors.monitoring.catalogue import TOGETHER
 from connectors.operations.doctor import checks, live_check
-from connectors.operations.doctor.findings import Finding, looked_at, note
+from connectors.operations.doctor.findings import Finding, findings_of, note
 from connectors.runtime.clock import wall_clock
 from connectors.sources.probes.methods import declared
 from connectors.sources.snmp.usm.receiver import V3Files
@@ -87,11 +87,11 @@ def doctor(
     policy = read_policy(policy_file)
     servers = None if kafka is None else bootstrap(settings, kafka)
     believed = None if udp is None else _Believed(communities(settings), v3_files(settings))
-    found = [*_machine(store), *_keys(key_file, store), *_home(policy, store, servers)]
-    found += looked_at(checks.PROBE, lambda: _probed(settings, policy))
+    found = [*_machine(store), *_keys(key_file, store), *_check_storage(policy, store, servers)]
+    found += findings_of(checks.PROBE, lambda: _probed(settings, policy))
     if udp is not None and believed is not None:
         with working(f"listening for {span / SECOND:g} s"):
-            found += looked_at(live_check.HEARD, lambda: _heard(policy, udp, believed, span, store))
+            found += findings_of(live_check.HEARD, lambda: _check_live(policy, udp, believed, span, store))
     states = [finding.state for finding in found]
     if as_json:
         print_json({"wrong": states.count("wrong"), "findings": [asdict(finding) for finding in found]})
@@ -108,11 +108,11 @@ class _Believed(NamedTuple):
 
 
 def _machine(store: Path | None) -> Iterator[Finding]:
-    yield from looked_at(checks.CLOCK, lambda: checks.clock(checks.kernel_clock()))
-    yield from looked_at(checks.SOCKET, checks.socket_buffer)
-    yield from looked_at(checks.VERSIONS, checks.versions)
+    yield from findings_of(checks.CLOCK, lambda: checks.clock(checks.kernel_clock()))
+    yield from findings_of(checks.SOCKET, checks.socket_buffer)
+    yield from findings_of(checks.VERSIONS, checks.versions)
     if store is not None:
-        yield from looked_at(checks.DISK, lambda: checks.disk(store))
+        yield from findings_of(checks.DISK, lambda: checks.disk(store))
 
 
 def _probed(settings: Settings, policy: Policy) -> list[Finding]:
@@ -126,27 +126,27 @@ def _probed(settings: Settings, policy: Policy) -> list[Finding]:
 
 def _keys(key_file: Path | None, store: Path | None) -> Iterator[Finding]:
     if key_file is not None:
-        yield from looked_at(checks.KEY, lambda: checks.key_file(key_file, wall_clock()))
-        yield from looked_at(checks.MARK, lambda: checks.serves(key_file, store))
+        yield from findings_of(checks.KEY, lambda: checks.key_file(key_file, wall_clock()))
+        yield from findings_of(checks.MARK, lambda: checks.serves(key_file, store))
 
 
-def _home(policy: Policy, store: Path | None, servers: str | None) -> Iterator[Finding]:
+def _check_storage(policy: Policy, store: Path | None, servers: str | None) -> Iterator[Finding]:
     if store is not None:
-        yield from looked_at(checks.STORE, lambda: checks.store(store, policy, wall_clock()))
+        yield from findings_of(checks.STORE, lambda: checks.store(store, policy, wall_clock()))
     if servers is not None:
         from connectors.operations.doctor.checks import TOPICS, cluster  # noqa: PLC0415 - loads a client of Kafka
 
-        yield from looked_at(TOPICS, lambda: run_async(cluster(servers, policy)))
+        yield from findings_of(TOPICS, lambda: run_async(cluster(servers, policy)))
 
 
-def _heard(
+def _check_live(
     policy: Policy, address: tuple[str, int], believed: _Believed, span: Micros, store: Path | None
 ) -> Iterator[Finding]:
     users = None if believed.v3 is None else believed.v3.users
     try:
         heard = run_async(live_check.listen(policy, address, believed.communities, span / SECOND, users))
     except OSError as error:
-        if store is None or not live_check.taken_by_another(error):
+        if store is None or not live_check.is_address_in_use(error):
             raise
         known = checks.dropped_datagrams(store) is not None
         yield note(live_check.HEARD, f"{error}: another process receives them; {_DROPS if known else _NO_DROPS}")

@@ -18,7 +18,7 @@ from connectors.cli.options import FILE, Address, json_option, print_json, run_a
 from connectors.http.server import Tls
 from connectors.runtime.signals import stop_signals
 from connectors.sources.webhooks.config import HooksNow
-from connectors.sources.webhooks.service import Hooks, HooksConfig, HooksListener
+from connectors.sources.webhooks.service import WebhookConfig, WebhookListener, WebhookService
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -49,9 +49,9 @@ def hooks(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
-    door = None if listen is None else HooksListener(listen, names, tls, behind_proxy)
+    door = None if listen is None else WebhookListener(listen, names, tls, behind_proxy)
     systems = HooksNow(file)
-    service = Hooks(HooksConfig(systems, to, file.with_name(f"{file.name}.state"), door))
+    service = WebhookService(WebhookConfig(systems, to, file.with_name(f"{file.name}.state"), door))
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
@@ -67,7 +67,7 @@ def hooks(
             report(service, as_json=as_json)
 
 
-def report(service: Hooks, *, as_json: bool) -> None:
+def report(service: WebhookService, *, as_json: bool) -> None:
     """Print the numbers of requests, events and rows, by result."""
     counts = service.counts
     if as_json:

@@ -61,7 +61,7 @@ from connectors.sources.inputs import (
     Live,
     Probing,
     TopicSource,
-    feed_file,
+    pass_file,
     receiver,
     secrets_of,
     until_stopped,
@@ -71,7 +71,7 @@ from connectors.sources.recordings.observations import ObservationFile, shortfal
 from connectors.sources.recordings.rows import CellRules
 from connectors.storage.kafka.client import KafkaSink
 from connectors.storage.kafka.cluster import checked
-from connectors.storage.kafka.source_leases import Claims
+from connectors.storage.kafka.source_leases import SourceLeases
 from stream.encoding import encode_message
 from stream.engine.key_rotation import refuse_retired
 from stream.errors import KeyFileError
@@ -144,7 +144,7 @@ def ingest(
         writer.probing = probing(settings, policy, monitor) if not bounded else None
         run_async(monitor.during(_ingest(writer, take_over=take_over, as_json=as_json)))
     writer.report(as_json=as_json)
-    problem = shortfall(writer.file.tally) if writer.file is not None and writer.whole else None
+    problem = shortfall(writer.file.tally) if writer.file is not None and writer.complete else None
     if problem is not None:
         raise problem
 
@@ -160,7 +160,7 @@ class _SourceWriter:
         self._sink = KafkaSink(kafka, encode=partial(encode_message, vault=keys.vault))
         counted = isinstance(source, TopicSource) or (isinstance(source, FileSource) and source.counts)
         self._pairs = CellRules(policy).pairs if counted else Ingest.of_policy(policy, keys.pseudonym).pairs
-        self._claims = Claims(kafka, self._pairs)
+        self._claims = SourceLeases(kafka, self._pairs)
         self._session: Micros = -1
         self._partitions = 1
         self.file: ObservationFile | CountsFile | None = (
@@ -170,7 +170,7 @@ class _SourceWriter:
         self._receiver: Receiver | None = None
         self.probing: Probing | None = None
         """Which sources are probed."""
-        self.whole = False
+        self.complete = False
         """Whether the file was sent to its end."""
 
     async def begin(self, *, take_over: bool) -> None:
@@ -192,8 +192,8 @@ class _SourceWriter:
         """Send until ``stop`` is set or the file ends, and disconnect."""
         try:
             # while this ingest has the leases
-            asking = [self._broker.ask()] if self._monitor.address is not None else []
-            await first_to_end(self._send(stop), self._claims.keep(), self._forget(), *asking)
+            asking = [self._broker.poll()] if self._monitor.address is not None else []
+            await first_to_end(self._send(stop), self._claims.renew(), self._forget(), *asking)
         finally:
             await self._sink.stop()
             await self._claims.stop()
@@ -201,7 +201,7 @@ class _SourceWriter:
     async def _send(self, stop: asyncio.Event) -> None:
         if isinstance(self._source, FileSource):
             if self.file is not None:
-                self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)
+                self.complete = await pass_file(self.file, self._sink, self._source.speed, stop)
         elif isinstance(self._source, TopicSource):
             behind = await windows_behind(self._kafka, self._policy, self._partitions)
             self._topic = self._source.opened(self._policy, self._session, behind)
@@ -253,7 +253,7 @@ async def _ingest(writer: _SourceWriter, *, take_over: bool, as_json: bool) -> N
 
 def _give_up(message: str) -> NoReturn:
     """End the process at once: a task that blocks on an unavailable broker would also block its cancellation."""
-    logs.last_word(message)
+    logs.report_end(message)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

@@ -13,7 +13,7 @@ from connectors.cli.metrics import ANSWERED_WITHIN, ASK_EVERY, watch_engine
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
 from connectors.storage.kafka.topic_readers import topic_names
-from connectors.storage.kafka.writers import KafkaJournal
+from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.engine.partition import PartitionEngine
 from stream.release.validation import Policy
 from stream.runners.partition_tasks import TaskManager
@@ -31,7 +31,7 @@ class BrokerWatch:
         self._servers, self._answered = servers, -ANSWERED_WITHIN
         monitor.health.require("broker", lambda: time.monotonic() - self._answered < ANSWERED_WITHIN)
 
-    async def ask(self) -> None:
+    async def poll(self) -> None:
         """Query the broker until cancelled."""
         while True:
             try:
@@ -57,24 +57,28 @@ class WorkerWatch:
         return partition
 
     def begin(
-        self, tasks: TaskManager, journal: KafkaJournal, settled: Callable[[], bool], opened: Callable[[], bool]
+        self,
+        tasks: TaskManager,
+        writer_factory: KafkaWriterFactory,
+        is_settled: Callable[[], bool],
+        is_open: Callable[[], bool],
     ) -> None:
         """Monitor the assigned partitions and their commits."""
         self._tasks = tasks
         engine = watch_engine(self._monitor, self._policy, self._open_engines, wall_clock)
-        journal.observers.append(engine.committed)
-        self._monitor.health.require("group", settled)
-        self._monitor.health.require("partitions", opened)
+        writer_factory.observers.append(engine.committed)
+        self._monitor.health.require("group", is_settled)
+        self._monitor.health.require("partitions", is_open)
 
     def _open_engines(self) -> list[PartitionEngine]:
-        tasks = {} if self._tasks is None else self._tasks.held
+        tasks = {} if self._tasks is None else self._tasks.tasks
         return [self._engines[number] for number in tasks if number in self._engines]
 
     async def during(self, work: Coroutine[Any, Any, int]) -> int:
         """Run the worker with the broker check beside it."""
         if self._monitor.address is None:
             return await work
-        asking = asyncio.create_task(self._broker.ask())
+        asking = asyncio.create_task(self._broker.poll())
         try:
             return await self._monitor.during(work)
         finally:

@@ -48,15 +48,15 @@ def retire(
         raise click.UsageError("--new-store goes with --store, and only with that")
     if store is not None and new_store is not None:
         made = succession.retire(store, new_store, new_key, key_file)
-        _tell(str(new_store), made.ledger, made.entries, 0, as_json=as_json)
+        _print_result(str(new_store), made.ledger, made.entries, 0, as_json=as_json)
     else:
         found = run_async(kafka_succession.retire(servers or "", new_key, key_file))
-        _tell("cluster", found.ledger, found.entries, found.unreleased, as_json=as_json)
+        _print_result("cluster", found.ledger, found.entries, found.unreleased, as_json=as_json)
     if lost and store is not None and not as_json:
         click.echo("without the mark nobody can tell whether the old store was set back before", err=True)
 
 
-def _tell(home: str, ledger: str, entries: int, unreleased: int, *, as_json: bool) -> None:
+def _print_result(home: str, ledger: str, entries: int, unreleased: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"ledger": ledger, "entries": entries, "unreleased": unreleased})
         return

@@ -174,5 +174,5 @@ def _misused(error: click.ClickException) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    logs.last_word(message)
+    logs.report_end(message)
     sys.exit(code)

@@ -19,11 +19,11 @@ from cryptography import x509
 from connectors.cli.options import Address, F
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import TOGETHER, Verb
-from connectors.monitoring.engine import EngineFigures, access_points
+from connectors.monitoring.engine import EngineMetrics, access_points
 from connectors.monitoring.figures import Labels, Part, Parts, Series
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
-from connectors.secrets.secret_files import SecretsNow
+from connectors.secrets.secret_files import ReloadingSecrets
 from connectors.sources.counters.topic import CountsTopic
 from connectors.sources.ingest.ingest import OUTAGE
 from connectors.sources.ingest.receiver import Receiver
@@ -39,7 +39,7 @@ from stream.runners.embedded import Embedded
 if TYPE_CHECKING:
     from connectors.serve.service import Service
     from connectors.serve.startup import ServeConfig
-    from connectors.sources.webhooks.service import Hooks
+    from connectors.sources.webhooks.service import WebhookService
 
 KEY_BEATS, STORE_BEATS = 15, 60
 """Seconds between two checks of the key file, and of the store's files."""
@@ -93,18 +93,18 @@ def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulate
         return made.clock.now() - (state.awake if simulated else state.grid) < OUTAGE
 
     def look() -> None:
-        monitor.figures.set("tacet_clock_offset_seconds", made.clock.wall_ahead() / SECOND)
+        monitor.metrics.set("tacet_clock_offset_seconds", made.clock.wall_ahead() / SECOND)
         for name, site in policy.site.items():
-            monitor.figures.set("tacet_working_time", float(is_working_time(site, wall_clock())), name)
+            monitor.metrics.set("tacet_working_time", float(is_working_time(site, wall_clock())), name)
 
     monitor.health.require("feed", is_served)
-    monitor.health.require("intake", lambda: not made.state.shut)
+    monitor.health.require("intake", lambda: not made.state.suspended)
     monitor.often(look)
     if everywhere >= TOGETHER:  # below that size the sums are never published, and a 0 would mean that nobody comes
         monitor.traffic.count(lambda: _datagrams(made, everywhere))
 
 
-def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:
+def watch_secrets(monitor: Monitor, files: Iterable[ReloadingSecrets[Any]]) -> None:
     """Count reloads of secrets at points of a grid, independently of traffic."""
     given = list(files)
     told = dict.fromkeys([(file, outcome) for file in given for outcome in ("taken", "refused")], 0)
@@ -113,13 +113,13 @@ def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:
         for file in given:
             file.renew()
             for outcome, number in (("taken", file.reads), ("refused", file.refusals)):
-                monitor.figures.add("tacet_secrets_read_total", number - told[file, outcome], file.holds, outcome)
+                monitor.metrics.add("tacet_secrets_read_total", number - told[file, outcome], file.holds, outcome)
                 told[file, outcome] = number
 
     monitor.often(look, SECRETS_BEATS)
 
 
-def watch_hooks(monitor: Monitor, service: Hooks) -> None:
+def watch_hooks(monitor: Monitor, service: WebhookService) -> None:
     """Monitor the webhook service: ready while the ingest is available. A failing event stream affects no other.
 
     What arrives and what is refused depends on people, and the service does not know access points; the ingest
@@ -127,9 +127,9 @@ def watch_hooks(monitor: Monitor, service: Hooks) -> None:
     """
 
     def look() -> None:
-        monitor.figures.set("tacet_clock_offset_seconds", service.clock.wall_ahead() / SECOND)
+        monitor.metrics.set("tacet_clock_offset_seconds", service.clock.wall_ahead() / SECOND)
         states = service.stream_states.items()
-        monitor.figures.only("tacet_stream_state", dict.fromkeys(states, 1.0))
+        monitor.metrics.only("tacet_stream_state", dict.fromkeys(states, 1.0))
 
     monitor.health.require("ingest", lambda: service.is_connected)
     monitor.health.require("streams", lambda: service.hears, readiness=False)
@@ -169,7 +169,7 @@ def watch_key(monitor: Monitor, path: Path) -> None:
             held["well"] = True
         except KeyFileError:
             day, held["well"] = None, False
-        monitor.figures.only_since("tacet_key_epoch_age_seconds", {} if day is None else {(): day * DAY})
+        monitor.metrics.only_since("tacet_key_epoch_age_seconds", {} if day is None else {(): day * DAY})
 
     monitor.health.require("key", lambda: held["well"])
     monitor.often(look, KEY_BEATS)
@@ -180,9 +180,9 @@ def watch_store(monitor: Monitor, folder: Path) -> None:
 
     def look() -> None:
         room = os.statvfs(folder)
-        monitor.figures.set("tacet_store_size_bytes", sum(_octets(path) for path in folder.rglob("*")))
-        monitor.figures.set("tacet_disk_free_bytes", room.f_bavail * room.f_frsize)
-        monitor.figures.set("tacet_disk_size_bytes", room.f_blocks * room.f_frsize)
+        monitor.metrics.set("tacet_store_size_bytes", sum(_octets(path) for path in folder.rglob("*")))
+        monitor.metrics.set("tacet_disk_free_bytes", room.f_bavail * room.f_frsize)
+        monitor.metrics.set("tacet_disk_size_bytes", room.f_blocks * room.f_frsize)
 
     monitor.often(look, STORE_BEATS)
 
@@ -196,11 +196,11 @@ def _octets(path: Path) -> int:
 
 def watch_engine(
     monitor: Monitor, policy: Policy, held: Callable[[], Iterable[PartitionEngine]], clock: Callable[[], Micros] | None
-) -> EngineFigures:
+) -> EngineMetrics:
     """Monitor the engine of some partitions: ready while none of their sites is closed."""
-    figures = EngineFigures(monitor.figures, policy, held, clock)
+    figures = EngineMetrics(monitor.metrics, policy, held, clock)
     monitor.health.require("sites", figures.is_open)
-    monitor.often(figures.look)
+    monitor.often(figures.update)
     monitor.traffic.count(figures.traffic)
     return figures
 
@@ -217,7 +217,7 @@ def watch_certificates(monitor: Monitor, **files: Path | None) -> None:
 
     def look() -> None:
         lasting: dict[Labels, float] = {(name,): expiry(path) - time.time() for name, path in given.items()}
-        monitor.figures.only("tacet_certificate_expiry_seconds", lasting)
+        monitor.metrics.only("tacet_certificate_expiry_seconds", lasting)
 
     def expiry(path: Path) -> float:
         try:
@@ -233,17 +233,17 @@ def watch_certificates(monitor: Monitor, **files: Path | None) -> None:
 class ServiceWatch:
     """Monitors a service of releases: ready while its outboxes exist and its history answers, also without brokers."""
 
-    def __init__(self, monitor: Monitor, wanted: ServeConfig, service: Service) -> None:
-        self._monitor, self._wanted, self._service = monitor, wanted, service
+    def __init__(self, monitor: Monitor, config: ServeConfig, service: Service) -> None:
+        self._monitor, self._config, self._service = monitor, config, service
         self._answered = -ANSWERED_WITHIN
         monitor.health.require("history", lambda: time.monotonic() - self._answered < ANSWERED_WITHIN)
-        if wanted.store is not None:
-            store = wanted.store
-            monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in wanted.audiences))
-        if wanted.kafka is not None:
+        if config.store is not None:
+            store = config.store
+            monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in config.audiences))
+        if config.kafka is not None:
             monitor.health.require("broker", lambda: service.outage_seconds() is None, readiness=False)
 
-    async def ask(self) -> None:
+    async def poll(self) -> None:
         """Query the history until cancelled, in a thread, because a query may take a while."""
         while True:
             try:
@@ -252,14 +252,14 @@ class ServiceWatch:
                 log.warning("history does not answer", error=type(error).__name__)
             else:
                 self._answered = time.monotonic()
-                self._monitor.figures.only("tacet_window_end_timestamp_seconds", ends)
+                self._monitor.metrics.only("tacet_window_end_timestamp_seconds", ends)
             await asyncio.sleep(ASK_EVERY)
 
     def _ends(self) -> dict[Labels, float]:
         """Return the end of each site's newest published window."""
         ends: dict[Labels, float] = {}
-        for audience in self._wanted.audiences:
-            for site in self._wanted.policy.site:
+        for audience in self._config.audiences:
+            for site in self._config.policy.site:
                 end = self._service.history.newest_end(audience, site)
                 if end is not None:
                     ends[site,] = max(ends.get((site,), 0.0), end / SECOND)

@@ -27,7 +27,7 @@ def table(title: str, words: Sequence[str], numbers: Sequence[str] = ()) -> Tabl
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def marked_poor(release: str, audience: str, level: str, expected: Quality) -> str:
+def utility_warning(release: str, audience: str, level: str, expected: Quality) -> str:
     """Return a warning that a level of a release is worse than a constant: which constant, and the consequence."""
     what = f"{release} for {audience}: {level}s of {people(expected.mean)} are not worth publishing at this price."
     mine = f"The mean error, {expected.error:.2f}, is more than"

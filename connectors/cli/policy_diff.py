@@ -40,7 +40,7 @@ def diff(old: Path, new: Path, *, as_json: bool) -> None:
         print_json(found.figures())
     else:
         _print(found)
-    sys.exit(BEGINS_ANEW if found.begins_anew else 0)
+    sys.exit(BEGINS_ANEW if found.loses_state else 0)
 
 
 def _print(found: Difference) -> None:

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from connectors.cli.options import FILE, json_option, print_json, progress, read_policy, working
-from connectors.cli.output import marked_poor, table
+from connectors.cli.output import table, utility_warning
 from connectors.cli.source_options import dialect_options, refuse_dialect
 from connectors.operations.reports.contribution_loss import Stays, loss_sentence, losses, simulated_stays, stays_of
 from connectors.operations.reports.policy_plan import TRIED, targets, windows_to_try
@@ -189,7 +189,7 @@ def _print_errors(console: Console, title: str, rows: list[dict[str, Any]]) -> N
             figures = (expected.mean, expected.error, expected.median)
             errors.add_row(row["release"], row["audience"], name, *(f"{figure:.2f}" for figure in figures))
             if expected.poor:
-                poor.append(marked_poor(row["release"], row["audience"], level, expected))
+                poor.append(utility_warning(row["release"], row["audience"], level, expected))
     console.print(errors)
     for line in poor:
         console.print(line)

@@ -17,9 +17,9 @@ from connectors.cli.options import FILE, json_option, print_json, read_policy
 from connectors.cli.output import table
 from connectors.operations.reports.contribution_loss import loss_sentence, simulated_stays
 from connectors.operations.reports.contribution_loss import losses as losses_of
-from connectors.operations.reports.guarantees import COUNTED, counted_lines, signed_sentence, unit_words
+from connectors.operations.reports.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import DayModel, asked_attributes, day_model, largest_epsilons
+from stream.accounting.attributes import DayModel, day_model, largest_epsilons, queried_attributes
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
@@ -157,7 +157,7 @@ def _counts(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table]:
     for site, promises in groupby(by_window, lambda p: p.site):
         people = policy.site[site].feed == "counts"
         shown = [unit for unit in _SHOWN if not people or unit in COUNTED]
-        names = tuple(fill(unit_words(unit, counted=people), _HEADS) for unit in shown)
+        names = tuple(fill(describe_unit(unit, counted=people), _HEADS) for unit in shown)
         made = table(f"Site {site}: epsilons of counts; w is {policy.privacy.w} windows", ("release", "reader"), names)
         for column in made.columns[:2]:
             column.min_width = 10  # on a narrow terminal names take precedence over numbers
@@ -308,7 +308,7 @@ def _class(model: DayModel, attribute: int, number: int) -> str:
 
 def _rules(release: AttributeRelease, model: DayModel | None) -> Iterator[str]:
     """Yield the release's other rules, by the names of their keys."""
-    asked = asked_attributes(release, model)
+    asked = queried_attributes(release, model)
     if release.cap is not None:
         left_out = ", ".join(name for name in release.attributes if name not in asked) or "none"
         how = "by leaving attributes out" if release.guard == "static" else "by asking no question that may break it"
@@ -431,7 +431,7 @@ def _of_day(promise: CountPromise) -> dict[str, Any]:
 
 def _model(release: AttributeRelease) -> dict[str, Any]:
     """Return the declared model of an attribute release and what its guard does with it."""
-    asked = asked_attributes(release, day_model(release))
+    asked = queried_attributes(release, day_model(release))
     return {
         "model": None if release.model is None else release.model.model_dump(),
         "cap": release.cap,

@@ -58,28 +58,28 @@ def recover(
     if reopen:
         if key_file is None or policy is None:
             raise click.UsageError("--reopen needs --key-file and --policy")
-        _reopen(policy, key_file, store, reopen)
+        _resume_sites(policy, key_file, store, reopen)
     _report(store_findings(store, key_file, policy, wall_clock()), as_json=as_json)
 
 
-def _reopen(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:
+def _resume_sites(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:
     refuse_unknown(policy, sites)
     with embedded(policy, key_file, store) as runner:
         for site in sites:
-            runner.reopen(site)
+            runner.resume(site)
 
 
 def _report(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
         report = [
-            {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.ways]}
+            {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.remedies]}
             for found in findings
         ]
         print_json({"ok": not findings, "findings": report})
         return
     for found in findings:
         click.echo(found.what)
-        for way in found.ways:
+        for way in found.remedies:
             click.echo(f"  * {way.do}\n    price: {way.price}")
     if not findings:
         click.echo("nothing keeps a run from going on")

@@ -26,7 +26,7 @@ from connectors.cli.options import (
 from connectors.cli.source_options import dialect_options
 from connectors.cli.storage_options import one_of, where_options
 from connectors.keys import key_files
-from connectors.operations.reports.audit import with_kept
+from connectors.operations.reports.audit import merged_policies
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.outboxes import OutboxRecord
@@ -36,7 +36,7 @@ from connectors.storage.embedded.store import SqliteStore
 from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.republication import Republication
-from stream.engine.snapshot import made_by, open_snapshot
+from stream.engine.snapshot import mechanism_version, open_snapshot
 from stream.errors import DataError
 from stream.pipeline import Options
 from stream.release.stage import MECHANISMS
@@ -111,13 +111,13 @@ def _in_store(
 ) -> tuple[Republication, DataError | None]:
     with opened(policy, key_file, folder) as (_, held):
         published = {parse_record(value)["release_id"]: value for value in read_published(folder)}
-        policies = with_kept(read_policies(folder), [policy])
+        policies = merged_policies(read_policies(folder), [policy])
         keys = key_files.FileKeys(key_file)
         made = Republication(policy, policies, keys, options, held.entries(), published, _versions_of(folder, held))
         problem = feed(made)
         made.finish()
         for audience in sorted({each.topic.split(".")[2] for each in made.lost}):
-            held.outboxes.give(audience, [_row(each) for each in made.lost if each.topic.split(".")[2] == audience])
+            held.outboxes.append(audience, [_row(each) for each in made.lost if each.topic.split(".")[2] == audience])
         held.outboxes.sync()
         return made, problem
 
@@ -130,7 +130,7 @@ def _row(record: OutputRecord) -> OutboxRecord:
 def _versions_of(folder: Path, store: SqliteStore) -> list[str]:
     """Return the mechanism versions that may have made a store's entries."""
     snapshot = store.snapshot()
-    versions = {MECHANISMS if snapshot is None else made_by(open_snapshot(snapshot)[0])}
+    versions = {MECHANISMS if snapshot is None else mechanism_version(open_snapshot(snapshot)[0])}
     return sorted(versions | read_mechanisms(folder))
 
 

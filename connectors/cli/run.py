@@ -65,7 +65,7 @@ from connectors.sources.inputs import (
     TopicSource,
     UdpSource,
     check_uptime_clock,
-    feed_file,
+    pass_file,
     receiver,
     secrets_of,
     until_stopped,
@@ -91,7 +91,7 @@ from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 from stream.settings import Settings
 
-Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
+OpenRunner = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 """Opens the store with its runner; takes ``clock``, which stamps live messages with their receive time."""
 
 
@@ -173,14 +173,14 @@ class _RunSetup:
     policy: Policy
     key: bytes
     """Names devices."""
-    home: Home
+    open_runner: OpenRunner
     folder: Path
     monitor: Monitor
 
     @contextmanager
     def opened(self, *, clock: Callable[[], Micros] | None, live: bool) -> Iterator[tuple[Embedded, SqliteStore]]:
         """Open the store with its monitor."""
-        with self.home(clock=clock) as (runner, store):
+        with self.open_runner(clock=clock) as (runner, store):
             watch_store(self.monitor, self.folder)
             watch_embedded(self.monitor, runner, self.policy, live=live)
             yield runner, store
@@ -191,17 +191,19 @@ def _run_file(source: FileSource, setup: _RunSetup, *, as_json: bool) -> None:
         file = source.opened(setup.policy, setup.key, tick)
         file.begin()  # opening a store binds its key, so an unreadable file is refused first
         with setup.opened(clock=None, live=False) as (runner, _):
-            fed = _feed(file, source, runner, setup.monitor)
+            fed = _process_file(file, source, runner, setup.monitor)
     report_run(fed, as_json=as_json)
     problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
     if problem is not None:
         raise problem
 
 
-def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedded, monitor: Monitor) -> FeedSummary:
+def _process_file(
+    file: ObservationFile | CountsFile, source: FileSource, runner: Embedded, monitor: Monitor
+) -> FeedSummary:
     async def feed() -> bool:
         async with stop_signals() as stop:
-            return await feed_file(file, FileSink(runner, stop), source.speed, stop)
+            return await pass_file(file, FileSink(runner, stop), source.speed, stop)
 
     session = file.begin()
     if session is not None:

@@ -99,17 +99,17 @@ def serve(
         serve_here(wanted, monitor)
 
 
-def serve_here(wanted: ServeConfig, monitor: Monitor | None = None) -> None:
+def serve_here(config: ServeConfig, monitor: Monitor | None = None) -> None:
     """Serve until a stop signal, and print the address."""
-    watched = monitor or monitor_of("serve", wanted.policy, None)
+    watched = monitor or monitor_of("serve", config.policy, None)
 
     def beside(service: Service) -> list[Coroutine[Any, Any, None]]:
-        watch = ServiceWatch(watched, wanted, service)
-        return [] if watched.address is None else [watch.ask()]
+        watch = ServiceWatch(watched, config, service)
+        return [] if watched.address is None else [watch.poll()]
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
-            await serve_until(wanted, wall_clock, stop, click.echo, beside)
+            await serve_until(config, wall_clock, stop, click.echo, beside)
 
     run_async(watched.during(until_stopped()))
 

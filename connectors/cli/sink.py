@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from connectors.cli.options import FILE, Address, F, run_async
-from connectors.cli.storage_options import home_of, source_of, source_options
+from connectors.cli.storage_options import source_of, source_options, storage_of
 from connectors.runtime.signals import first_to_end, stop_signals
 from connectors.secrets.private_files import read_secret, read_secrets
-from connectors.sinks.feed import feed
+from connectors.sinks.feed import deliver_releases
 from connectors.sinks.occasions import Kind, Occasion
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.service import OWN_MACHINE, read_metadata
@@ -80,10 +80,12 @@ def mqtt(
     held = f"{prefix.strip('/')}/{source['audience']}"
 
     async def hold() -> None:
-        sites = await read_metadata(**home_of(origin))
+        sites = await read_metadata(**storage_of(origin))
         kept = MqttSink(Broker(*broker, secure, username, password, ca_file), held, cursor.notes, sites,
                         home_assistant=home_assistant)  # fmt: skip
-        await _until_stopped(feed(origin, cursor, kept.deliver, kept.deliver, until_end=until_end), kept.run())
+        await _until_stopped(
+            deliver_releases(origin, cursor, kept.deliver, kept.deliver, until_end=until_end), kept.run()
+        )
 
     run_async(hold())
 
@@ -127,7 +129,7 @@ async def _report(
     report = WebhookSink(url, secrets, occasion, cursor.notes)
     try:
         begin = None if from_start else report.begin
-        await _until_stopped(feed(origin, cursor, report.deliver, begin, until_end=until_end))
+        await _until_stopped(deliver_releases(origin, cursor, report.deliver, begin, until_end=until_end))
     finally:
         await report.close()
 
@@ -165,7 +167,7 @@ def prometheus(settings: Settings, /, *, listen: tuple[str, int], names: tuple[s
 
     async def follow() -> None:
         async for record in subscribe(**origin, from_start=True):
-            latest.take(record)
+            latest.update(record)
 
     try:
         run_async(_until_stopped(follow()))

@@ -285,7 +285,7 @@ class FeedSummary(NamedTuple):
 def report_file(tally: RowCounts, *, as_json: bool) -> None:
     """Print the counts of a file that was sent to Kafka."""
     if as_json:
-        print_json(_figures(tally))
+        print_json(_tally_entries(tally))
         return
     click.echo(f"{tally.rows:,} rows, {tally.bad:,} bad")
     report_drops({}, tally.unknown_access_points, tally.outside)
@@ -294,7 +294,7 @@ def report_file(tally: RowCounts, *, as_json: bool) -> None:
 def report_run(fed: FeedSummary, *, as_json: bool) -> None:
     """Print the counts of a file that was processed."""
     if as_json:
-        print_json(_figures(fed.tally) | {"dropped": fed.dropped, "stopped": not fed.whole})
+        print_json(_tally_entries(fed.tally) | {"dropped": fed.dropped, "stopped": not fed.whole})
         return
     click.echo(f"{fed.tally.rows:,} rows, {fed.tally.bad:,} bad")
     report_drops(fed.dropped, fed.tally.unknown_access_points, fed.tally.outside)
@@ -311,7 +311,7 @@ def report_counts(gathered: Gathering, *, as_json: bool) -> None:
     report_drops(gathered.dropped, 0, 0)
 
 
-def _figures(tally: RowCounts) -> dict[str, Any]:
+def _tally_entries(tally: RowCounts) -> dict[str, Any]:
     return {name: getattr(tally, name) for name in ("rows", "bad", "unknown_access_points", "outside")}
 
 
@@ -328,7 +328,7 @@ def report_traps(made: Receiver, *, as_json: bool) -> None:
              "informs_answered": counters.informs_answered, "requests_answered": counters.requests_answered,
              "answers_unsent": counters.answers_unsent,
              "locally_administered": state.locally_administered, "unknown_access_points": unknown,
-             "traps_of_other_unknown_access_points": others, "shut_sites": sorted(state.shut)}
+             "traps_of_other_unknown_access_points": others, "shut_sites": sorted(state.suspended)}
         )  # fmt: skip
         return
     click.echo(f"{counters.datagrams:,} datagrams, {counters.accepted:,} accepted")
@@ -346,7 +346,7 @@ def report_traps(made: Receiver, *, as_json: bool) -> None:
     ):
         if n:
             click.echo(f"  {n:>8,}  {what}")
-    for site in sorted(state.shut):
+    for site in sorted(state.suspended):
         click.echo(f"site {site} is shut: it had more devices than max_devices")
 
 

@@ -9,7 +9,7 @@ import click
 from connectors.cli.options import FILE, FOLDER, F, bootstrap
 from connectors.secrets.private_files import read_secret
 from connectors.storage.embedded.reader import given_releases, has_outbox
-from connectors.subscribe.subscriber import Home, Origin
+from connectors.subscribe.subscriber import Origin, StorageOptions
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -53,7 +53,7 @@ def source_of(
         msg = "--token-file: must go with --url"
         raise UsageError(msg)
     if store is not None:
-        _note_nothing_yet(store, audience, release)
+        _print_no_records_note(store, audience, release)
     servers = None if url is not None else one_of(store, kafka, settings)
     token = None if token_file is None else read_secret(token_file)
     return {
@@ -61,13 +61,13 @@ def source_of(
     }  # fmt: skip
 
 
-def home_of(origin: Origin) -> Home:
+def storage_of(origin: Origin) -> StorageOptions:
     """Return the storage of a source, without audience and release."""
     return {"store": origin.get("store"), "kafka": origin.get("kafka"), "url": origin.get("url"),
             "token": origin.get("token")}  # fmt: skip
 
 
-def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:
+def _print_no_records_note(store: Path, audience: str, release: str | None) -> None:
     """Print a note if an outbox has no records of a release: they may come later, or the name may be misspelt."""
     given = given_releases(store, audience)
     if has_outbox(store, audience) and (not given if release is None else release not in given):

@@ -8,7 +8,7 @@ import click
 
 from connectors.cli.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
 from connectors.sources.counters.topic import check_topic
-from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_taken, run_user, users
+from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_reserved, run_user, users
 from connectors.storage.kafka.cluster import found_cluster
 from connectors.storage.kafka.topics import BESIDES, Created, create_topics, topic_names
 from stream.errors import UsageError
@@ -121,7 +121,7 @@ def _check_group(group: str) -> None:
         group_name(group)
     except ValueError as error:
         raise UsageError(f"--telegraf-group: {error}, got {group!r}") from None
-    if is_taken(group):
+    if is_reserved(group):
         raise UsageError(f"--telegraf-group: must be no group of others' here, got {group!r}")
 
 

@@ -21,7 +21,7 @@ from connectors.cli.options import (
     windows_options,
 )
 from connectors.keys import key_files
-from connectors.runtime.logs import report_shut
+from connectors.runtime.logs import report_suspended_site
 from connectors.storage.kafka import metadata
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended, refuse_unfit
@@ -159,7 +159,7 @@ def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, optio
         made = PartitionEngine(
             policy, keys, options, accept_policy=consent.accept_policy, accepted=present.accepted(),
             versions=present.versions, owns=lambda site: partition_of(site, partitions) == partition,
-            shut_sites=OverflowPolicy(report_shut, consent.reopened),
+            overflow=OverflowPolicy(report_suspended_site, consent.reopened),
         )  # fmt: skip
         return watch.engine(partition, made)
 

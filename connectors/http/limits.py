@@ -5,7 +5,7 @@
   connections.
   So no client keeps others out with idle connections. Requests in progress have limits of their own, far below that
   one.
-- ``Bodies`` reads a whole body before its request counts among those in progress; ``as_taken`` sends an answer only as
+- ``Bodies`` reads a whole body before its request counts among those in progress; ``paced`` sends an answer only as
   fast as the client reads it.
 - ``RequestLimits`` checks a request's head, rates and size before the application sees it.
 
@@ -106,7 +106,7 @@ PIECE = 64 << 10
 """Bytes of an answer that are sent at once."""
 
 
-class GoneError(Exception):
+class ClientGoneError(Exception):
     """The client has disconnected, or reads nothing."""
 
 
@@ -173,7 +173,7 @@ class Bodies:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise GoneError
+                raise ClientGoneError
             piece = message.get("body", b"")
             more = message.get("more_body", False)
             if len(one.came) + len(piece) > self.largest:
@@ -226,7 +226,7 @@ def already(body: bytes, receive: Receive) -> Receive:
     return receiving
 
 
-def as_taken(send: Send) -> Send:
+def paced(send: Send) -> Send:
     """Send an answer piece by piece, each when the earlier ones are on their way.
 
     GoneError if the client stops reading.
@@ -237,7 +237,7 @@ def as_taken(send: Send) -> Send:
             with anyio.fail_after(PATIENCE):
                 await send(message)
         except TimeoutError:
-            raise GoneError from None
+            raise ClientGoneError from None
 
     async def sending(message: Message) -> None:
         body, more = message.get("body", b""), message.get("more_body", False)
@@ -281,7 +281,7 @@ class Rates:
     clock: Callable[[], float] = time.monotonic
     _buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
 
-    def take(self, client: str) -> bool:
+    def allow(self, client: str) -> bool:
         """Return whether a client may send one more request now, and count it."""
         now = self.clock()
         bucket = self._buckets.setdefault(client, Bucket(self.burst, now))
@@ -371,7 +371,7 @@ class RequestLimits:
                 refused.headers["connection"] = "close"
             await refused(scope, receive, sending)
             return
-        except GoneError:
+        except ClientGoneError:
             return
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -384,7 +384,7 @@ class RequestLimits:
             return
         self._left -= 1
         try:
-            await self._safely(scope, receive, as_taken(send))
+            await self._safely(scope, receive, paced(send))
         finally:
             self._left += 1
 
@@ -399,7 +399,7 @@ class RequestLimits:
 
         try:
             await self._app(scope, receive, sending)
-        except GoneError:
+        except ClientGoneError:
             raise FaultError from None
         except Exception as error:
             structlog.get_logger("tacet.serve").error("a request failed", error=type(error).__name__)
@@ -418,11 +418,11 @@ class RequestLimits:
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in self._origins:
             raise RefusalError(403, "Origin", "must be this service's own")
-        if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and _asks(request):
+        if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and _requests_data(request):
             raise RefusalError(403, "Sec-Fetch-Site", "must be same-origin")
         _check_length(request, self._bodies.largest)
         client = self._client(request)
-        if not self._rates.take(client):
+        if not self._rates.allow(client):
             raise RefusalError(429, "rate", "must stay within what a client may ask", retry=1)
         return client
 
@@ -452,7 +452,7 @@ def _network(address: str) -> str:
     return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))
 
 
-def _asks(request: Request) -> bool:
+def _requests_data(request: Request) -> bool:
     """Return whether a request is for figures; a link to the page is allowed from everywhere."""
     return request.url.path.startswith("/api/")
 

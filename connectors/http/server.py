@@ -36,7 +36,7 @@ class Tls(NamedTuple):
 class _Prompt(H11Protocol):
     """HTTP/1.1 with a timeout: a connection without a request in progress is closed soon."""
 
-    _patience: asyncio.TimerHandle | None = None
+    _idle_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,19 +48,19 @@ class _Prompt(H11Protocol):
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._patience is not None:  # the timer would keep all objects of the connection in memory
-            self._patience.cancel()
+        if self._idle_timer is not None:  # the timer would keep all objects of the connection in memory
+            self._idle_timer.cancel()
         super().connection_lost(exc)
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _wait_for_a_head(self) -> None:
-        if self._patience is None:
-            self._patience = self.loop.call_later(SAY_WITHIN, self._refuse_silent)
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(SAY_WITHIN, self._refuse_silent)
 
     def _refuse_silent(self) -> None:
-        self._patience = None
+        self._idle_timer = None
         if self._is_idle() and not self.transport.is_closing() and self.timeout_keep_alive_task is None:
             self.transport.close()
 

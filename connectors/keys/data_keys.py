@@ -17,7 +17,7 @@ from cryptography.hazmat.backends.openssl import backend
 from cryptography.hazmat.primitives.ciphers import aead
 
 from stream.domains import Purpose
-from stream.errors import DataError, GoneKeyError, KeyFileError, UsageError
+from stream.errors import DataError, DestroyedKeyError, KeyFileError, UsageError
 from stream.keys import ratchet, subkey
 from stream.records import DAY, LATEST
 
@@ -84,7 +84,7 @@ class DataKeys:
             raise DataError("encrypted: must say under which day's key")
         if key_day < self.first:
             msg = f"data key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
-            raise GoneKeyError(msg)
+            raise DestroyedKeyError(msg)
         lock = self.lock(key_day)
         if not hmac.compare_digest(lock.key_id, key_id):
             msg = (

@@ -125,7 +125,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
     """Write the keys that one kind of host needs to a new file."""
     document = read_keys(path)
-    if part == "worker" and isinstance(_held(path, document), _Unpinned):
+    if part == "worker" and isinstance(_keys_of(path, document), _Unpinned):
         msg = f"{path}: must know its first day before it is copied; make it with 'tacet key create --first-day'"
         raise KeyFileError(msg)
     dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
@@ -212,23 +212,23 @@ def oldest_key_day(path: Path) -> int | None:
     document = read_keys(path)
     if "noise" not in document:
         return None if document["laboratory"] else data_keys(path, document).first or None
-    held = _held(path, document)
+    held = _keys_of(path, document)
     return held.first if isinstance(held, ForwardKeys) else None
 
 
 def has_key_day(path: Path, key_day: int) -> bool:
     """Return whether a key can still draw the noise of a UTC day."""
-    held = _held(path, read_keys(path))
+    held = _keys_of(path, read_keys(path))
     return not isinstance(held, ForwardKeys) or held.first <= key_day
 
 
 def laboratory_keys(path: Path) -> LaboratoryKeys:
     """Return a laboratory file's keys; KeyFileError for a production file, which replay must not use."""
     keys = FileKeys(path)
-    if not isinstance(keys.held, LaboratoryKeys):
+    if not isinstance(keys.keys, LaboratoryKeys):
         msg = f"{path}: must be a laboratory key for this command, got a production key"
         raise KeyFileError(msg)
-    return keys.held
+    return keys.keys
 
 
 @dataclass(slots=True, repr=False)
@@ -246,45 +246,45 @@ class FileKeys:
     def __init__(self, path: Path) -> None:
         self.path = path
         document = read_keys(path)
-        self.held = _held(path, document)
+        self.keys = _keys_of(path, document)
         self.vault = data_keys(path, document)
         """The data keys."""
 
     @property
     def laboratory(self) -> bool:
         """Whether all output of this key is marked as made in a laboratory."""
-        return isinstance(self.held, LaboratoryKeys)
+        return isinstance(self.keys, LaboratoryKeys)
 
     @property
     def ledger(self) -> str:
         """Public id of the ledger of this key."""
-        return self.held.ledger
+        return self.keys.ledger
 
     @property
     def audit(self) -> bytes:
         """The key that signs the audit chain."""
-        return self.held.audit
+        return self.keys.audit
 
     def noise_key(self, key_day: int) -> bytes:
         """Return a day's noise key; the first requested day becomes the file's oldest."""
-        if isinstance(self.held, _Unpinned):
-            self.held = self._pin(key_day)
-        return self.held.noise_key(key_day)
+        if isinstance(self.keys, _Unpinned):
+            self.keys = self._pin(key_day)
+        return self.keys.noise_key(key_day)
 
     def forget_before(self, key_day: int) -> None:
         """Destroy the production keys of all days before ``key_day``."""
-        if isinstance(self.held, ForwardKeys) and key_day > self.held.first:
-            self.held = self.held.from_key_day(key_day)
+        if isinstance(self.keys, ForwardKeys) and key_day > self.keys.first:
+            self.keys = self.keys.from_key_day(key_day)
             self.vault.forget_before(key_day)
             with locked(self.path):
-                on_disk = _held(self.path, read_keys(self.path))
+                on_disk = _keys_of(self.path, read_keys(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:
                     self._write(on_disk.from_key_day(key_day), data_from=key_day)
 
     def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
         """Make ``key_day`` the file's oldest day, unless another process has already set one."""
         with locked(self.path):
-            on_disk = _held(self.path, read_keys(self.path))
+            on_disk = _keys_of(self.path, read_keys(self.path))
             if isinstance(on_disk, _Unpinned):
                 on_disk = ForwardKeys(key_day, on_disk.key, on_disk.ledger, on_disk.audit)
                 self._write(on_disk)
@@ -320,7 +320,7 @@ class IngestKeys:
             self.vault.forget_before(key_day)
 
 
-def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:
+def _keys_of(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:
     """Return the worker's keys of a file; KeyFileError if one is missing or invalid."""
     audit, noise = part_of(path, document, "audit"), part_of(path, document, "noise")
     try:

@@ -29,7 +29,7 @@ from connectors.sources.recordings.replay import RestrictedHistory
 from stream.accounting.charges import coalition_cost
 from stream.accounting.leakage.dependence import Counts, count_patterns, learn, revise
 from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.guard import may_ask, pattern_factors, permitted, releasable, worst_factors
+from stream.accounting.leakage.guard import may_query, pattern_factors, permitted, releasable, worst_factors
 from stream.accounting.leakage.information import attribute_information, bits
 from stream.accounting.leakage.queries import optimise
 from stream.accounting.leakage.temporal import (
@@ -186,7 +186,7 @@ def _guard(joint: Floats, order: list[str], epsilon: Floats, cap: float) -> Repo
                 continue
             queries, released = (np.zeros(len(order), dtype=np.int64) for _ in range(2))
             queries[:place], released[:place] = 1, shown
-            allowed = may_ask(joint, epsilon, queries, released, attribute=place, cap=cap)
+            allowed = may_query(joint, epsilon, queries, released, attribute=place, cap=cap)
             after = {earlier: "shown" if bit else "withheld" for earlier, bit in zip(order, shown, strict=False)}
             decisions.append({"attribute": name, "after": after, "allowed": allowed})
     return {

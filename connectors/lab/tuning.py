@@ -27,7 +27,7 @@ from connectors.sources.recordings.dialect import OWN, Dialect
 from stream.domains import Purpose
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
-from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, LearntLaw, by_span, learn, opened, prior
+from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, LearntDistribution, by_span, learn, opened, prior
 from stream.lab.tuning.bench import (
     EPSILONS,
     Bench,
@@ -58,7 +58,7 @@ class RecordedSite(NamedTuple):
     name: str
     policy: Policy
     windows: tuple[OccupancyWindow, ...]
-    seen: Sightings
+    sightings: Sightings
     problem: DataError | None = None
     """What to report of rows that were bad or lost, once the answer is printed."""
 
@@ -112,7 +112,7 @@ def recorded_site(
         DataError: the recording cannot be read to its end, or no window comes of it.
     """
     rows = _Rows(policy, site)
-    observed = observed_windows(policy, path, progress, dialect, rows.take)
+    observed = observed_windows(policy, path, progress, dialect, rows.add)
     return RecordedSite(site, policy, tuple(observed.windows[site]), rows.sightings(), observed.problem)
 
 
@@ -126,7 +126,7 @@ class _Rows:
         self._numbers: dict[str, int] = {}
         self._columns = (array("q"), array("q"), array("q"))
 
-    def take(self, batch: ObservationBatch) -> None:
+    def add(self, batch: ObservationBatch) -> None:
         """Add a batch's rows, if it belongs to the site."""
         if batch.site != self._site:
             return
@@ -154,7 +154,7 @@ TRAINING = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Looking:
+class AttackUtility:
     """Attackers of one mechanism at one site."""
 
     recorded: RecordedSite
@@ -169,7 +169,7 @@ class Looking:
             return None
         at = np.flatnonzero(self.world.measures(period) & (self.world.minutes[self.world.released] % SPAN == 0))
         runs = [self.bench.release(self.world, place, run).zones[at] for run in range(RUNS if self.bench.chance else 1)]
-        law = self._law(training, place, runs)
+        law = self._noise_distribution(training, place, runs)
         return {name: self._by(is_open, at, runs, law) for name, is_open in self._open().items()}
 
     def _open(self) -> dict[str, Flags]:
@@ -196,14 +196,14 @@ class Looking:
         past = slice(0, self.world.begins)
         return prior(by_span(self._people[past], self.world.minutes[past] // SPAN, 24 * 60 // SPAN))
 
-    def _law(self, training: World, place: int, runs: list[Ints]) -> LearntLaw:
+    def _noise_distribution(self, training: World, place: int, runs: list[Ints]) -> LearntDistribution:
         values = self.bench.release(training, place, TRAINING).zones
         truth = self._people[training.begins : len(training.times)] @ self._nodes.holds.T.astype(np.int64)
         low, high = min(int(run.min()) for run in runs), max(int(run.max()) for run in runs)
         most = int(self._people.sum(axis=1).max())
         return learn(truth.ravel(), values.ravel(), WIDTH, low, high, most)
 
-    def _by(self, is_open: Flags, at: Ints, runs: list[Ints], law: LearntLaw) -> dict[str, Any]:
+    def _by(self, is_open: Flags, at: Ints, runs: list[Ints], law: LearntDistribution) -> dict[str, Any]:
         people = self._people[self.world.released][at]
         spans = self.world.minutes[self.world.released][at] // SPAN
         scene = Scene(people, np.zeros_like(people), self._prior[spans], is_open)
@@ -287,8 +287,8 @@ def tune(
         bounded = mechanism != TTL and _terms(recorded.policy, recorded.name, asked, mechanism).bounded
         world = _world(recorded, asked, bounded=bounded)
         bench = _bench(recorded, asked, mechanism, world, _Noise(keys, made))
-        looking = Looking(recorded, world.as_one() if asked.task == "building" else world, bench)
-        rows += [_row(asked, mechanism, bench, looking, _Goal(*goal)) for goal in _goals(asked)]
+        utility = AttackUtility(recorded, world.as_one() if asked.task == "building" else world, bench)
+        rows += [_row(asked, mechanism, bench, utility, _Goal(*goal)) for goal in _goals(asked)]
     return {
         "site": recorded.name, "task": asked.task, "unit": asked.unit, "days": asked.days, "before": asked.before,
         "confidence": float(1 - asked.error), "policy_version": recorded.policy.version, "answers": rows,
@@ -296,29 +296,29 @@ def tune(
     }  # fmt: skip
 
 
-def check_request(policy: Policy, site: str, asked: TuningRequest) -> None:
+def check_request(policy: Policy, site: str, request: TuningRequest) -> None:
     """Check all that can be known of a request before the recording is read.
 
     Raises:
         UsageError: what is asked does not go together, or not with the site.
     """
-    by_day = asked.unit == "device_day"
-    if by_day and TTL in asked.mechanisms:
+    by_day = request.unit == "device_day"
+    if by_day and TTL in request.mechanisms:
         raise UsageError("--unit: device_day must go with a mechanism that has an epsilon, got ttl, which has none")
     if by_day and policy.site[site].day_starts is None:
         raise UsageError(f"--unit: device_day must go with a site that has day_starts, which '{site}' has not")
-    check_periods(asked.task, asked.periods)
-    for mechanism in asked.mechanisms:
+    check_periods(request.task, request.periods)
+    for mechanism in request.mechanisms:
         if mechanism != TTL:
-            candidates = payable(_terms(policy, site, asked, mechanism).noise, *asked.epsilons)
-            check_rules(len(candidates), Rules(0.0, asked.error, asked.most_runs))
+            candidates = payable(_terms(policy, site, request, mechanism).noise, *request.epsilons)
+            check_rules(len(candidates), Rules(0.0, request.error, request.most_runs))
 
 
 class _Noise(NamedTuple):
     """The source of noise, with a callback after each draw."""
 
     keys: LaboratoryKeys
-    made: Callable[[], None]
+    after_draw: Callable[[], None]
 
     def day_key(self, day: int) -> bytes:
         """Return the secret of a key day."""
@@ -330,39 +330,39 @@ class _Goal(NamedTuple):
     utility: Fraction
 
 
-def _goals(asked: TuningRequest) -> Iterator[tuple[Period, Fraction]]:
-    for period in asked.periods:
-        for utility in asked.utilities:
+def _goals(request: TuningRequest) -> Iterator[tuple[Period, Fraction]]:
+    for period in request.periods:
+        for utility in request.utilities:
             yield period, utility
 
 
-def _terms(policy: Policy, name: str, asked: TuningRequest, mechanism: str) -> TuningTerms:
+def _terms(policy: Policy, name: str, request: TuningRequest, mechanism: str) -> TuningTerms:
     site = policy.site[name]
     return TuningTerms(
-        mechanism, asked.unit, site.tick, site.ticks_per_observation, site.contribution_ticks, policy.privacy.delta
+        mechanism, request.unit, site.tick, site.ticks_per_observation, site.contribution_ticks, policy.privacy.delta
     )
 
 
-def _world(recorded: RecordedSite, asked: TuningRequest, *, bounded: bool) -> World:
+def _world(recorded: RecordedSite, request: TuningRequest, *, bounded: bool) -> World:
     times, counts = recorded.counts(bounded=bounded)
-    return world_of(recorded.site, times, counts, asked.days, asked.before)
+    return world_of(recorded.site, times, counts, request.days, request.before)
 
 
-def _bench(recorded: RecordedSite, asked: TuningRequest, mechanism: str, world: World, noise: _Noise) -> Bench:
-    ready = prepared(world, asked.task, asked.periods)
+def _bench(recorded: RecordedSite, request: TuningRequest, mechanism: str, world: World, noise: _Noise) -> Bench:
+    ready = prepared(world, request.task, request.periods)
     if mechanism == TTL:
         learning = world.before(LEARN_DAYS) or world
-        seen = recorded.seen.since(int(learning.times[learning.begins]) - LEAD)
+        seen = recorded.sightings.since(int(learning.times[learning.begins]) - LEAD)
         validity = recorded.policy.site[recorded.name].validity
-        return TtlBench(ready, seen, validity, len(world.site.zones), noise.made)
-    terms = _terms(recorded.policy, recorded.name, asked, mechanism)
-    return NoiseBench(ready, terms, noise.day_key, noise.made, asked.epsilons, asked.clamped)
+        return TtlBench(ready, seen, validity, len(world.site.zones), noise.after_draw)
+    terms = _terms(recorded.policy, recorded.name, request, mechanism)
+    return NoiseBench(ready, terms, noise.day_key, noise.after_draw, request.epsilons, request.clamped)
 
 
 # --- results ------------------------------------------------------------------------------------------
 
 
-def _row(asked: TuningRequest, mechanism: str, bench: Bench, looking: Looking, goal: _Goal) -> dict[str, Any]:
+def _row(asked: TuningRequest, mechanism: str, bench: Bench, looking: AttackUtility, goal: _Goal) -> dict[str, Any]:
     def run(place: int, number: int) -> float:
         return bench.measures(place, number)[goal.period].utility
 

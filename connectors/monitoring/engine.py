@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from connectors.monitoring.figures import Figures, Labels, Part, Parts, Series
+from connectors.monitoring.figures import Labels, MetricValues, Part, Parts, Series
 from stream.engine.partition import PartitionEngine
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
@@ -53,15 +53,15 @@ class Record(Protocol):
         """Its bytes."""
 
 
-class EngineFigures:
+class EngineMetrics:
     """Sets metrics from the records that an engine has committed and from the status of its sites."""
 
     def __init__(
-        self, figures: Figures, policy: Policy, held: Callable[[], Iterable[PartitionEngine]],
+        self, figures: MetricValues, policy: Policy, engines: Callable[[], Iterable[PartitionEngine]],
         clock: Callable[[], Micros] | None,
     ) -> None:  # fmt: skip
-        """``held`` returns the present partitions; ``clock`` is the wall clock, None for recordings."""
-        self._figures, self._policy, self._held, self._clock = figures, policy, held, clock
+        """``engines`` returns the present partitions; ``clock`` is the wall clock, None for recordings."""
+        self._metrics, self._policy, self._engines, self._clock = figures, policy, engines, clock
         self._ends: dict[str, Micros] = {}
         self._rejected: Counter[str] = Counter()
         self._budgets = {(r.name, name): (r, name) for r in _counts(policy) for name in r.epsilon}
@@ -70,16 +70,16 @@ class EngineFigures:
     def _begin(self) -> None:
         """Create every counter before it counts, so that its first step is visible."""
         for site, release, audience, reasons in _all_records(self._policy):
-            self._figures.add("tacet_releases_total", 0, site, release, audience)
+            self._metrics.add("tacet_releases_total", 0, site, release, audience)
             for reason in reasons:
-                self._figures.add("tacet_refusals_total", 0, site, release, audience, reason)
-        self._figures.add("tacet_observations_total", 0)
+                self._metrics.add("tacet_refusals_total", 0, site, release, audience, reason)
+        self._metrics.add("tacet_observations_total", 0)
         for reason in DROPPED:
-            self._figures.add("tacet_observations_dropped_total", 0, reason)
+            self._metrics.add("tacet_observations_dropped_total", 0, reason)
         for reason in PUT_ASIDE:
-            self._figures.add("tacet_quarantined_total", 0, reason)
+            self._metrics.add("tacet_quarantined_total", 0, reason)
         for site in self._policy.site if self._clock is not None else ():
-            self._figures.begin("tacet_window_release_delay_seconds", site)
+            self._metrics.begin("tacet_window_release_delay_seconds", site)
 
     def committed(self, records: Sequence[Record]) -> None:
         """Process the records of a commit that is durable."""
@@ -94,9 +94,9 @@ class EngineFigures:
     def _charged(self, entry: dict[str, Any]) -> None:
         labels = entry["site"], entry["release"], entry["audience"]
         if entry["outcome"] == RELEASED:
-            self._figures.add("tacet_releases_total", 1, *labels)
+            self._metrics.add("tacet_releases_total", 1, *labels)
         else:
-            self._figures.add("tacet_refusals_total", 1, *labels, entry["outcome"])
+            self._metrics.add("tacet_refusals_total", 1, *labels, entry["outcome"])
 
     def _accounted(self, record: dict[str, Any]) -> None:
         """Process the account after a window of counts.
@@ -111,7 +111,7 @@ class EngineFigures:
         site = record["site"]
         for reader, units in (*record["audiences"].items(), (EVERYBODY, record["coalition"])):
             for unit, delta, epsilon in _spent(units or {}):
-                self._figures.set("tacet_privacy_spent_epsilon", epsilon, site, reader, unit, delta)
+                self._metrics.set("tacet_privacy_spent_epsilon", epsilon, site, reader, unit, delta)
         for name, windows in record["left"].items():
             self._left(site, name, windows)
 
@@ -121,19 +121,19 @@ class EngineFigures:
             return
         self._ends[site] = end
         log.debug("window released", site=site, window=rfc3339(end))
-        self._figures.set("tacet_window_end_timestamp_seconds", end / SECOND, site)
+        self._metrics.set("tacet_window_end_timestamp_seconds", end / SECOND, site)
         if self._clock is not None and place is not None:
             delay = (self._clock() - end - place.lateness) / SECOND
-            self._figures.observe("tacet_window_release_delay_seconds", delay, site)
+            self._metrics.observe("tacet_window_release_delay_seconds", delay, site)
 
-    def _taken_up(self, record: dict[str, Any] | None) -> None:
+    def _restore_status(self, record: dict[str, Any] | None) -> None:
         """Set a site's status from before this process began.
 
         Earlier releases do not count as this process's releases.
         """
         if record is not None:
             self._ends[record["site"]] = parse_time(record["window_end"])
-            self._figures.set("tacet_window_end_timestamp_seconds", self._ends[record["site"]] / SECOND, record["site"])
+            self._metrics.set("tacet_window_end_timestamp_seconds", self._ends[record["site"]] / SECOND, record["site"])
             self._stands(record)
 
     def _left(self, site: str, name: str, windows: int) -> None:
@@ -142,38 +142,38 @@ class EngineFigures:
         if found is None:  # of an earlier policy
             return
         declared, labels = found[0], (site, release, audience, found[0].unit)
-        self._figures.set("tacet_budget_left_epsilon", float(windows * declared.charge(audience)), *labels)
+        self._metrics.set("tacet_budget_left_epsilon", float(windows * declared.charge(audience)), *labels)
         if audience in declared.daily_budget:
-            self._figures.set("tacet_budget_epsilon", float(declared.daily_budget[audience]), *labels)
+            self._metrics.set("tacet_budget_epsilon", float(declared.daily_budget[audience]), *labels)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Set the metrics that no commit sets: the progress of the sites, and the status of sites without a commit."""
         marks: dict[Labels, Micros] = {}
         shut: dict[Labels, float] = {}
         entries: dict[Labels, float] = {}
-        for partition in self._held():
+        for partition in self._engines():
             for name, state in partition.sites.sensing().items():
-                if not watermark.has_begun(state.clock) and not state.shut:
+                if not watermark.has_begun(state.clock) and not state.suspended:
                     continue  # sightings exist there, but no heartbeat yet
-                shut[name,] = state.shut
-                if (engine := partition.sites.held(name)) is not None:
+                shut[name,] = state.suspended
+                if (engine := partition.sites.get(name)) is not None:
                     entries[name,] = engine.chain[0]
                 if name not in self._ends and name in self._policy.site:
-                    self._taken_up(partition.sites.standing(name))
+                    self._restore_status(partition.sites.current_account(name))
                 if self._clock is not None and state.clock.watermark is not None:
                     marks[name,] = state.clock.watermark
-        self._figures.only_since("tacet_lag_seconds", marks)
-        self._figures.only("tacet_site_closed", shut)
-        self._figures.only("tacet_ledger_entries", entries)
+        self._metrics.only_since("tacet_lag_seconds", marks)
+        self._metrics.only("tacet_site_closed", shut)
+        self._metrics.only("tacet_ledger_entries", entries)
 
     def is_open(self) -> bool:
         """Whether no site is suspended at ``max_devices``."""
-        return not any(each.sites.shut() for each in self._held())
+        return not any(each.sites.suspended_sites() for each in self._engines())
 
     def traffic(self) -> Parts:
         """Return the counters of sensing at each site, and the numbers of quarantined records of all sites."""
         parts = {"": Part(0, {("tacet_quarantined_total", why): n for why, n in self._rejected.items()})}
-        for partition in self._held():
+        for partition in self._engines():
             for name, state in partition.sites.sensing().items():
                 site = self._policy.site.get(name)
                 counts = dict(_observed(state.counters))

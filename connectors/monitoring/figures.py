@@ -51,7 +51,7 @@ class Family:
     spreads: Mapping[Labels, Spread]
 
 
-class Figures:
+class MetricValues:
     """The metrics that a command exposes. The command's own loop sets them; other threads read them at any moment."""
 
     def __init__(self, verb: Verb, clock: Callable[[], Micros]) -> None:
@@ -150,23 +150,23 @@ Parts = Mapping[str, Part]
 class Traffic:
     """The counters of a process, and their last published values."""
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, figures: MetricValues) -> None:
+        self._metrics = figures
         self._read: list[Callable[[], Parts]] = []
-        self._told: list[dict[str, Part]] = []
+        self._published: list[dict[str, Part]] = []
         self._since: Micros | None = None
         self._point: Micros | None = None
 
     def count(self, read: Callable[[], Parts]) -> None:
         """Publish the counts of ``read`` from now on; earlier counts are not published."""
         self._read.append(read)
-        self._told.append(dict(read()))
+        self._published.append(dict(read()))
         self._since = None  # the full interval starts again here
-        for part in self._told[-1].values():
+        for part in self._published[-1].values():
             for series in part.counts:
-                self._figures.add(series[0], 0, *series[1:])
+                self._metrics.add(series[0], 0, *series[1:])
 
-    def look(self, now: Micros, monotonic: Micros) -> None:
+    def update(self, now: Micros, monotonic: Micros) -> None:
         """Step if a point of the grid has just passed; to be called at least once a second.
 
         ``now`` is the wall-clock time, whose grid is used; ``monotonic`` that of a clock that is never set.
@@ -183,17 +183,17 @@ class Traffic:
 
     def _step(self, number: int, parts: dict[str, Part]) -> None:
         """Publish the counts since the last step of the parts that were present all the time."""
-        told = self._told[number]
-        whole = {name: part for name, part in parts.items() if name in told and _goes_on(told[name], part)}
+        told = self._published[number]
+        whole = {name: part for name, part in parts.items() if name in told and _continues(told[name], part)}
         if sum(part.access_points for part in whole.values()) >= TOGETHER:
             for name, part in whole.items():
                 for series, value in part.counts.items():
-                    self._figures.add(series[0], value - told[name].counts.get(series, 0), *series[1:])
-            self._told[number] = parts
+                    self._metrics.add(series[0], value - told[name].counts.get(series, 0), *series[1:])
+            self._published[number] = parts
         else:  # a new or restarted part counts from here
-            self._told[number] = {name: told[name] if name in whole else part for name, part in parts.items()}
+            self._published[number] = {name: told[name] if name in whole else part for name, part in parts.items()}
 
 
-def _goes_on(before: Part, after: Part) -> bool:
+def _continues(before: Part, after: Part) -> bool:
     """Return whether a part continues the earlier one: its counts have not fallen, as they do after a restore."""
     return all(after.counts.get(series, 0) >= value for series, value in before.counts.items())

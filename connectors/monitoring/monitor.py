@@ -1,7 +1,7 @@
 """A service's monitor: its metrics, its health, and the port that serves both, if one is configured.
 
 - ``Health``: whether the service lives, is ready and has started. A check without a recent result counts as failed.
-- ``Port``: metrics for Prometheus, and three answers about health. It runs in a thread of its own, because the
+- ``MetricsServer``: metrics for Prometheus, and three answers about health. It runs in a thread of its own, because the
   service's
   loop may hang, and that is when it must answer.
 - ``Monitor``: a context manager around all work of a command.
@@ -25,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from connectors.monitoring.catalogue import ENGINE, Verb
-from connectors.monitoring.figures import BUCKETS, Family, Figures, Labels, Spread, Traffic
+from connectors.monitoring.figures import BUCKETS, Family, Labels, MetricValues, Spread, Traffic
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
 from stream.records import SECOND, Micros
@@ -45,7 +45,7 @@ class Health:
         self._checks: dict[str, Callable[[], bool]] = {}
         self._found: dict[str, bool] = {}
         self._shown_alone: set[str] = set()
-        self._looked: float | None = None
+        self._last_check: float | None = None
         self._started = self._ended = False
 
     def require(self, name: str, check: Callable[[], bool], *, readiness: bool = True) -> None:
@@ -59,11 +59,11 @@ class Health:
             self._checks[name] = check
             self._found[name] = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Run all checks; to be called about once a second while the loop runs."""
         found = {name: _is_well(check) for name, check in list(self._checks.items())}
         with self._lock:
-            self._found, self._looked = found, self._monotonic()
+            self._found, self._last_check = found, self._monotonic()
             self._started = self._started or self._suffices(found)
 
     def end(self) -> None:
@@ -85,7 +85,7 @@ class Health:
     def is_alive(self) -> bool:
         """Return whether the loop runs, or has not begun yet; an absent broker does not matter."""
         with self._lock:
-            return not self._ended and (self._looked is None or self._is_fresh())
+            return not self._ended and (self._last_check is None or self._is_fresh())
 
     def has_started(self) -> bool:
         """Return whether all checks have succeeded once."""
@@ -100,7 +100,7 @@ class Health:
         return all(well for name, well in checks.items() if name not in self._shown_alone)
 
     def _is_fresh(self) -> bool:
-        return not self._ended and self._looked is not None and self._monotonic() - self._looked < STALL
+        return not self._ended and self._last_check is not None and self._monotonic() - self._last_check < STALL
 
 
 def _is_well(check: Callable[[], bool]) -> bool:
@@ -117,14 +117,14 @@ def _is_well(check: Callable[[], bool]) -> bool:
 class Exposed(Collector):
     """Metrics and checks in the form of prometheus-client."""
 
-    def __init__(self, figures: Figures, health: Health) -> None:
-        self._figures, self._health = figures, health
+    def __init__(self, figures: MetricValues, health: Health) -> None:
+        self._metrics, self._health = figures, health
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric of the command."""
         checks: dict[Labels, float] = {(name,): float(well) for name, well in self._health.checks().items()}
-        self._figures.only("tacet_check_ok", checks)
-        for family in self._figures.families():
+        self._metrics.only("tacet_check_ok", checks)
+        for family in self._metrics.families():
             yield _metric(family)
 
 
@@ -147,14 +147,16 @@ def _buckets(spread: Spread) -> list[tuple[str, float]]:
     return list(zip([*(f"{end}.0" for end in BUCKETS), "+Inf"], map(float, sums), strict=True))
 
 
-class Port:
+class MetricsServer:
     """Answers ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz`` until it is closed."""
 
-    def __init__(self, address: tuple[str, int], figures: Figures, health: Health, names: Iterable[str] = ()) -> None:
+    def __init__(
+        self, address: tuple[str, int], figures: MetricValues, health: Health, names: Iterable[str] = ()
+    ) -> None:
         """Bind and start answering; ``OSError`` if the address cannot be used. ``names``: see `PlainServer`."""
         self._registry, self._health = CollectorRegistry(auto_describe=False), health
         self._registry.register(Exposed(figures, health))
-        self.told_the_end = Event()
+        self.ended = Event()
         """Set when a client has read the metrics since the service ended."""
         try:
             self._server = PlainServer(address, names, self.answer, self.was_read)
@@ -173,21 +175,21 @@ class Port:
             case "/metrics":
                 return Answer(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
             case "/livez":
-                return _judged(well=self._health.is_alive())
+                return _health_answer(well=self._health.is_alive())
             case "/startupz":
-                return _judged(well=self._health.has_started())
+                return _health_answer(well=self._health.has_started())
             case "/readyz":
                 wrong = sorted(name for name, well in self._health.checks().items() if not well)
-                return _judged(well=self._health.is_ready(), wrong=wrong)
+                return _health_answer(well=self._health.is_ready(), wrong=wrong)
         return Answer(404, b"not found\n")
 
     def was_read(self, path: str) -> None:
         """Record that a client has the whole answer."""
         if path == "/metrics" and not self._health.is_alive():
-            self.told_the_end.set()
+            self.ended.set()
 
 
-def _judged(*, well: bool, wrong: list[str] | None = None) -> Answer:
+def _health_answer(*, well: bool, wrong: list[str] | None = None) -> Answer:
     text = "ok" if well else f"not ok: {', '.join(wrong or ['no'])}"
     return Answer(200 if well else 503, f"{text}\n".encode())
 
@@ -214,21 +216,21 @@ class Monitor:
         names: Iterable[str] = (),
     ) -> None:  # fmt: skip
         """``clock`` is the wall clock; without a policy its metrics are left out. ``names``: host names of the port."""
-        self.figures, self.health = Figures(verb, clock), Health(time.monotonic)
-        self.traffic = Traffic(self.figures)
+        self.metrics, self.health = MetricValues(verb, clock), Health(time.monotonic)
+        self.traffic = Traffic(self.metrics)
         self.address, self._names = address, names
-        self._clock, self._looks = clock, list[tuple[Callable[[], None], int]]()
+        self._clock, self._checks = clock, list[tuple[Callable[[], None], int]]()
         self._beats = 0
-        self._port: Port | None = None
-        self.figures.set("tacet_build_info", 1, version("tacet-occupancy"), MECHANISMS)
+        self._port: MetricsServer | None = None
+        self.metrics.set("tacet_build_info", 1, version("tacet-occupancy"), MECHANISMS)
         if policy is not None:
-            self.figures.set("tacet_policy_info", 1, policy.version)
+            self.metrics.set("tacet_policy_info", 1, policy.version)
         if verb in ENGINE:
-            self.figures.add("tacet_replay_mismatches_total", 0)
+            self.metrics.add("tacet_replay_mismatches_total", 0)
 
     def __enter__(self) -> Monitor:
         if self.address is not None:
-            self._port = Port(self.address, self.figures, self.health, self._names)
+            self._port = MetricsServer(self.address, self.metrics, self.health, self._names)
             self.address = self._port.address
             log.info("metrics", address=self.address[0], port=self.address[1])
         return self
@@ -245,14 +247,16 @@ class Monitor:
                 self._port.close()
 
     def often(self, look: Callable[[], None], beats: int = 1) -> None:
-        """Call ``look`` in the loop at every ``beats`` beats, for metrics that no event sets; the first call is now."""
+        """Call ``run_checks`` in the loop at every ``beats`` beats, for metrics that no event sets; the first call is
+        now.
+        """
         look()
-        self._looks.append((look, beats))
+        self._checks.append((look, beats))
 
     def probed(self, pair: tuple[str, str], *, alive: bool, at: Micros) -> None:
         """Record whether a site's source answered its probe, on the clock's grid."""
-        self.figures.set("tacet_source_up", float(alive), *pair)
-        self.figures.set("tacet_source_probe_timestamp_seconds", at / SECOND, *pair)
+        self.metrics.set("tacet_source_up", float(alive), *pair)
+        self.metrics.set("tacet_source_probe_timestamp_seconds", at / SECOND, *pair)
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in a loop that is monitored; without an address, just do the work."""
@@ -266,17 +270,17 @@ class Monitor:
 
     async def _beat(self) -> None:
         while True:
-            self.look()
+            self.run_checks()
             await asyncio.sleep(BEAT - time.time() % BEAT)  # just after each point of the grid
 
-    def look(self) -> None:
+    def run_checks(self) -> None:
         """Run all checks once."""
         self._beats += 1
-        for look, beats in self._looks:
+        for look, beats in self._checks:
             if self._beats % beats == 0:
                 look()
-        self.health.look()
-        self.traffic.look(self._clock(), time.monotonic_ns() // 1000)
+        self.health.check()
+        self.traffic.update(self._clock(), time.monotonic_ns() // 1000)
 
     def failed(self, error: BaseException) -> None:
         """Report the error that ended the service, and wait until it was read, or for ``LAST_WORD``; once."""
@@ -284,10 +288,10 @@ class Monitor:
             return
         self.health.end()
         kind = kind_of(error)
-        self.figures.add("tacet_failures_total", 1, kind)
+        self.metrics.add("tacet_failures_total", 1, kind)
         if kind == FinalityError.__name__:
-            self.figures.add("tacet_replay_mismatches_total", 1)
-        self._port.told_the_end.wait(LAST_WORD)
+            self.metrics.add("tacet_replay_mismatches_total", 1)
+        self._port.ended.wait(LAST_WORD)
 
 
 def kind_of(error: BaseException) -> str:

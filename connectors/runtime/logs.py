@@ -37,14 +37,14 @@ class Kind(NamedTuple):
     """The identity of lines of one kind."""
 
     logger: str
-    says: str
+    text: str
     """The text before arguments are inserted."""
     about: str
     """A field such as the site, which distinguishes two lines."""
 
 
 @dataclass(slots=True)
-class _Said:
+class _LineCount:
     since: float
     times: int = 0
 
@@ -55,15 +55,15 @@ class LogRate:
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock`` gives seconds and never goes back."""
         self._clock = clock
-        self._said: OrderedDict[Kind, _Said] = OrderedDict()
+        self._counts: OrderedDict[Kind, _LineCount] = OrderedDict()
 
-    def may_say(self, kind: Kind) -> bool:
+    def allow(self, kind: Kind) -> bool:
         """Count a line; return whether it may be written."""
-        said = self._said.get(kind)
+        said = self._counts.get(kind)
         if said is None:
-            said = self._said[kind] = _Said(self._clock())
-            if len(self._said) > KINDS:
-                self._said.popitem(last=False)
+            said = self._counts[kind] = _LineCount(self._clock())
+            if len(self._counts) > KINDS:
+                self._counts.popitem(last=False)
         said.times += 1
         return said.times <= AT_ONCE
 
@@ -73,8 +73,8 @@ class LogRate:
         Then its period restarts.
         """
         now = self._clock()
-        for kind in [kind for kind, said in self._said.items() if now - said.since >= PERIOD]:
-            times = self._said.pop(kind).times
+        for kind in [kind for kind, said in self._counts.items() if now - said.since >= PERIOD]:
+            times = self._counts.pop(kind).times
             if times > AT_ONCE:
                 yield kind, times - AT_ONCE
 
@@ -92,7 +92,7 @@ FIELDS = frozenset(
 OWN = frozenset({"tacet", "connectors", "stream"})
 """First words of the names of loggers whose text is written."""
 
-_LAST_WORD = "is_last_word"
+_FINAL_LINE = "is_last_word"
 """Marks the line with the reason why a command ends, which is always written."""
 
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -148,13 +148,13 @@ def writes_json() -> bool:
     return any(isinstance(handler, _Lines) and handler.json for handler in logging.getLogger().handlers)
 
 
-def last_word(message: str) -> None:
+def report_end(message: str) -> None:
     """Report why a command ends: a line of the log if that is JSON, else one line of text.
 
     Control characters in the message, for example in a path, are removed.
     """
     if writes_json():
-        logging.getLogger("tacet").error("%s", message, extra={_LAST_WORD: True})
+        logging.getLogger("tacet").error("%s", message, extra={_FINAL_LINE: True})
     else:
         click.echo(f"tacet: {_CONTROLS.sub(lambda found: repr(found[0])[1:-1], message)}", err=True)
 
@@ -176,7 +176,7 @@ class _Lines(logging.Handler):
         """
         for kind, count in self._rate.over():
             self._write(_counted(kind.logger, count))
-        if getattr(record, _LAST_WORD, False) or self._rate.may_say(_kind(record)):
+        if getattr(record, _FINAL_LINE, False) or self._rate.allow(_kind(record)):
             self._write(record)
 
     def _write(self, record: logging.LogRecord) -> None:
@@ -237,7 +237,7 @@ _DESCRIBED: list[Any] = [
 """The processors of every line, whatever its logger."""
 
 
-def report_shut(site: str) -> None:
+def report_suspended_site(site: str) -> None:
     """Log the alarm for a site that was suspended at ``max_devices``."""
     structlog.get_logger("tacet.run").error(
         "site closed", site=site,

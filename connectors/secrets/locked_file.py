@@ -12,7 +12,7 @@ from pathlib import Path
 from stream.errors import KeyFileError
 
 
-class HeldFile:
+class LockedFile:
     """The open file; ``close`` releases it.
 
     ``KeyFileError`` if it cannot be used: the error names the file and a code, never SQLite's own text, which may quote

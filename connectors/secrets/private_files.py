@@ -131,11 +131,11 @@ def refuse_open(path: Path) -> None:
 def private_folder(folder: Path) -> Path:
     """Create a folder that only its owner can enter; UsageError when others can."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    refuse_open_folder(folder)
+    check_private_folder(folder)
     return folder
 
 
-def refuse_open_folder(folder: Path) -> None:
+def check_private_folder(folder: Path) -> None:
     """Raise UsageError if others can enter a folder."""
     if folder.exists() and folder.stat().st_mode & 0o077:
         msg = f"{folder}: must be a folder that only its owner can enter (mode 0700)"

@@ -67,14 +67,14 @@ def read_tables(path: Path, kind: type[File], holds: str) -> File:
         raise KeyFileError(msg) from None
 
 
-class SecretsNow(Generic[Held]):
+class ReloadingSecrets(Generic[Held]):
     """The present content of a file of secrets: a change takes effect without a restart."""
 
     def __init__(self, path: Path, holds: str, read: Callable[[Path], Held]) -> None:
         """Read the file with ``read``, which raises if it is invalid; ``holds`` describes the file's purpose."""
         self.holds, self._path, self._read = holds, path, read
-        self._seen = self._look()
-        self.held = read(path)
+        self._last_stat = self._stat()
+        self.content = read(path)
         self.reads = self.refusals = 0
         """How often it was read again, and how often that failed."""
 
@@ -83,12 +83,12 @@ class SecretsNow(Generic[Held]):
 
         While the file is invalid, the previous content stays in use.
         """
-        seen = self._look()
-        if seen == self._seen:
+        seen = self._stat()
+        if seen == self._last_stat:
             return False
-        self._seen = seen
+        self._last_stat = seen
         try:
-            self.held = self._read(self._path)
+            self.content = self._read(self._path)
         except (KeyFileError, UsageError) as problem:
             self.refusals += 1
             event = f"{self.holds} as they were count on"
@@ -99,7 +99,7 @@ class SecretsNow(Generic[Held]):
         log.info(event)
         return True
 
-    def _look(self) -> tuple[int, ...]:
+    def _stat(self) -> tuple[int, ...]:
         try:
             held = self._path.stat()
         except OSError:

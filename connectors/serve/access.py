@@ -75,7 +75,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._last_stat: tuple[int, int, int] | None = None
         self._tokens: tuple[Token, ...] = ()
 
     def tokens(self) -> tuple[Token, ...]:
@@ -84,9 +84,9 @@ class TokenFile:
         Raises:
             UsageError: the file does not exist, is readable by others, or is not a token file.
         """
-        seen = self._look()
-        if seen != self._seen:
-            self._tokens, self._seen = _parsed(self._path), seen
+        seen = self._stat()
+        if seen != self._last_stat:
+            self._tokens, self._last_stat = _parsed(self._path), seen
         return self._tokens
 
     def add(self, name: str, roles: Iterable[str], expires: Micros) -> str:
@@ -113,7 +113,7 @@ class TokenFile:
     def _write(self, tokens: Iterable[Token]) -> None:
         replace_file(self._path, {"v": 1, "tokens": [token.row() for token in tokens]})
 
-    def _look(self) -> tuple[int, int, int]:
+    def _stat(self) -> tuple[int, int, int]:
         try:
             held = self._path.stat()
         except OSError as error:

@@ -18,7 +18,7 @@ from connectors.serve.bands import likely_empty
 from connectors.serve.history_interface import RowsQuery
 from connectors.serve.index import Index
 from connectors.serve.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
-from connectors.serve.series import COLUMNS, asked, held_span, local_offset, page
+from connectors.serve.series import COLUMNS, clip_span, local_offset, page, resolve_query
 from stream.policy.fields import NANO, decimal_string
 from stream.records import DAY, EPOCH, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
@@ -122,7 +122,7 @@ class Usual:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._held: dict[tuple[str, str, str], tuple[tuple[int, ...], Table]] = {}
+        self._cache: dict[tuple[str, str, str], tuple[tuple[int, ...], Table]] = {}
         self._lock = threading.Lock()
 
     def table(self, clock: SiteClock, audience: str, release: str, site: str) -> dict[str, Any]:
@@ -133,8 +133,8 @@ class Usual:
         """Return the values that were usual before the local day of the newest window."""
         query = RowsQuery(audience, release, site, "5min")
         with self._index.reading() as cursor:
-            what = asked(cursor, query)
-            start, end = held_span(cursor, what.first, 0, None)
+            what = resolve_query(cursor, query)
+            start, end = clip_span(cursor, what.first, 0, None)
             if not what.first or start >= end:
                 return {}
             today = clock.local(end - 1) // DAY
@@ -144,9 +144,9 @@ class Usual:
             [(count,)] = cursor.execute(f"SELECT count(*) FROM told WHERE {seen}").fetchall()
             of, made_of = (audience, release, site), (today, count)
             with self._lock:
-                if of not in self._held or self._held[of][0] != made_of:
-                    self._held[of] = made_of, _table(cursor, seen, local_offset(clock, since, until))
-                return self._held[of][1]
+                if of not in self._cache or self._cache[of][0] != made_of:
+                    self._cache[of] = made_of, _table(cursor, seen, local_offset(clock, since, until))
+                return self._cache[of][1]
 
     def at(self, clock: SiteClock, of: Table, node: str, start: Micros) -> dict[str, Any] | None:
         """Return the usual value at a node for the window that starts at an instant; None if nothing is known."""

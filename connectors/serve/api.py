@@ -19,8 +19,14 @@ from connectors.serve.access import ACCOUNT, OPERATOR, audience_role
 from connectors.serve.history_interface import START, RowsQuery
 from connectors.serve.models import Login, OfCoalition, OfDays, OfRecords, OfSite, OfSiteDay, OfStream, OfUsual, Play
 from connectors.serve.playback import Playback
-from connectors.serve.policy_description import described_plan, described_releases, described_site, sites_of, zones_told
-from connectors.serve.service import Service, body_of, parsed, recognised, release_of, role, service_of, who_asks
+from connectors.serve.policy_description import (
+    described_plan,
+    described_releases,
+    described_site,
+    published_zones,
+    sites_of,
+)
+from connectors.serve.service import Service, body_of, parsed, principal_of, recognised, release_of, role, service_of
 from stream.errors import DataError
 from stream.policy.sites import Site
 from stream.records import SECOND, Micros
@@ -39,17 +45,17 @@ async def health(request: Request) -> Response:
 
 async def sites(request: Request) -> Response:
     """Return the sites of which the reader gets anything, with the zones of which they do."""
-    service, who = service_of(request), who_asks(request)
+    service, who = service_of(request), principal_of(request)
     names = sites_of(service.policy, who.audiences)
     return answer({"sites": [described_site(service.policy, name, service.plans, who.audiences) for name in names]})
 
 
 async def plan(request: Request) -> Response:
     """Return a floor's plan."""
-    service, who = service_of(request), who_asks(request)
+    service, who = service_of(request), principal_of(request)
     site, floor = request.path_params["site"], request.path_params["floor"]
     if site in sites_of(service.policy, who.audiences) and (site, floor) in service.plans:
-        told = zones_told(service.policy, site, who.audiences)
+        told = published_zones(service.policy, site, who.audiences)
         if any(zone.floor == floor and zone.id in told for zone in service.policy.site[site].zones):
             return answer(described_plan(service.plans[site, floor], told))
     raise RefusalError(404, "plan", "must be one that there is, of a floor that the reader sees")
@@ -57,14 +63,14 @@ async def plan(request: Request) -> Response:
 
 async def releases(request: Request) -> Response:
     """Return what the reader's audiences get, and on which terms."""
-    service, who = service_of(request), who_asks(request)
+    service, who = service_of(request), principal_of(request)
     listed = [each for name in who.audiences for each in described_releases(service.policy, name)]
     return answer({"releases": listed})
 
 
 async def policy(request: Request) -> Response:
     """Return each audience's own part of the policy."""
-    service, who = service_of(request), who_asks(request)
+    service, who = service_of(request), principal_of(request)
     parts = {name: await service.promised_to(name) for name in who.audiences}
     return answer({"audiences": parts, "version": service.policy.version})
 
@@ -265,7 +271,7 @@ def _lag(service: Service, site: str, window_end: str | None) -> dict[str, Any]:
 
 async def session(request: Request) -> Response:
     """Return who asks, and what this service is."""
-    service, who = service_of(request), who_asks(request)
+    service, who = service_of(request), principal_of(request)
     return answer(
         {"roles": sorted(who.roles), "audiences": list(who.audiences), "open": who.address is not None,
          "laboratory": service.laboratory, "version": version("tacet-occupancy"),
@@ -296,7 +302,7 @@ async def begin(request: Request) -> Response:
 
 async def end(request: Request) -> Response:
     """End the session, and its streams."""
-    service, who = service_of(request), who_asks(request)
+    service, who = service_of(request), principal_of(request)
     service.access.end(who)
     service.streams.sweep()
     ending = Response(status_code=204, headers={"cache-control": "no-store"})
@@ -308,14 +314,14 @@ async def end(request: Request) -> Response:
 
 async def playback(request: Request) -> Response:
     """Return how the day is being played."""
-    who_asks(request)
+    principal_of(request)
     return answer(_state(_play_of(service_of(request))))
 
 
 async def play(request: Request) -> Response:
     """Play otherwise; who goes back begins anew, and open streams end."""
     service = service_of(request)
-    who_asks(request)
+    principal_of(request)
     playing, asked = _play_of(service), await body_of(request, Play)
     if playing.change(speed=asked.speed, paused=asked.paused, at=instant("at", asked.at)):
         await service.rewound()

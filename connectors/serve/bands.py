@@ -47,7 +47,7 @@ _SURE = 0.001
 """Probabilities are at least this far from 0 and 1."""
 
 
-class Law(NamedTuple):
+class NoiseDistribution(NamedTuple):
     """The law of the noise in one window's value."""
 
     noise: NoiseKind
@@ -64,7 +64,7 @@ class Law(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def sum_half_width(law: Law, windows: int = 1) -> float:
+def sum_half_width(law: NoiseDistribution, windows: int = 1) -> float:
     """Return a w that the sum of the noise of ``windows`` windows exceeds with probability at most 0.05.
 
     UsageError if the scale is not a possible scale of noise.
@@ -76,7 +76,7 @@ def sum_half_width(law: Law, windows: int = 1) -> float:
     return float(one.sum_half_width_95(draws))
 
 
-def mean_half_width(law: Law, windows: int) -> float:
+def mean_half_width(law: NoiseDistribution, windows: int) -> float:
     """Return the 95 % half-width of the noise in a mean of noisy values of one law, over at least one window."""
     return sum_half_width(law, windows) / windows
 

@@ -76,22 +76,22 @@ class Streams:
     def publish(self, audience: str, releases: Sequence[StreamEvent]) -> None:
         """Wake an audience's streams after new releases were added to the history."""
         self._tails.setdefault(audience, Tail()).add(releases)
-        self._wake()
+        self._notify()
 
     def sweep(self) -> None:
         """End the streams of readers whose authorisation has ended."""
         if any(not self._holds(who) for who in self._open.values()):
-            self._wake()
+            self._notify()
 
     def stop(self, why: str) -> None:
         """End every stream, and open no new ones."""
         self._stopping = why
-        self._wake()
+        self._notify()
 
     def restart(self, history: ReleasedHistory) -> None:
         """End every stream, because the history was replaced."""
         self.history, self._tails = history, {}
-        self._wake()
+        self._notify()
         self._open = {}
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ class Streams:
             return held
         return await anyio.to_thread.run_sync(self.history.since, audience, after, AT_ONCE)
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         for wake in self._open:
             wake.set()
 

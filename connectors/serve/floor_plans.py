@@ -154,7 +154,7 @@ class _Pen:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.here: Point = (0.0, 0.0)
-        self.begun: Point = (0.0, 0.0)
+        self.subpath_start: Point = (0.0, 0.0)
         self.control: tuple[str, Point] | None = None
         """The last control point and its kind, for the smooth curves."""
 
@@ -163,7 +163,7 @@ class _Pen:
         if not self.segments and command != "M":
             raise DataError("path data must begin with a move")
         if command == "Z":
-            self._put("Z", (), self.begun)
+            self._put("Z", (), self.subpath_start)
         elif command == "A":
             self._arc(numbers, relative=letter.islower())
         elif command in "HV":
@@ -185,7 +185,7 @@ class _Pen:
             points, command = (self._mirrored(kind), *points), kind
         self._put(command, points)
         if command == "M":
-            self.begun = self.here
+            self.subpath_start = self.here
 
     def _mirrored(self, kind: str) -> Point:
         if self.control is None or self.control[0] != kind:
@@ -204,12 +204,12 @@ class _Pen:
         if rx == 0 or ry == 0 or to == self.here:
             self._put("L", (to,))
             return
-        turn = Turn(math.radians(turned), far=large != sweep, positive=sweep == 1)
+        turn = ArcParameters(math.radians(turned), far=large != sweep, positive=sweep == 1)
         for points in arc_curves(self.here, to, (abs(rx), abs(ry)), turn):
             self._put("C", points)
 
 
-class Turn(NamedTuple):
+class ArcParameters(NamedTuple):
     """An arc's parameters: rotation of the ellipse, side of its centre, and direction."""
 
     angle: float
@@ -220,7 +220,7 @@ class Turn(NamedTuple):
     """Whether angles grow along the arc."""
 
 
-def arc_curves(start: Point, end: Point, radii: Point, turn: Turn) -> Iterator[tuple[Point, Point, Point]]:
+def arc_curves(start: Point, end: Point, radii: Point, turn: ArcParameters) -> Iterator[tuple[Point, Point, Point]]:
     """Yield an elliptical arc as cubic curves of at most a right angle each.
 
     Source: W3C, SVG 1.1 (second edition), appendix F.6.5 and F.6.6: from end points to centre.

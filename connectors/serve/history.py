@@ -224,7 +224,7 @@ def _columns(numbers: Numbers, cells: list[tuple[int, Window, Cell]]) -> dict[st
         "value": np.array([cell.value for _, _, cell in cells], np.int64),
         "half_width": np.array([cell.half_width for _, _, cell in cells]),
         "noisy": np.array([cell.noisy for _, _, cell in cells], np.int64),
-        "law": np.array([numbers.law(cell.law) for _, _, cell in cells], np.int32),
+        "law": np.array([numbers.distribution(cell.noise) for _, _, cell in cells], np.int32),
         "spread": np.array([cell.spread for _, _, cell in cells]),
         "kind": np.array([window.kind for _, window, _ in cells], np.int8),
     }

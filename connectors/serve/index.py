@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from connectors.secrets.private_files import private_folder
-from connectors.serve.bands import Law
+from connectors.serve.bands import NoiseDistribution
 from connectors.serve.released import Series
 from stream.errors import TacetError
 
@@ -202,7 +202,7 @@ class Numbers:
         read = {name: cursor.execute(f"FROM {name}").fetchall() for name in ("series", "node", "law", "named")}
         self._series = {Series(*fields): int(number) for number, *fields in read["series"]}
         self._nodes = {str(name): int(number) for number, name in read["node"]}
-        self._laws = {Law(*fields): int(number) for number, *fields in read["law"]}
+        self._laws = {NoiseDistribution(*fields): int(number) for number, *fields in read["law"]}
         self._named = set(read["named"])
         self._known = {name: len(rows) for name, rows in read.items()}
         self._new_names: list[tuple[int, int]] = []
@@ -215,9 +215,9 @@ class Numbers:
         """Return the integer of a node."""
         return self._nodes.setdefault(name, len(self._nodes) + 1)
 
-    def law(self, law: Law | None) -> int:
+    def distribution(self, distribution: NoiseDistribution | None) -> int:
         """Return the integer of a law; ``NO_LAW`` for none."""
-        return NO_LAW if law is None else self._laws.setdefault(law, len(self._laws) + 1)
+        return NO_LAW if distribution is None else self._laws.setdefault(distribution, len(self._laws) + 1)
 
     def name(self, series: Series, nodes: Iterable[str]) -> None:
         """Record that a series has these nodes."""

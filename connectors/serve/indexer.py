@@ -37,7 +37,7 @@ class Indexer:
         """Return the id of the last record read from a source; None at first."""
         return self._service.history.last(source)
 
-    async def take(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+    async def add(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         """Add records, each once.
 
         Raises:
@@ -45,7 +45,7 @@ class Indexer:
             DataError: one of them is not a private record; the message names the source.
         """
         service = self._service
-        async with service.turn:
+        async with service.query_lock:
             try:
                 new = await anyio.to_thread.run_sync(service.history.add, records, positions)
             except DataError as error:
@@ -112,7 +112,7 @@ async def follow_outbox(store: Path, audience: str, intake: Indexer) -> None:
             raise UsageError(msg)
         if rows and rows[-1] != last:
             position, _ = last = rows[-1]
-            await intake.take(own(audience, source, [value for _, value in rows]), {source: position})
+            await intake.add(own(audience, source, [value for _, value in rows]), {source: position})
         if len(rows) < BATCH:
             await asyncio.sleep(POLL_SECONDS)
 
@@ -146,7 +146,7 @@ async def follow_play(playing: Playback, intake: Indexer) -> None:
     while True:
         due = playing.due()
         for first in range(0, len(due), BATCH):
-            await intake.take(due[first : first + BATCH], {})
+            await intake.add(due[first : first + BATCH], {})
         await asyncio.sleep(PLAYED_EVERY)
 
 
@@ -154,13 +154,13 @@ async def _after(store: Path, box: str, seen: int) -> list[tuple[int, bytes]]:
     return await anyio.to_thread.run_sync(lambda: read_outbox(store, box, seen, most=BATCH))
 
 
-async def follow_book(store: Path, box: str, take: Callable[[Iterable[bytes]], None]) -> None:
+async def follow_records(store: Path, box: str, on_records: Callable[[Iterable[bytes]], None]) -> None:
     """Keep a view of an outbox up to date."""
     seen = 0
     while True:
         rows = await _after(store, box, seen)
         if rows:
             seen = rows[-1][0]
-            take([value for _, value in rows])
+            on_records([value for _, value in rows])
         if len(rows) < BATCH:
             await asyncio.sleep(POLL_SECONDS)

@@ -25,7 +25,7 @@ from connectors.lab.simulation.lessons import (
     places_shown,
 )
 from connectors.serve.models import Answered, OfLesson, OfRound
-from connectors.serve.service import body_of, parsed, service_of, who_asks
+from connectors.serve.service import body_of, parsed, principal_of, service_of
 from stream.errors import UsageError
 from stream.schemas import rfc3339
 
@@ -34,52 +34,52 @@ COLUMNS = ("start", "end", "value", "low", "high", "half_width")
 
 async def learn_day(request: Request) -> Response:
     """Return a simulated day of a place as it is, and as it is released at an epsilon."""
-    who_asks(request)
-    return answer(await service_of(request).reading(day_told, parsed(request, OfLesson)))
+    principal_of(request)
+    return answer(await service_of(request).reading(lesson_day, parsed(request, OfLesson)))
 
 
 async def learn_tasks(request: Request) -> Response:
     """Return the detective's questions of a round, without their answers."""
-    who_asks(request)
-    return answer(await service_of(request).reading(round_told, parsed(request, OfRound)))
+    principal_of(request)
+    return answer(await service_of(request).reading(round_questions, parsed(request, OfRound)))
 
 
 async def learn_answer(request: Request) -> Response:
     """Return what an answer is worth, the truth, and what the values alone would have answered."""
-    who_asks(request)
-    return answer(await service_of(request).reading(answer_told, await body_of(request, Answered)))
+    principal_of(request)
+    return answer(await service_of(request).reading(answer_result, await body_of(request, Answered)))
 
 
-def day_told(asked: OfLesson) -> dict[str, Any]:
+def lesson_day(query: OfLesson) -> dict[str, Any]:
     """Return a day; UsageError where no lesson names the place."""
     of, places = lessons(), list(places_shown(lessons()))
-    if asked.place not in places:
+    if query.place not in places:
         raise UsageError(f"place: must be one of {', '.join(places)}")
-    made = day_released(asked.place, asked.mechanism, asked.epsilon)
+    made = day_released(query.place, query.mechanism, query.epsilon)
     return {
-        "places": places, "epsilons": EPSILONS, "mechanisms": MECHANISMS, "place": asked.place,
-        "mechanism": asked.mechanism, "epsilon": asked.epsilon, "timezone": str(of.timezone), "kind": made.kind,
-        "columns": COLUMNS, "rows": _rows(Series(asked.place, made.ends, made.values, made.half_widths, made.truth)),
+        "places": places, "epsilons": EPSILONS, "mechanisms": MECHANISMS, "place": query.place,
+        "mechanism": query.mechanism, "epsilon": query.epsilon, "timezone": str(of.timezone), "kind": made.kind,
+        "columns": COLUMNS, "rows": _rows(Series(query.place, made.ends, made.values, made.half_widths, made.truth)),
         "truth": made.truth.tolist(), "mean_error": float(np.abs(made.values - made.truth).mean()),
         "mean_count": float(made.truth.mean()),
     }  # fmt: skip
 
 
-def round_told(asked: OfRound) -> dict[str, Any]:
+def round_questions(query: OfRound) -> dict[str, Any]:
     """Return a round's questions."""
-    cases = [case(task, asked.round, asked.epsilon) for task in TASKS]
+    cases = [case(task, query.round, query.epsilon) for task in TASKS]
     return {
-        "round": asked.round, "rounds": ROUNDS, "epsilon": asked.epsilon, "epsilons": EPSILONS, "mechanism": MECHANISM,
+        "round": query.round, "rounds": ROUNDS, "epsilon": query.epsilon, "epsilons": EPSILONS, "mechanism": MECHANISM,
         "timezone": str(lessons().timezone), "columns": COLUMNS, "tasks": [_shown(each) for each in cases],
     }  # fmt: skip
 
 
-def answer_told(asked: Answered) -> dict[str, Any]:
+def answer_result(query: Answered) -> dict[str, Any]:
     """Return what an answer is worth, with the true counts; UsageError where it is none to the question."""
-    found = case(asked.task, asked.round, asked.epsilon)
-    own, machine = found.score(asked.answer), found.score(found.machine)
+    found = case(query.task, query.round, query.epsilon)
+    own, machine = found.score(query.answer), found.score(found.machine)
     return {
-        "task": found.task, "answer": asked.answer, "truth": found.truth, "off": own.off, "points": own.points,
+        "task": found.task, "answer": query.answer, "truth": found.truth, "off": own.off, "points": own.points,
         "machine": found.machine, "machine_points": machine.points,
         "traces": [{"name": each.name, "truth": each.truth.tolist()} for each in found.series],
     }  # fmt: skip

@@ -1,9 +1,9 @@
 """Views for the roles of account reader and operator, built from the records of the account, quarantine and control.
 
-* ``AccountBook``: the newest account of each site, the attributes of each day, and the denials of the last week. The
+* ``AccountView``: the newest account of each site, the attributes of each day, and the denials of the last week. The
   account lists the denials of each window, which depend on ledger and policy only.
-* ``OperatorBook``: the newest figures of each site of a store.
-* ``ClusterBook``: the same form for sites on Kafka, from the topics that operators may read. What only an engine knows
+* ``OperatorView``: the newest figures of each site of a store.
+* ``ClusterView``: the same form for sites on Kafka, from the topics that operators may read. What only an engine knows
   (its position, whether a site is closed, its keys, sums over people) is in no topic. It is null here; the workers'
   metrics contain it.
 * ``Coalition``: the account of audiences that combine their releases, computed from the records that they received. A
@@ -37,7 +37,7 @@ class Denials:
         self._denied: dict[str, dict[Micros, frozenset[Denied]]] = {}
         self._newest: dict[str, Micros] = {}
 
-    def take(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: Mapping[str, Any]) -> None:
         """Add the account of a window's counts. If a window comes again, its last account replaces the earlier one."""
         site, end = str(record["site"]), parse_time(record["window_end"])
         windows = self._denied.setdefault(site, {})
@@ -66,7 +66,7 @@ def _denied(row: Mapping[str, str]) -> Denied:
 Record = dict[str, Any]
 
 
-class AccountBook:
+class AccountView:
     """The newest account of each site, the odds that each day's attributes have disclosed, and the denials."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class AccountBook:
         self._newest: dict[str, Record] = {}
         self._days: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def take(self, records: Iterable[bytes]) -> None:
+    def add(self, records: Iterable[bytes]) -> None:
         """Add account records in the order in which they were written. The last one of a window counts."""
         for value in records:
             record = parse_record(value)
@@ -89,7 +89,7 @@ class AccountBook:
         for name, figures in record.get("attributes", {}).items() if record["kind"] == "attributes" else ():
             self._days.setdefault((site, name.partition("/")[0]), {})[name] = figures
         if record["kind"] == "counts":
-            self.denials.take(record)
+            self.denials.add(record)
         held = self._newest.get(site)
         if held is None or _place(record) >= _place(held):
             self._newest[site] = record
@@ -108,13 +108,13 @@ def _place(record: Record) -> tuple[int, bool]:
     return parse_time(record["window_end"]), record["kind"] != "attributes"
 
 
-class OperatorBook:
+class OperatorView:
     """The newest figures of each site."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Record] = {}
 
-    def take(self, records: Iterable[bytes]) -> None:
+    def add(self, records: Iterable[bytes]) -> None:
         """Add figures in the order in which they were written."""
         for value in records:
             record = parse_record(value)
@@ -132,10 +132,10 @@ TOGETHER = 8
 UNTOLD = ("reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps", "oldest_key_day")
 
 
-class ClusterBook:
+class ClusterView:
     """The figures of each site that has released anything."""
 
-    def __init__(self, account: AccountBook, policy: Policy, clock: Callable[[], Micros]) -> None:
+    def __init__(self, account: AccountView, policy: Policy, clock: Callable[[], Micros]) -> None:
         """``clock`` is the wall clock."""
         self._account, self._clock = account, clock
         access_points = sum(len(zone.radios) for site in policy.site.values() for zone in site.zones)
@@ -148,10 +148,10 @@ class ClusterBook:
 
     def take_refused(self, records: Sequence[bytes]) -> None:
         """Count rejected messages from the quarantine topic."""
-        self._settle()
+        self._publish_counts()
         self._refused += len(records)
 
-    def _settle(self) -> None:
+    def _publish_counts(self) -> None:
         """Publish the counts up to the latest point of the grid. Call this before more is counted."""
         point = self._clock() // APART
         if point != self._point and self._enough:
@@ -164,7 +164,7 @@ class ClusterBook:
 
     def newest(self) -> dict[str, dict[str, Any]]:
         """Return the current figures of each site, in the form of a store's."""
-        self._settle()
+        self._publish_counts()
         return {site: self._figures(site, account) for site, account in self._account.newest().items()}
 
     def _figures(self, site: str, account: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Coalition:
         self._entries: list[dict[str, Any]] = []
         self._outcomes: dict[str, Any] = {}
 
-    def take(self, value: bytes) -> None:
+    def add(self, value: bytes) -> None:
         """Add a record of one of the audiences, each once.
 
         Raises:

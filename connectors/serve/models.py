@@ -29,13 +29,13 @@ Time = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 """RFC 3339 with a zone."""
 
 
-class Asked(BaseModel):
+class QueryParams(BaseModel):
     """Parameters of a question; one that is not known is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class OfAudience(Asked):
+class OfAudience(QueryParams):
     """Whose releases."""
 
     audience: Name
@@ -92,7 +92,7 @@ class OfStream(OfAudience):
     )
 
 
-class OfCoalition(Asked):
+class OfCoalition(QueryParams):
     """Audiences that put their releases together."""
 
     audiences: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
@@ -100,21 +100,21 @@ class OfCoalition(Asked):
     )
 
 
-class OfSiteDay(Asked):
+class OfSiteDay(QueryParams):
     """A site's local day."""
 
     site: Name
     day: Day
 
 
-class Login(Asked):
+class Login(QueryParams):
     """A secret, for a session: of a one-time link, or a token."""
 
     link: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     token: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
 
 
-class Play(Asked):
+class Play(QueryParams):
     """How the day is played: what is given changes, the rest stays."""
 
     speed: float | None = Field(default=None, ge=0.1, le=100_000, description="Times real time.")
@@ -122,7 +122,7 @@ class Play(Asked):
     at: Time | None = Field(default=None, description="Go to this time; back begins the day anew.")
 
 
-class OfLesson(Asked):
+class OfLesson(QueryParams):
     """A simulated day of a place, released."""
 
     place: Name = "building"
@@ -130,7 +130,7 @@ class OfLesson(Asked):
     epsilon: Epsilon = "1"
 
 
-class OfRound(Asked):
+class OfRound(QueryParams):
     """A round of the detective's game."""
 
     round: int = Field(default=0, ge=0, lt=ROUNDS)

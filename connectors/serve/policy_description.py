@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
-from connectors.operations.reports.guarantees import COUNTED, UNITS, not_protected, promise_lines, unit_words
+from connectors.operations.reports.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
@@ -31,10 +31,10 @@ def releases_of(policy: Policy, audience: str) -> Iterator[Release]:
 
 def sites_of(policy: Policy, audiences: Collection[str]) -> list[str]:
     """Return the sites with releases for any of the audiences."""
-    return [site for site in policy.site if zones_told(policy, site, audiences)]
+    return [site for site in policy.site if published_zones(policy, site, audiences)]
 
 
-def zones_told(policy: Policy, site: str, audiences: Collection[str]) -> frozenset[str]:
+def published_zones(policy: Policy, site: str, audiences: Collection[str]) -> frozenset[str]:
     """Return the zones of a site with releases for any of the audiences."""
     releases = {release.name: release for name in audiences for release in releases_of(policy, name)}.values()
     return frozenset(zone.id for release in releases for zone in policy.zones_of(release, site))
@@ -42,7 +42,7 @@ def zones_told(policy: Policy, site: str, audiences: Collection[str]) -> frozens
 
 def described_site(policy: Policy, name: str, plans: Plans, audiences: Collection[str]) -> dict[str, Any]:
     """Return a site with the floors, from the bottom up, and zones that have releases for any of the audiences."""
-    site, told = policy.site[name], zones_told(policy, name, audiences)
+    site, told = policy.site[name], published_zones(policy, name, audiences)
     shown = {zone.floor for zone in site.zones if zone.id in told}
     floors = [floor for floor in site.floors or sorted(shown, key=floor_level) if floor in shown]
     return {
@@ -75,17 +75,17 @@ def floor_level(floor: str) -> tuple[float, str]:
     return (math.inf if number is None else float(number[0])), name
 
 
-def _floor(place: tuple[str, str], site: Site, plans: Plans, told: Container[str]) -> dict[str, Any]:
+def _floor(place: tuple[str, str], site: Site, plans: Plans, published: Container[str]) -> dict[str, Any]:
     name, floor = place
     plan = f"/api/v1/sites/{name}/plans/{floor}" if place in plans else None
-    zones = [_zone(zone) for zone in site.zones if zone.floor == floor and zone.id in told]
+    zones = [_zone(zone) for zone in site.zones if zone.floor == floor and zone.id in published]
     return {"floor": floor, "plan": plan, "zones": zones}
 
 
-def described_plan(plan: Mapping[str, Any], told: Container[str]) -> dict[str, Any]:
+def described_plan(plan: Mapping[str, Any], published: Container[str]) -> dict[str, Any]:
     """Return a floor's plan with the names of these zones only; the shapes of other zones become walls."""
-    named = {zone: shape for zone, shape in plan["zones"].items() if zone in told}
-    walls = [shape for zone, shape in plan["zones"].items() if zone not in told]
+    named = {zone: shape for zone, shape in plan["zones"].items() if zone in published}
+    walls = [shape for zone, shape in plan["zones"].items() if zone not in published]
     return {**plan, "zones": named, "outline": [*plan["outline"], *walls]}
 
 
@@ -171,7 +171,7 @@ def _units(policy: Policy, promise: CountPromise) -> Iterator[dict[str, Any]]:
         tight = promise.tight.get(unit)
         yield {
             "site": promise.site, "release": promise.release, "unit": unit,
-            "words": unit_words(unit, policy.privacy.w, counted=counted),
+            "words": describe_unit(unit, policy.privacy.w, counted=counted),
             "epsilon": json_float(float(promise.units[unit])) if tight is None else tight,
             "delta": float(promise.delta) if tight is not None else 0.0,
         }  # fmt: skip

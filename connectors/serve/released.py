@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from connectors.serve import record_fields
-from connectors.serve.bands import Law, sum_half_width
+from connectors.serve.bands import NoiseDistribution, sum_half_width
 from stream.errors import DataError
 from stream.records import Micros, NoiseKind, ReleaseId
 from stream.schemas import parse_record
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
     """NaN if the value has no band."""
     noisy: int
     """The value with only its noise; ``value`` if that is it, or if none is known."""
-    law: Law | None
+    noise: NoiseDistribution | None
     """The law of the noise in ``noisy``, if it is known exactly."""
     spread: float
     """95 % half-width of that noise if it is independent between windows; else NaN."""
@@ -149,15 +149,15 @@ def _node(level: str, name: str) -> str:
     return f"{level}:{record_fields.name(name)}"
 
 
-def _law(noise: NoiseKind, scale: Any, draws: Any = 1) -> Law:
-    return Law(noise, record_fields.scale(scale), record_fields.draws(draws))
+def _noise_distribution(noise: NoiseKind, scale: Any, draws: Any = 1) -> NoiseDistribution:
+    return NoiseDistribution(noise, record_fields.scale(scale), record_fields.draws(draws))
 
 
 def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
     noise, plain = _NOISES[_NOISES.index(body.get("noise", "laplace"))], body["mechanism"] == PLAIN
     widths, scales, noisy = body["half_width_95"] or {}, body["noise_scale"], body.get("noisy") or {}
     for name, value in body["values"].items():
-        law = _law(noise, scales[name])
+        law = _noise_distribution(noise, scales[name])
         yield _cell(_node("zone", name), value, widths.get(name), noisy.get(name), law, plain)
     levels = _flat(body.get("levels"))
     widths, scales, noisy = (
@@ -166,7 +166,7 @@ def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
     draws = _flat(body.get("levels_draws"))
     for node, value in levels.items():
         scale = scales.get(node) or next(iter(body["noise_scale"].values()), None)
-        own = None if scale is None or node not in noisy else _law(noise, scale, draws.get(node, 1))
+        own = None if scale is None or node not in noisy else _noise_distribution(noise, scale, draws.get(node, 1))
         yield _cell(node, value, widths.get(node), noisy.get(node), own, plain)
 
 
@@ -177,7 +177,7 @@ def _flat(levels: Mapping[str, Any] | None) -> dict[str, Any]:
     return ({"building": levels["building"]} if "building" in levels else {}) | floors
 
 
-def _cell(node: str, told: Any, width: Any, noisy: Any, law: Law | None, plain: bool) -> Cell:
+def _cell(node: str, told: Any, width: Any, noisy: Any, law: NoiseDistribution | None, plain: bool) -> Cell:
     value, half_width = record_fields.count(told), float("nan") if width is None else record_fields.size(width)
     if noisy is not None and law is not None:
         return Cell(node, value, half_width, record_fields.count(noisy), law, sum_half_width(law))

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.serve.bands import AT_MOST, Law, lower_end, mean_half_width, upper_end
+from connectors.serve.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
 from connectors.serve.history_interface import Granularity, Rows, RowsQuery
 from connectors.serve.index import Index
 from connectors.serve.local_clock import SiteClock
@@ -52,7 +52,7 @@ class SeriesQuery(NamedTuple):
         return tuple(series for series, rank in zip(self.series, self.ranks, strict=True) if not rank % 4)
 
 
-def asked(cursor: duckdb.DuckDBPyConnection, query: RowsQuery) -> SeriesQuery:
+def resolve_query(cursor: duckdb.DuckDBPyConnection, query: RowsQuery) -> SeriesQuery:
     """Return the query; it has no series or nodes if nothing matching was released."""
     found = cursor.execute(
         "SELECT series, 4 * attempt + CASE revision WHEN '' THEN 0 WHEN '1h' THEN 1 ELSE 2 END FROM series"
@@ -85,15 +85,15 @@ def page(index: Index, clock: SiteClock, query: RowsQuery) -> Rows:
     """Return the rows of a query after its ``after``; UsageError if that is not from an earlier page."""
     behind, node = behind_page(query.after)
     with index.reading() as cursor:
-        what = asked(cursor, query)
-        start, end = held_span(cursor, what.series, max(query.start or 0, behind), query.end)
+        what = resolve_query(cursor, query)
+        start, end = clip_span(cursor, what.series, max(query.start or 0, behind), query.end)
         if not what.nodes or start >= end:
             return Rows(COLUMNS, [], None)
         span = _Span(start, end, _bucket(clock, query.granularity, start, end))
         most = query.limit // len(what.nodes) + 2
         buckets = _buckets(cursor, what, span, most)
         cells = _cells(cursor, what, span._replace(end=int(buckets["last"][-1])), query.granularity)
-        laws = {number: Law(*law) for number, *law in cursor.execute("FROM law").fetchall()}
+        laws = {number: NoiseDistribution(*law) for number, *law in cursor.execute("FROM law").fetchall()}
     bands = (
         _window_bands(cells)
         if query.granularity == WINDOWS
@@ -123,7 +123,7 @@ def behind_page(after: str | None) -> tuple[Micros, str]:
         raise UsageError(f"after must be the next of the rows before, got {after[:200]!r}") from None
 
 
-def held_span(
+def clip_span(
     cursor: duckdb.DuckDBPyConnection, series: Sequence[int], start: Micros, end: Micros | None
 ) -> tuple[Micros, Micros]:
     """Return a span of time, clipped to the first and last stored windows."""
@@ -218,7 +218,7 @@ def _window_bands(cells: _Columns) -> _Columns:
     return {"words": np.array(KINDS, object)[cells["kind"].astype(int)]}
 
 
-def _mean_bands(cells: _Columns, laws: Mapping[int, Law], *, whole_day: bool) -> _Columns:
+def _mean_bands(cells: _Columns, laws: Mapping[int, NoiseDistribution], *, whole_day: bool) -> _Columns:
     """Return value, half-width and kind of each mean."""
     kinds, alone = cells["kind"].astype(int), cells["windows"] == 1
     known = cells["loose"] == 0
@@ -234,7 +234,9 @@ def _mean_bands(cells: _Columns, laws: Mapping[int, Law], *, whole_day: bool) ->
     }
 
 
-def _noise_half_width(cells: _Columns, laws: Mapping[int, Law], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _noise_half_width(
+    cells: _Columns, laws: Mapping[int, NoiseDistribution], known: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """Return the half-width of the noise in each mean of noisy values; meaningful only where the noise is known."""
     windows, alone = cells["windows"], cells["windows"] == 1
     of_one_law = known & (cells["law"] > 0) & (cells["law"] == cells["last_law"])

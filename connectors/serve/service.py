@@ -21,8 +21,8 @@ from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
 from connectors.serve.event_streams import Streams
 from connectors.serve.history_interface import ReleasedHistory
-from connectors.serve.ledger_views import AccountBook, ClusterBook, OperatorBook
-from connectors.serve.models import Asked
+from connectors.serve.ledger_views import AccountView, ClusterView, OperatorView
+from connectors.serve.models import QueryParams
 from connectors.serve.playback import Playback
 from connectors.serve.policy_description import Plans, promised, releases_of, sites_of
 from stream.errors import UsageError
@@ -30,7 +30,7 @@ from stream.records import Micros
 from stream.release.validation import Policy
 
 T = TypeVar("T")
-M = TypeVar("M", bound=Asked)
+M = TypeVar("M", bound=QueryParams)
 COOKIE = "tacet"
 THREADS = 4
 """Concurrent queries of the history."""
@@ -49,12 +49,12 @@ class Service:
     store: Path | None = None
     """The store's folder, whose free disk space operators see; nothing in it is opened."""
     plans: Plans = field(default_factory=dict)
-    account: AccountBook = field(default_factory=AccountBook)
+    account: AccountView = field(default_factory=AccountView)
     coalition: Callable[[frozenset[str]], dict[str, dict[str, Any]]] | None = None
     """Computes the combined account of audiences; None if the account is not served."""
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises that computation."""
-    operator: OperatorBook | ClusterBook = field(default_factory=OperatorBook)
+    operator: OperatorView | ClusterView = field(default_factory=OperatorView)
     downloads: Downloads = field(default_factory=Downloads)
     contact: BrokerContact | None = None
     """Whether brokers answer; None where a store is served."""
@@ -65,7 +65,7 @@ class Service:
     """Creates an empty history, for a playback that moves back."""
     promises: dict[str, dict[str, object]] = field(default_factory=dict)
     """Guarantees by audience, computed at the first request."""
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    query_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Locked while records are added or the history is replaced."""
     memory: dict[Hashable, object] = field(default_factory=dict)
     """Results that are valid until the next record arrives."""
@@ -88,7 +88,7 @@ class Service:
     async def rewound(self) -> None:
         """Replace the history, because a playback moved back."""
         assert self.begin_anew is not None  # noqa: S101
-        async with self.turn:
+        async with self.query_lock:
             self.history = self.begin_anew()  # readers in progress keep a reference to the old one
             self.forget()
             self.streams.restart(self.history)
@@ -137,7 +137,7 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def who_asks(request: Request) -> Principal:
+def principal_of(request: Request) -> Principal:
     """Return the principal of a request; RefusalError if it cannot be authenticated."""
     service, header = service_of(request), request.headers.get("authorization")
     if header is not None:
@@ -185,7 +185,7 @@ def recognised(request: Request, look_up: Callable[[], Principal | None], what: 
     if found is not None:
         return found
     service = service_of(request)
-    if service.wrong.take(client_of(request, behind_proxy=service.names.behind_proxy)):
+    if service.wrong.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
         raise RefusalError(401, what, "must be one that is good here and now")
     raise RefusalError(429, what, "must be tried again later: too many wrong ones", retry=5)
 
@@ -217,7 +217,7 @@ def _rule(kind: str, message: str) -> str:
 
 def role(request: Request, name: str) -> Principal:
     """Return the principal if it has a role; RefusalError otherwise."""
-    who = who_asks(request)
+    who = principal_of(request)
     if name not in who.roles:
         raise RefusalError(403, name.partition(":")[0], "must be a role of who asks")
     return who

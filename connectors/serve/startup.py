@@ -23,7 +23,7 @@ from connectors.serve.event_streams import Streams
 from connectors.serve.floor_plans import read_plans
 from connectors.serve.history import ReleaseHistory
 from connectors.serve.history_interface import START, ReleasedHistory
-from connectors.serve.ledger_views import ClusterBook, Coalition, OperatorBook
+from connectors.serve.ledger_views import ClusterView, Coalition, OperatorView
 from connectors.serve.local_clock import SiteClock
 from connectors.serve.policy_description import Plans
 from connectors.serve.service import Service
@@ -71,52 +71,52 @@ class ServeConfig:
         return frozenset([*map(audience_role, self.audiences), *more])
 
 
-def check(wanted: ServeConfig) -> None:
+def check(config: ServeConfig) -> None:
     """Refuse a configuration that would serve nothing, or more than was meant.
 
     Raises:
         UsageError: an audience is not in the policy; nothing is served; an address that is reachable from other hosts
             has no tokens, or neither TLS nor a proxy; an open audience receives attributes of single rooms' days.
     """
-    known = [audience.name for audience in wanted.policy.audience]
-    for name in (*wanted.audiences, *([wanted.opened] if wanted.opened else [])):
+    known = [audience.name for audience in config.policy.audience]
+    for name in (*config.audiences, *([config.opened] if config.opened else [])):
         if name not in known:
             msg = f"--audience: must be one of the policy's ({', '.join(known)}), got {name!r}"
             raise UsageError(msg)
-    if not wanted.roles:
+    if not config.roles:
         msg = "--audience: must be given, or --account or --operator: nobody would see anything"
         raise UsageError(msg)
-    _check_open(wanted)
-    host, _ = wanted.listen
-    outside = not is_loopback(host) and not wanted.simulated
+    _check_open(config)
+    host, _ = config.listen
+    outside = not is_loopback(host) and not config.simulated
     rules = (
-        (outside and wanted.tokens is None, f"--tokens: must be given with --listen {host}, which others reach"),
+        (outside and config.tokens is None, f"--tokens: must be given with --listen {host}, which others reach"),
         (
-            outside and wanted.tls is None and not wanted.behind_proxy,
+            outside and config.tls is None and not config.behind_proxy,
             f"--tls-cert: must be given with --listen {host}, or --behind-proxy where a proxy of yours has TLS",
         ),
-        (wanted.behind_proxy and not wanted.names, "--name: must be given with --behind-proxy, as its clients know it"),
+        (config.behind_proxy and not config.names, "--name: must be given with --behind-proxy, as its clients know it"),
         (
-            wanted.kafka is not None and wanted.index is None and bool(wanted.audiences),
+            config.kafka is not None and config.index is None and bool(config.audiences),
             "--index: must be given with --kafka, so that event streams go on where they were after a restart",
         ),
-        (wanted.kafka is not None and wanted.play is not None, "--play: must go with --store"),
-        (wanted.index is not None and wanted.play is not None, "--play: must go without --index"),
+        (config.kafka is not None and config.play is not None, "--play: must go with --store"),
+        (config.index is not None and config.play is not None, "--play: must go without --index"),
     )  # fmt: skip
     for broken, rule in rules:
         if broken:
             raise UsageError(rule)
 
 
-def _check_open(wanted: ServeConfig) -> None:
-    if wanted.opened is None:
+def _check_open(config: ServeConfig) -> None:
+    if config.opened is None:
         return
-    if wanted.opened not in wanted.audiences:
-        msg = f"--open: must be an audience that is served, got {wanted.opened!r}"
+    if config.opened not in config.audiences:
+        msg = f"--open: must be an audience that is served, got {config.opened!r}"
         raise UsageError(msg)
-    for release in wanted.policy.release:
-        if isinstance(release, AttributeRelease) and wanted.opened in release.audiences:
-            msg = f"--open: must be an audience of counts only, {wanted.opened!r} is told attributes ({release.name})"
+    for release in config.policy.release:
+        if isinstance(release, AttributeRelease) and config.opened in release.audiences:
+            msg = f"--open: must be an audience of counts only, {config.opened!r} is told attributes ({release.name})"
             raise UsageError(msg)
 
 
@@ -125,92 +125,92 @@ def clocks_of(policy: Policy) -> dict[str, SiteClock]:
     return {name: SiteClock(site.timezone, site.day_starts) for name, site in policy.site.items()}
 
 
-def plans_of(wanted: ServeConfig) -> Plans:
+def plans_of(config: ServeConfig) -> Plans:
     """Return the plan of each floor that has one, as JSON for the page."""
-    if wanted.plans is None:
+    if config.plans is None:
         return {}
     zones: dict[tuple[str, str], list[str]] = {}
-    for name, site in wanted.policy.site.items():
+    for name, site in config.policy.site.items():
         for zone in site.zones:
             zones.setdefault((name, zone.floor), []).append(zone.id)
-    return {place: plan.as_json() for place, plan in read_plans(wanted.plans, zones).items()}
+    return {place: plan.as_json() for place, plan in read_plans(config.plans, zones).items()}
 
 
 @contextmanager
-def made(wanted: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
+def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
     """Open a history with its service, and close it."""
 
     def anew() -> ReleasedHistory:
-        return ReleaseHistory(wanted.index, clocks_of(wanted.policy))
+        return ReleaseHistory(config.index, clocks_of(config.policy))
 
-    opened = None if wanted.opened is None else audience_role(wanted.opened)
-    tokens = None if wanted.tokens is None else TokenFile(wanted.tokens)
+    opened = None if config.opened is None else audience_role(config.opened)
+    tokens = None if config.tokens is None else TokenFile(config.tokens)
     if tokens is not None:
         tokens.tokens()  # fail at the start if they cannot be read
-    access = Access(wanted.roles, clock=clock, tokens=tokens, opened=opened)
-    plans = plans_of(wanted)
+    access = Access(config.roles, clock=clock, tokens=tokens, opened=opened)
+    plans = plans_of(config)
     history = anew()
     streams = Streams(access, history)
-    service = Service(wanted.policy, access, history, streams, names, clock, wanted.store, plans, begin_anew=anew)
+    service = Service(config.policy, access, history, streams, names, clock, config.store, plans, begin_anew=anew)
     try:
         yield service
     finally:
         service.history.close()
 
 
-def feeds(wanted: ServeConfig, service: Service) -> list[Coroutine[Any, Any, None]]:
+def feeds(config: ServeConfig, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that keep the service up to date with its sources; each returns only by an error."""
     intake = indexer.Indexer(service)
-    if wanted.store is None:
-        return topic_feeds(wanted, wanted.kafka or "", service, intake)
-    return box_feeds(wanted, wanted.store, service, intake)
+    if config.store is None:
+        return topic_feeds(config, config.kafka or "", service, intake)
+    return box_feeds(config, config.store, service, intake)
 
 
 def topic_feeds(
-    wanted: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
+    config: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a cluster. Once something was read, they outlive outages of the brokers."""
     service.contact = contact = BrokerContact(
-        needed=not any(service.history.newest(name) != START for name in wanted.audiences)
+        needed=not any(service.history.newest(name) != START for name in config.audiences)
     )
     found: list[Callable[[], Awaitable[None]]] = []
-    if wanted.audiences:
-        found.append(partial(topics.follow_private, kafka, wanted.audiences, intake))
-    if wanted.account or wanted.operator:
-        found.append(topics.TopicOfView(kafka, LEAKAGE, service.account.take).follow)
-    if wanted.account:
-        service.coalition = partial(topics.together, wanted.policy, kafka)
-    if wanted.operator:
-        service.operator = cluster = ClusterBook(service.account, wanted.policy, service.clock)
+    if config.audiences:
+        found.append(partial(topics.follow_private, kafka, config.audiences, intake))
+    if config.account or config.operator:
+        found.append(topics.TopicOfView(kafka, LEAKAGE, service.account.add).follow)
+    if config.account:
+        service.coalition = partial(topics.combined_account, config.policy, kafka)
+    if config.operator:
+        service.operator = cluster = ClusterView(service.account, config.policy, service.clock)
         found.append(topics.TopicOfView(kafka, QUARANTINE, cluster.take_refused).follow)
         found.append(partial(topics.follow_control, kafka, cluster, service.clock))
     return [contact.ask(kafka), *map(contact.lasting, found)]
 
 
 def box_feeds(
-    wanted: ServeConfig, store: Path, service: Service, intake: indexer.Indexer
+    config: ServeConfig, store: Path, service: Service, intake: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a store."""
-    book = OperatorBook()
+    book = OperatorView()
     service.operator = book
-    service.coalition = partial(together, wanted.policy, store) if wanted.account else None
-    boxes = [(ACCOUNT_BOX, service.account.take)] if wanted.account or wanted.operator else []
-    boxes += [(OPERATOR_BOX, book.take)] if wanted.operator else []
-    indexer.refuse_absent(store, [*wanted.audiences, *(box for box, _ in boxes)])
-    if wanted.play is not None:
-        service.playback = indexer.played(store, wanted.audiences, wanted.play)
-    books = [indexer.follow_book(store, box, take) for box, take in boxes]
+    service.coalition = partial(combined_account, config.policy, store) if config.account else None
+    boxes = [(ACCOUNT_BOX, service.account.add)] if config.account or config.operator else []
+    boxes += [(OPERATOR_BOX, book.add)] if config.operator else []
+    indexer.refuse_absent(store, [*config.audiences, *(box for box, _ in boxes)])
+    if config.play is not None:
+        service.playback = indexer.played(store, config.audiences, config.play)
+    books = [indexer.follow_records(store, box, take) for box, take in boxes]
     if service.playback is not None:
         return [indexer.follow_play(service.playback, intake), *books]
-    return [*(indexer.follow_outbox(store, audience, intake) for audience in wanted.audiences), *books]
+    return [*(indexer.follow_outbox(store, audience, intake) for audience in config.audiences), *books]
 
 
-def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+def combined_account(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
     """Return the combined account of some audiences, from their outboxes."""
     coalition = Coalition(policy, audiences)
     for name in sorted(audiences):
         for _, value in read_outbox(store, name, 0):
-            coalition.take(value)
+            coalition.add(value)
     return coalition.units()
 
 
@@ -224,7 +224,7 @@ def _nothing(service: Service) -> list[Coroutine[Any, Any, None]]:
 
 
 async def serve(
-    wanted: ServeConfig, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None],
+    config: ServeConfig, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None],
     beside: Beside = _nothing,
 ) -> None:  # fmt: skip
     """Serve until stopped. ``say`` receives the address, and the links for access.
@@ -233,27 +233,27 @@ async def serve(
         UsageError: the configuration is refused (``check``), or its sources do not exist.
         FinalityError: a source contradicts the history.
     """
-    check(wanted)
-    bound = listening(*wanted.listen)
+    check(config)
+    bound = listening(*config.listen)
     try:
-        scheme = "https" if wanted.tls is not None or wanted.behind_proxy else "http"
-        names = Names.of(wanted.names, bound.getsockname()[1], scheme, behind_proxy=wanted.behind_proxy)
-        with made(wanted, clock, names) as service:
-            server = server_of(application(service), wanted.tls)
+        scheme = "https" if config.tls is not None or config.behind_proxy else "http"
+        names = Names.of(config.names, bound.getsockname()[1], scheme, behind_proxy=config.behind_proxy)
+        with open_service(config, clock, names) as service:
+            server = server_of(application(service), config.tls)
             bound.busy = service.busy
-            following = feeds(wanted, service)
-            _invite(wanted, service, bound, say)
+            following = feeds(config, service)
+            _invite(config, service, bound, say)
             await first_to_end(_served(server, bound, service, stop), _sweep(service), *beside(service), *following)
     finally:
         bound.close()
 
 
-def _invite(wanted: ServeConfig, service: Service, bound: socket.socket, say: Callable[[str], None]) -> None:
+def _invite(config: ServeConfig, service: Service, bound: socket.socket, say: Callable[[str], None]) -> None:
     """Print the service's address and, without a token file, the links for access; each link works once."""
     host, port = bound.getsockname()[:2]
     shown = "localhost" if ip_address(host).is_unspecified else f"[{host}]" if ":" in host else host
-    address = f"{'http' if wanted.tls is None else 'https'}://{shown}:{port}/"
-    if wanted.tokens is not None:
+    address = f"{'http' if config.tls is None else 'https'}://{shown}:{port}/"
+    if config.tokens is not None:
         say(f"Serving at {address}")
         return
 

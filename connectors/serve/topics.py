@@ -17,7 +17,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.serve.indexer import Indexer, own
-from connectors.serve.ledger_views import ClusterBook, Coalition
+from connectors.serve.ledger_views import ClusterView, Coalition
 from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
@@ -34,7 +34,7 @@ WAIT_MS = 500
 _PRIVATE = re.compile(r"tacet\.private\.([a-z0-9-]+)\.[a-z0-9-]+\.v1")
 Left = Callable[[str], tuple[int, str | None]]
 """Returns the position up to which a source was read, and the id of the last record."""
-Take = Callable[[TopicPartition, Sequence[bytes], Mapping[str, int]], Awaitable[None]]
+RecordHandler = Callable[[TopicPartition, Sequence[bytes], Mapping[str, int]], Awaitable[None]]
 
 
 def topics_of(names: Collection[str], audiences: Collection[str]) -> list[str]:
@@ -54,7 +54,7 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer
     async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         found = _PRIVATE.fullmatch(at.topic)
         assert found is not None  # noqa: S101
-        await intake.take(own(found[1], _source(at), records), positions)
+        await intake.add(own(found[1], _source(at), records), positions)
 
     while True:
         topics = topics_of(await topic_names(kafka), audiences)
@@ -95,7 +95,7 @@ class TopicOfView:
         return self._positions.get(source, 0), None
 
 
-async def follow_control(kafka: str, book: ClusterBook, clock: Callable[[], Micros]) -> None:
+async def follow_control(kafka: str, book: ClusterView, clock: Callable[[], Micros]) -> None:
     """Keep an operator's view up to date with the cluster's control state and with its ingest processes."""
     while True:
         agreed = await cluster.read(kafka)
@@ -103,20 +103,20 @@ async def follow_control(kafka: str, book: ClusterBook, clock: Callable[[], Micr
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def together(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+def combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
     """Return the combined account of some audiences, from their topics. It blocks: do not call it in an event loop."""
-    return asyncio.run(_together(policy, kafka, audiences))
+    return asyncio.run(_combined_account(policy, kafka, audiences))
 
 
-async def _together(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
     coalition = Coalition(policy, audiences)
     for topic in topics_of(await topic_names(kafka), audiences):
         async for record in consume(kafka, topic, until_end=True):
-            coalition.take(record.value)
+            coalition.add(record.value)
     return coalition.units()
 
 
-async def _follow(kafka: str, topics: Sequence[str], left: Left, take: Take, seconds: float | None) -> None:
+async def _follow(kafka: str, topics: Sequence[str], left: Left, take: RecordHandler, seconds: float | None) -> None:
     """Read topics from each partition's stored position, for a time limit or for ever."""
     async with reader_of(kafka) as reader:
         known = await _seek(reader, topics, left)

@@ -22,7 +22,7 @@ SAVE_EVERY = 1.0
 """Seconds between two saves of a cursor; after a crash, records delivered since the last save are delivered again."""
 
 
-async def feed(
+async def deliver_releases(
     source: Origin, cursor: Cursor, deliver: Deliver, begin: Deliver | None, *, until_end: bool = False
 ) -> None:
     """Deliver releases until cancelled, or up to the present end.

@@ -141,7 +141,7 @@ class MqttSink:
         self._broker, self._prefix, self._notes, self._sites = broker, prefix, notes, sites
         self._base = home_assistant
         self._queue: asyncio.Queue[Mapping[str, str]] = asyncio.Queue(1)
-        self._held: Mapping[str, str] | None = None
+        self._latest: Mapping[str, str] | None = None
 
     async def deliver(self, record: Release) -> None:
         """Publish a record's nodes unless newer ones are published; return when the broker has acknowledged them."""
@@ -191,10 +191,10 @@ class MqttSink:
 
     async def _hand_on(self, client: aiomqtt.Client) -> None:
         while True:
-            if self._held is None:
-                self._held = await self._queue.get()
-            await _publish(client, self._held)
-            self._held = None
+            if self._latest is None:
+                self._latest = await self._queue.get()
+            await _publish(client, self._latest)
+            self._latest = None
             self._queue.task_done()
 
 

@@ -67,15 +67,15 @@ class Occasion:
     def _chosen(self, record: Release) -> Iterator[NodeValue]:
         return (value for value in node_values(record) if not self.nodes or value.node in self.nodes)
 
-    def _news(self, value: NodeValue, told: Any) -> dict[str, Any] | None:
+    def _news(self, value: NodeValue, reported: Any) -> dict[str, Any] | None:
         """Return the event's fields besides the value; None if there is nothing to report."""
-        if told is None:
+        if reported is None:
             return None
         if self.kind == "change":
             low, high = _band(value)
-            return None if low <= told <= high else {"previous": told}
+            return None if low <= reported <= high else {"previous": reported}
         side = self._side(value)
-        return None if side in (None, told) else {"side": side, "threshold": self.threshold}
+        return None if side in (None, reported) else {"side": side, "threshold": self.threshold}
 
     def _side(self, value: NodeValue) -> str | None:
         low, high = _band(value)

@@ -31,7 +31,7 @@ class LatestReleases(Collector):
         self._newest: dict[tuple[str, str], Release] = {}
         self._lock = Lock()
 
-    def take(self, record: Release) -> None:
+    def update(self, record: Release) -> None:
         """Store a count record if it is newer than the stored one."""
         with self._lock:
             if is_latest_count(record, self._notes):

@@ -19,7 +19,7 @@ import orjson
 import stamina
 from standardwebhooks import Webhook
 
-from connectors.runtime.retries import say_kinds_alone
+from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.occasions import Event, Occasion
 from connectors.subscribe.order import Release
 from connectors.subscribe.service import OWN_MACHINE
@@ -34,10 +34,10 @@ _LATER = frozenset({408, 425, 429})
 """Statuses that mean a temporary refusal. Like the receiver's own errors (5xx) they are retried."""
 
 
-say_kinds_alone()
+log_error_kinds_only()
 
 
-class _NotNowError(Exception):
+class _ReceiverBusyError(Exception):
     """The receiver is unavailable or busy."""
 
 
@@ -78,7 +78,7 @@ class WebhookSink:
         """
         for event in self._occasion.events(record, self._notes):
             async for attempt in stamina.retry_context(
-                on=(_NotNowError, httpx.TransportError), attempts=None, timeout=None,
+                on=(_ReceiverBusyError, httpx.TransportError), attempts=None, timeout=None,
                 wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT,
             ):  # fmt: skip
                 with attempt:
@@ -91,7 +91,7 @@ class WebhookSink:
         if 200 <= status < 300:
             return
         if status in _LATER or status >= 500:
-            raise _NotNowError
+            raise _ReceiverBusyError
         msg = f"--to: must take what is reported, answered {status}"
         raise UsageError(msg)
 
@@ -104,7 +104,7 @@ class WebhookSink:
             ):
                 return answer.status_code
         except TimeoutError:
-            raise _NotNowError from None
+            raise _ReceiverBusyError from None
 
     def _headers(self, identity: str, body: bytes) -> dict[str, str]:
         """Sign id, current time and body; an id contains no full stop, which separates the three."""
@@ -123,7 +123,7 @@ class WebhookSink:
         try:
             return _signers(self._secrets())
         except UsageError:
-            raise _NotNowError from None
+            raise _ReceiverBusyError from None
 
     async def close(self) -> None:
         """Disconnect."""

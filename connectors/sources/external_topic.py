@@ -26,7 +26,7 @@ ANSWERED_MS = 5_000
 """Milliseconds without an answer after which a partition's leader counts as away."""
 
 
-class ForeignTopic:
+class ExternalTopic:
     """The topic; a position is the next offset."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
@@ -82,9 +82,9 @@ class ForeignTopic:
             for raws in batches.values()
             for raw in raws
         ]
-        return pieces, await self._whole()
+        return pieces, await self._is_complete()
 
-    async def _whole(self) -> bool:
+    async def _is_complete(self) -> bool:
         now = time.time() * 1000
         for at in self._places:
             answered, end = self._reader.last_poll_timestamp(at), self._reader.highwater(at)
@@ -94,9 +94,9 @@ class ForeignTopic:
                 return False
         return True
 
-    async def keep(self, reached: Mapping[Hashable, int]) -> bool:
+    async def store_positions(self, positions: Mapping[Hashable, int]) -> bool:
         """Commit offsets to the broker."""
-        offsets = {TopicPartition(self.name, cast(int, part)): end for part, end in reached.items()}
+        offsets = {TopicPartition(self.name, cast(int, part)): end for part, end in positions.items()}
         try:
             await asyncio.wait_for(self._reader.commit(offsets), KEEP_WITHIN)
         except (KafkaError, TimeoutError):

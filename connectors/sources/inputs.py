@@ -18,28 +18,28 @@ import structlog
 from connectors.keys import key_files
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.signals import first_to_end
-from connectors.secrets.secret_files import SecretsNow
+from connectors.secrets.secret_files import ReloadingSecrets
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.counters.topic import CountsTopic
 from connectors.sources.counters.windows import Gathering, first_windows
 from connectors.sources.ingest.followed_logs import TailedFile
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.listeners import Listener
-from connectors.sources.ingest.receiver import Receiver, report_troubles
+from connectors.sources.ingest.receiver import Receiver, report_drops
 from connectors.sources.ingest.sighting import Sink
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.ingest.state import Pair
-from connectors.sources.ingest_socket.listener import HandoverEntrance
+from connectors.sources.ingest_socket.listener import SocketListener
 from connectors.sources.probes.methods import ProbeMethod, provoke
 from connectors.sources.probes.scheduler import ProbeScheduler, TrapPath
 from connectors.sources.radius.clients import Client, ClientFile, Clients
-from connectors.sources.radius.listener import AccountingEntrance
+from connectors.sources.radius.listener import AccountingListener
 from connectors.sources.recordings.dialect import OWN, Dialect
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.rows import CellRules
-from connectors.sources.snmp.collectors import CollectedEntrance, ForwardedEntrance, LoggedEntrance
+from connectors.sources.snmp.collectors import SnmptrapdLogListener, SnmptrapdPipeListener, TelegrafListener
 from connectors.sources.snmp.communities import CommunityAuth, CommunityFile
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.snmptrapd import LONGEST, written_at
 from connectors.sources.snmp.usm.receiver import V3Files
 from connectors.sources.snmp.usm.users import UserFile
@@ -63,7 +63,7 @@ class UdpSource:
     def entrance(self, sources: Sequence[str]) -> Listener:
         """Return the listener for traps of the policy's sources."""
         senders = CommunityAuth(AllowList(sources), self.communities, or_v3=self.v3 is not None)
-        return TrapEntrance(self.address, senders, v3=self.v3)
+        return TrapListener(self.address, senders, v3=self.v3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class RadiusSource:
 
     def entrance(self, sources: Sequence[str]) -> Listener:
         """Return the listener for accounting of the policy's sources."""
-        return AccountingEntrance(self.address, Clients(self.clients, sources))
+        return AccountingListener(self.address, Clients(self.clients, sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class HandedSource:
 
     def entrance(self, sources: Sequence[str]) -> Listener:
         """Return the listener for these sightings of the policy's sources."""
-        return HandoverEntrance(self.path, sources)
+        return SocketListener(self.path, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ForwardedSource:
 
     def entrance(self, sources: Sequence[str]) -> Listener:
         """Return the listener for forwarded traps of the policy's sources."""
-        return ForwardedEntrance(self.path, AllowList(sources))
+        return SnmptrapdPipeListener(self.path, AllowList(sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class LoggedSource:
 
     def entrance(self, sources: Sequence[str]) -> Listener:
         """Return the listener that reads traps of the policy's sources from the log."""
-        return LoggedEntrance(TailedFile(self.path, self.state, LONGEST, written_at), AllowList(sources))
+        return SnmptrapdLogListener(TailedFile(self.path, self.state, LONGEST, written_at), AllowList(sources))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,10 @@ class CollectedSource:
 
     def entrance(self, sources: Sequence[str]) -> Listener:
         """Return the listener that reads traps of the policy's sources from the topic."""
-        from connectors.sources.external_topic import ForeignTopic  # noqa: PLC0415 - loads a client of Kafka
+        from connectors.sources.external_topic import ExternalTopic  # noqa: PLC0415 - loads a client of Kafka
 
-        topic = ForeignTopic(self.kafka, self.topic, self.group)
-        return CollectedEntrance(topic, AllowList(sources), self.communities)
+        topic = ExternalTopic(self.kafka, self.topic, self.group)
+        return TelegrafListener(topic, AllowList(sources), self.communities)
 
 
 LiveSource = UdpSource | RadiusSource | ForwardedSource | LoggedSource | CollectedSource | HandedSource
@@ -137,9 +137,9 @@ Live = Sequence[LiveSource]
 """All inputs of one receiver."""
 
 
-def secrets_of(live: Live) -> list[SecretsNow[Any]]:
+def secrets_of(live: Live) -> list[ReloadingSecrets[Any]]:
     """Return the files of secrets that identify senders; each is read again when it changes."""
-    found: list[SecretsNow[Any]] = []
+    found: list[ReloadingSecrets[Any]] = []
     for source in live:
         if isinstance(source, CollectedSource) and source.communities is not None:
             found.append(source.communities)
@@ -203,8 +203,8 @@ class TopicSource(NamedTuple):
 class Probing(NamedTuple):
     """The sources that are probed, and who receives the results besides the receiver."""
 
-    asked: Mapping[Pair, ProbeMethod]
-    told: Callable[..., None]
+    probes: Mapping[Pair, ProbeMethod]
+    report: Callable[..., None]
     """Called with site and source, and by keyword ``alive``, and ``at``: the point of the clock's grid of the probe."""
     provoked: Mapping[Pair, tuple[str, int]]
     """Host and port of the sources whose trap path is verified with a wrong community."""
@@ -213,14 +213,14 @@ class Probing(NamedTuple):
         """Return the scheduler whose answers decide the coverage that a receiver's heartbeats confirm."""
 
         def tell(pair: Pair, at: Micros, *, answered: bool) -> None:
-            made.state.vouching.note(pair, at, answered=answered)
-            self.told(pair, alive=answered, at=at)
+            made.state.coverage.note(pair, at, answered=answered)
+            self.report(pair, alive=answered, at=at)
 
         ways = {
-            pair: TrapPath(partial(provoke, *where), partial(made.refused, pair[1]))
+            pair: TrapPath(partial(provoke, *where), partial(made.last_refusal, pair[1]))
             for pair, where in self.provoked.items()
         }
-        return ProbeScheduler(self.asked, clock, tell, ways)
+        return ProbeScheduler(self.probes, clock, tell, ways)
 
 
 TURN = 0.005
@@ -234,7 +234,7 @@ class FileTaker(Protocol):
         """Return when the message is accepted; it is of the kind that the file contains."""
 
 
-async def feed_file(
+async def pass_file(
     file: ObservationFile | CountsFile, sink: FileTaker, speed: float | None, stop: asyncio.Event
 ) -> bool:
     """Pass a file's messages to a sink at ``speed`` times real time (None: as fast as it accepts them).
@@ -299,7 +299,7 @@ async def receiver(
     async with made:
         for entrance in made.entrances:
             log.info("listening", address=entrance.address[0], port=entrance.address[1])
-        beside = [asyncio.create_task(report_troubles(made))]
+        beside = [asyncio.create_task(report_drops(made))]
         if probing is not None and uptime_start(live) is None:
             beside.append(asyncio.create_task(probing.rounds(made, clock).run()))
         try:

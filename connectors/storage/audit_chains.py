@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from stream.accounting.audit import Audit, Beginning, ChainLink, Witness, begun_at, known_by
+from stream.accounting.audit import Audit, ChainLink, ChainObserver, LedgerStart, first_signed_entries, witnesses_of
 from stream.accounting.signed_heads import SignedHead, witnesses
 from stream.engine.snapshot import chains
 from stream.errors import AuditError, DataError
@@ -17,7 +17,7 @@ Heads = dict[str, ChainLink]
 
 def audit_of(
     states: Iterable[Heads], mark: Heads | None = None, audit_key: bytes | None = None,
-    signed: Iterable[SignedHead] = (), beginnings: Sequence[Beginning] = (), ledger: str = "",
+    signed: Iterable[SignedHead] = (), beginnings: Sequence[LedgerStart] = (), ledger: str = "",
 ) -> Audit:  # fmt: skip
     """Return an audit that verifies chains against snapshots, the mark, signed heads and the ledgers that follow.
 
@@ -25,13 +25,13 @@ def audit_of(
         AuditError: the key of ``ledger`` is given, and the first entry of that ledger was not signed with it.
     """
     known = [("the state", heads) for heads in states] + ([] if mark is None else [("the mark", mark)])
-    found: dict[str, list[Witness]] = defaultdict(list)
+    found: dict[str, list[ChainObserver]] = defaultdict(list)
     for name, heads in known:
         for site, link in heads.items():
-            found[site].append(Witness(name, link))
-    for site, witness in (*witnesses(signed), *known_by(beginnings)):
+            found[site].append(ChainObserver(name, link))
+    for site, witness in (*witnesses(signed), *witnesses_of(beginnings)):
         found[site].append(witness)
-    return Audit(found, audit_key, {} if audit_key is None else begun_at(beginnings, ledger, audit_key))
+    return Audit(found, audit_key, {} if audit_key is None else first_signed_entries(beginnings, ledger, audit_key))
 
 
 def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ import orjson
 from connectors.secrets.private_files import replace_file
 from stream.errors import UsageError
 
-Home = Literal["store", "kafka", "url"]
+SourceKind = Literal["store", "kafka", "url"]
 """What positions refer to: numbers of an outbox, offsets of topics, or the last release of a service's stream."""
 
 
@@ -37,7 +37,7 @@ class _Next(NamedTuple):
     last: Last
 
 
-class _Settled(NamedTuple):
+class _DeliveredUpTo(NamedTuple):
     """The position before which everything was delivered, and the last record delivered before it."""
 
     begin: int
@@ -56,9 +56,9 @@ class Cursor:
         """Read the file if it exists; UsageError if it is not a cursor."""
         self._path = path
         self._saved = b""
-        self._home: Home | None = None
+        self._source_kind: SourceKind | None = None
         self._next: dict[str, dict[str, _Next]] = {}
-        self._settled: dict[str, dict[int, _Settled]] = {}
+        self._delivered: dict[str, dict[int, _DeliveredUpTo]] = {}
         self._last: dict[str, str] = {}
         self.notes: dict[str, Any] = {}
         """Data of the cursor's user, stored in the same file: a JSON object."""
@@ -75,14 +75,14 @@ class Cursor:
     def _take(self, body: dict[str, Any]) -> None:
         if body["v"] != VERSION:
             raise ValueError
-        self._home = body["home"]
+        self._source_kind = body["home"]
         for place, sites in body["next"].items():
             self._next[place] = {
                 site: _Next(int(part), _last_from(at, name)) for site, (part, at, name) in sites.items()
             }
         for place, parts in body["settled"].items():
-            self._settled[place] = {
-                int(part): _Settled(int(begin), _last_from(at, name)) for part, (begin, at, name) in parts.items()
+            self._delivered[place] = {
+                int(part): _DeliveredUpTo(int(begin), _last_from(at, name)) for part, (begin, at, name) in parts.items()
             }
         self._last = {str(audience): str(last) for audience, last in body["last"].items()}
         self.notes = dict(body.get("notes", {}))
@@ -92,12 +92,12 @@ class Cursor:
         """Return whether nothing has been saved under its name yet."""
         return not self._path.exists()
 
-    def belong_to(self, home: Home) -> None:
+    def belong_to(self, kind: SourceKind) -> None:
         """Bind the cursor to one source; UsageError if the file's positions belong to another."""
-        if self._home not in (None, home):
-            msg = f"{self._path}: must be a cursor of this source ({home}), is one of another ({self._home})"
+        if self._source_kind not in (None, kind):
+            msg = f"{self._path}: must be a cursor of this source ({kind}), is one of another ({self._source_kind})"
             raise UsageError(msg)
-        self._home = home
+        self._source_kind = kind
 
     def is_behind(self, place: str, part: int, site: str, at: int) -> bool:
         """Return whether a record has not been delivered yet."""
@@ -110,35 +110,35 @@ class Cursor:
 
     def begin(self, place: str, part: int) -> int:
         """Return the position before which everything was delivered."""
-        settled = self._settled.get(place, {}).get(part)
+        settled = self._delivered.get(place, {}).get(part)
         return 0 if settled is None else settled.begin
 
-    def settle(self, place: str, part: int, begin: int, last: Last | None) -> None:
+    def mark_delivered(self, place: str, part: int, begin: int, last: Last | None) -> None:
         """Record that everything before a position was delivered; ``last`` is the last record of it, None if there
         is none since the last call. If no record was delivered at all, nothing is settled, because nothing could be
         recognised later."""
-        former = self._settled.get(place, {}).get(part)
+        former = self._delivered.get(place, {}).get(part)
         last = last or (None if former is None else former.last)
         if last is not None:
-            self._settled.setdefault(place, {})[part] = _Settled(max(begin, self.begin(place, part)), last)
+            self._delivered.setdefault(place, {})[part] = _DeliveredUpTo(max(begin, self.begin(place, part)), last)
 
     def given(self, place: str, part: int) -> dict[int, str]:
         """Return the last delivered records, which must still be there: release ids by position."""
-        settled = self._settled.get(place, {}).get(part)
+        settled = self._delivered.get(place, {}).get(part)
         marks = [site.last for site in self._next.get(place, {}).values() if site.part == part]
         return dict([*marks, *([] if settled is None else [settled.last])])
 
     def places(self) -> list[str]:
         """Return all places of which anything was delivered."""
-        return sorted({*self._next, *self._settled})
+        return sorted({*self._next, *self._delivered})
 
     def oldest(self, place: str, part: int, look_back: int) -> int:
         """Return where reading starts: ``look_back`` before the settled position, and no later than the record by
         which the place is recognised."""
-        settled = self._settled.get(place, {}).get(part)
+        settled = self._delivered.get(place, {}).get(part)
         return 0 if settled is None else max(0, min(settled.begin - look_back, settled.last.at))
 
-    def refuse_gone(self, place: str, part: int, first: int) -> None:
+    def check_retained(self, place: str, part: int, first: int) -> None:
         """Raise UsageError if the first stored record lies behind the next one to deliver."""
         if first > self.begin(place, part) > 0:
             lost = first - self.begin(place, part)
@@ -178,9 +178,9 @@ class Cursor:
         }
         settled = {
             place: {str(part): [at.begin, *at.last] for part, at in parts.items()}
-            for place, parts in self._settled.items()
+            for place, parts in self._delivered.items()
         }
-        body: dict[str, Any] = {"v": VERSION, "home": self._home, "next": after, "settled": settled}
+        body: dict[str, Any] = {"v": VERSION, "home": self._source_kind, "next": after, "settled": settled}
         body |= {"last": self._last} | ({"notes": self.notes} if self.notes else {})
         text = orjson.dumps(body)
         if text != self._saved:

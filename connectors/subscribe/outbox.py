@@ -45,7 +45,7 @@ async def from_outbox(
             yield record
         seen = max((one.at for one in came), default=seen)
         if cursor is not None:
-            cursor.settle(place, 0, seen + 1, max((one.given for one in came), default=None))
+            cursor.mark_delivered(place, 0, seen + 1, max((one.given for one in came), default=None))
         if not caught_up:
             caught_up = True
             yield CAUGHT_UP
@@ -64,7 +64,7 @@ async def behind(source: AsyncGenerator[Release | None, None], after: str) -> As
         async for record in records:
             if record is CAUGHT_UP:
                 if skipping is not None:
-                    raise not_kept(skipping)
+                    raise not_stored(skipping)
                 yield CAUGHT_UP
             elif skipping is not None and record["site"] == skipping.partition("/")[0]:
                 if record["release_id"] == skipping:
@@ -73,6 +73,6 @@ async def behind(source: AsyncGenerator[Release | None, None], after: str) -> As
                 yield record
 
 
-def not_kept(after: str) -> UsageError:
+def not_stored(after: str) -> UsageError:
     """Return the error for a release that is not stored, so that reading cannot start after it."""
     return UsageError(f"--after: must be a release id of this audience that is still kept, got {after!r}")

@@ -120,12 +120,12 @@ def _client(url: str, token: str | None) -> httpx.AsyncClient:
     except ImportError:
         msg = f"url: needs httpx; {OPTIONAL}"
         raise UsageError(msg) from None
-    _refuse_open_way(url, token)
+    _require_encryption(url, token)
     headers = {"Accept": "text/event-stream"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=httpx.Timeout(10.0, read=SILENCE))
 
 
-def _refuse_open_way(url: str, token: str | None) -> None:
+def _require_encryption(url: str, token: str | None) -> None:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         msg = "url: must be an address such as https://occupancy.example.org"

@@ -22,7 +22,7 @@ from connectors.subscribe.service import from_service, read_metadata
 from connectors.subscribe.topics import from_topics
 from stream.errors import UsageError
 
-__all__ = ["From", "Home", "Origin", "Release", "read_metadata", "releases", "sites", "subscribe"]
+__all__ = ["Origin", "Release", "StorageOptions", "SubscribeOptions", "read_metadata", "releases", "sites", "subscribe"]
 
 
 async def subscribe(
@@ -87,7 +87,7 @@ async def subscribe(
                 return
 
 
-class Home(TypedDict, total=False):
+class StorageOptions(TypedDict, total=False):
     """The source of records: options of ``subscribe``, under the same names."""
 
     store: Path | None
@@ -96,14 +96,14 @@ class Home(TypedDict, total=False):
     token: str | None
 
 
-class Origin(Home):
+class Origin(StorageOptions):
     """The audience and the source: options of ``subscribe``, under the same names."""
 
     audience: Required[str]
     release: NotRequired[str | None]
 
 
-class From(Origin):
+class SubscribeOptions(Origin):
     """All options of ``subscribe``, under the same names."""
 
     from_start: NotRequired[bool]
@@ -112,7 +112,7 @@ class From(Origin):
     until_end: NotRequired[bool]
 
 
-def releases(**source: Unpack[From]) -> Generator[Release, None, None]:
+def releases(**source: Unpack[SubscribeOptions]) -> Generator[Release, None, None]:
     """Like ``subscribe``, for a program without an event loop: block until each release, and yield it.
 
     Close it if it is not read to its end (``contextlib.closing``). UsageError when called within an event loop.
@@ -121,7 +121,7 @@ def releases(**source: Unpack[From]) -> Generator[Release, None, None]:
     return _one_by_one(subscribe(**source))
 
 
-def sites(**home: Unpack[Home]) -> dict[str, dict[str, Any]]:
+def sites(**home: Unpack[StorageOptions]) -> dict[str, dict[str, Any]]:
     """Return each site's metadata by its name (see ``read_metadata``); UsageError in an event loop."""
     _refuse_loop("sites", "await read_metadata(…)")
     return asyncio.run(read_metadata(**home))

@@ -13,10 +13,10 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
-from connectors.storage.kafka.topic_readers import Following, following, made_anew, topic_names, values_at
+from connectors.storage.kafka.topic_readers import TopicTail, open_tail, topic_names, topic_recreated, values_at
 from connectors.subscribe.cursor import Cursor, Last
 from connectors.subscribe.order import CAUGHT_UP, Arrived, PendingRecords, Release, as_they_lie, last_of, unseen
-from connectors.subscribe.outbox import not_kept
+from connectors.subscribe.outbox import not_stored
 from stream.errors import UsageError
 from stream.schemas import parse_record
 
@@ -45,7 +45,7 @@ async def from_topics(
     if cursor is not None:
         cursor.belong_to("kafka")
     begin = _begin_of(cursor)
-    async with following(kafka, sorted(opened), from_start=whole, begin=begin) as records:
+    async with open_tail(kafka, sorted(opened), from_start=whole, begin=begin) as records:
         last: dict[tuple[str, int], Last] = {}
         async for record in _present(records, after, cursor, last):
             yield record
@@ -60,7 +60,7 @@ async def from_topics(
             async for record in unseen(as_they_lie(came), cursor):
                 yield record
             last |= last_of(came)
-            _settle(cursor, ((*place, given.at + 1) for place, given in last_of(came).items()), last)
+            _mark_delivered(cursor, ((*place, given.at + 1) for place, given in last_of(came).items()), last)
             if look:
                 if every and (added := await _open_added(kafka, audience, records, opened, begin)):
                     opened |= added
@@ -70,7 +70,7 @@ async def from_topics(
 
 
 async def _open_added(
-    kafka: str, audience: str, records: Following, opened: set[str], begin: Callable[[str, int], int] | None
+    kafka: str, audience: str, records: TopicTail, opened: set[str], begin: Callable[[str, int], int] | None
 ) -> set[str]:
     """Open the topics of releases that were added since, from their first record, and return them.
 
@@ -106,11 +106,11 @@ async def _refuse_made_anew(kafka: str, last: Mapping[tuple[str, int], Last]) ->
         return
     for place, value in held.items():
         if value is None or parse_record(value).get("release_id") != last[place].id:
-            raise made_anew(place[0])
+            raise topic_recreated(place[0])
 
 
 async def _present(
-    records: Following, after: str | None, cursor: Cursor | None, last: dict[tuple[str, int], Last]
+    records: TopicTail, after: str | None, cursor: Cursor | None, last: dict[tuple[str, int], Last]
 ) -> AsyncGenerator[Release, None]:
     """Yield the existing records; ``last`` receives the last record of each partition."""
     with closing(PendingRecords()) as waiting:
@@ -119,21 +119,23 @@ async def _present(
         last |= waiting.last()
         if cursor is not None:
             for topic, partition, first in records.begins():
-                cursor.refuse_gone(topic, partition, first)
+                cursor.check_retained(topic, partition, first)
                 since = max(first, cursor.oldest(topic, partition, LOOK_BACK))
                 cursor.refuse_other(topic, partition, since, partial(waiting.release_at, topic, partition))
         if after is not None and not waiting.forget_up_to(after):
-            raise not_kept(after)
+            raise not_stored(after)
         for arrived in waiting:
             async for record in unseen([arrived], cursor):
                 yield record
-    _settle(cursor, records.ends(), last)
+    _mark_delivered(cursor, records.ends(), last)
 
 
-def _settle(cursor: Cursor | None, ends: Iterable[tuple[str, int, int]], last: Mapping[tuple[str, int], Last]) -> None:
+def _mark_delivered(
+    cursor: Cursor | None, ends: Iterable[tuple[str, int, int]], last: Mapping[tuple[str, int], Last]
+) -> None:
     if cursor is not None:
         for topic, partition, end in ends:
-            cursor.settle(topic, partition, end, last.get((topic, partition)))
+            cursor.mark_delivered(topic, partition, end, last.get((topic, partition)))
 
 
 async def _private_topics(kafka: str, audience: str, release: str | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from connectors.secrets.private_files import sync_folder
-from stream.decisions.ledger import AnswerLedger, Charge, beginning, books_of, entry_of, not_an_entry
+from stream.decisions.ledger import AnswerLedger, Charge, entry_of, entry_prefix, ledger_of, not_an_entry
 from stream.errors import UsageError
 from stream.keys import Keys
 
@@ -28,7 +28,7 @@ class DecisionLedger:
     path: Path
     keys: Keys
     handle: int
-    books: AnswerLedger = field(default_factory=AnswerLedger)
+    charges: AnswerLedger = field(default_factory=AnswerLedger)
 
     def enter(self, charge: Charge) -> None:
         """Write a charge to disk, unless it was charged before.
@@ -37,9 +37,9 @@ class DecisionLedger:
             UsageError: its label was used for another query, or for other counts.
             OSError: it cannot be written; then nothing may be drawn.
         """
-        if self.books.repeats(charge):
+        if self.charges.repeats(charge):
             return
-        after, line = entry_of(self.books, charge, self.keys)
+        after, line = entry_of(self.charges, charge, self.keys)
         end = os.lseek(self.handle, 0, os.SEEK_END)
         try:
             _write(self.handle, line)
@@ -48,7 +48,7 @@ class DecisionLedger:
             os.ftruncate(self.handle, end)
             error.filename = str(self.path)
             raise
-        self.books = after
+        self.charges = after
 
 
 @contextmanager
@@ -84,8 +84,8 @@ def _read(handle: int, keys: Keys) -> AnswerLedger:
         file.seek(0)
         content = file.read()
     whole = content.rfind(b"\n") + 1
-    books, torn = books_of(content[:whole].splitlines(), keys), content[whole:]
-    begin = beginning(books, keys)
+    books, torn = ledger_of(content[:whole].splitlines(), keys), content[whole:]
+    begin = entry_prefix(books, keys)
     if torn[: len(begin)] != begin[: len(torn)]:
         raise not_an_entry(len(books.charges))
     os.ftruncate(handle, whole)

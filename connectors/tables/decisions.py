@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast, get_args
 
 import numpy as np
 
-from connectors.sources.recordings.text_rows import csv_rows, fields_of, held_whole, lines_of, open_text
+from connectors.sources.recordings.text_rows import csv_rows, fields_of, lines_in_memory, lines_of, open_text
 from stream.decisions.compound import Join, Leaf, Tree
 from stream.decisions.progressive import Table
 from stream.errors import DataError, UsageError
@@ -121,7 +121,7 @@ def _rows(path: Path, columns: tuple[str, ...], *, held: bool = False) -> Iterat
     predicate = "zone" if "zone" in header else "predicate"
     with open_text(path) as file:
         lines = lines_of(path, file)
-        for number, row in csv_rows(path, held_whole(path, lines) if held else lines, (predicate, *columns)):
+        for number, row in csv_rows(path, lines_in_memory(path, lines) if held else lines, (predicate, *columns)):
             if isinstance(row, str):
                 raise _bad(path, number, row)
             yield number, row[0], list(row[1:])

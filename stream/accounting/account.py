@@ -198,9 +198,9 @@ class AccountState:
         self.habits = habits_renamed(self.habits, now)
         self.charged.rename(now)
 
-    def break_off(self, waiting: Iterable[CountCharge]) -> None:
+    def end_runs(self, blocked: Iterable[CountCharge]) -> None:
         """End the runs of releases that wait: they restart later, and no earlier window pays for a later one."""
-        anew = {(charge.release, charge.audience) for charge in waiting}
+        anew = {(charge.release, charge.audience) for charge in blocked}
         self.runs = {
             of: run.broken_off() if (of.release, of.audience) in anew else run for of, run in self.runs.items()
         }
@@ -279,7 +279,7 @@ class Account:
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
-    def standing(self, state: AccountState, end: Micros) -> dict[str, dict[str, Any]]:
+    def spend_at(self, state: AccountState, end: Micros) -> dict[str, dict[str, Any]]:
         """Return reader -> unit -> cost, as in the record of the latest window, which ended at ``end``.
 
         The state does not contain which runs paid for that window. All runs that paid for any window of its day count,
@@ -299,7 +299,7 @@ class Account:
             state.tallies[reader] = tallies.and_window(end, shown, self._reach, oldest)
         state.lines.pay(charges, end, self.readers)
         state.lines.forget(end, self._span)
-        state.break_off(charge for charge in charges if charge.reason == WAITING)
+        state.end_runs(charge for charge in charges if charge.reason == WAITING)
         for charge in charges:
             self._note(state.charged, end, charge, state.lines)
         state.charged.forget(end)
@@ -381,7 +381,7 @@ class Account:
         }
         habits = habit_rows(state.habits)
         runs = {
-            name: [str(run.epsilon), run.w, run.total, run.begun, run.latest.encoded(int)]
+            name: [str(run.epsilon), run.w, run.total, run.restarts, run.latest.encoded(int)]
             for name, run in sorted((str(of), run) for of, run in state.runs.items())
         }
         charged = encode_charged(state.charged)

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from stream.accounting.adversaries import HabitOf, Habits, add_day
 from stream.accounting.leakage.dependence import exp, implications, log_factors
 from stream.accounting.leakage.entries import exp_or_inf
-from stream.accounting.leakage.guard import ROUNDING, asked_values, class_shown, log_worst_outcomes, unasked
+from stream.accounting.leakage.guard import ROUNDING, class_shown, log_worst_outcomes, unasked, value_rows
 from stream.accounting.leakage.information import attribute_information, bits
 from stream.accounting.reader_spend import Readers
 from stream.errors import UsageError
@@ -94,14 +94,14 @@ class DayModel:
             None when the outcome has probability 0 under the model: the model is then wrong about this day.
         """
         seen = {name: shown.get(name) for name in epsilon}
-        evidence = [self._seen(name, epsilon, seen)[0] for name in self.order]
+        evidence = [self._outcome_likelihood(name, epsilon, seen)[0] for name in self.order]
         try:
             found = exp(log_factors(self.joint, evidence, self.sensitive))
         except UsageError:
             return None
         return dict(zip(self.order, (float(f) for f in found), strict=True))
 
-    def _seen(self, name: str, epsilon: Mapping[str, float], seen: Mapping[str, Value | None]) -> Floats:
+    def _outcome_likelihood(self, name: str, epsilon: Mapping[str, float], seen: Mapping[str, Value | None]) -> Floats:
         """Return the likelihood row of a known outcome: not queried, withheld (None) or shown."""
         place = self.order.index(name)
         mask = self.sensitive[place]
@@ -109,7 +109,7 @@ class DayModel:
             return unasked(mask)
         value = seen[name]
         if value is None:
-            return asked_values(mask, epsilon[name])[:1]
+            return value_rows(mask, epsilon[name])[:1]
         return class_shown(mask, self.class_of(place, value), epsilon[name])[None]
 
     def worst(self, epsilon: Mapping[str, float]) -> dict[str, float]:
@@ -129,8 +129,8 @@ class DayModel:
                 chosen = trial
         return frozenset(chosen)
 
-    def may_ask(
-        self, attribute: str, epsilon: Mapping[str, float], seen: Mapping[str, Value | None], cap: float
+    def may_query(
+        self, attribute: str, epsilon: Mapping[str, float], outcomes: Mapping[str, Value | None], cap: float
     ) -> bool:
         """Return whether no answer to one more query raises a factor above e^cap (adaptive rule).
 
@@ -140,13 +140,13 @@ class DayModel:
             seen: outcomes published so far: a value where it was shown, None where it was withheld.
             cap: largest ln factor.
         """
-        return self._within(max(self._log_worst({attribute: epsilon[attribute]}, seen, epsilon)), cap)
+        return self._within(max(self._log_worst({attribute: epsilon[attribute]}, outcomes, epsilon)), cap)
 
     def _log_worst(
         self, next_up: Mapping[str, float], seen: Mapping[str, Value | None], epsilon: Mapping[str, float] | None = None
     ) -> list[float]:
         rows = [
-            asked_values(mask, next_up[name]) if name in next_up else self._seen(name, epsilon or {}, seen)
+            value_rows(mask, next_up[name]) if name in next_up else self._outcome_likelihood(name, epsilon or {}, seen)
             for name, mask in zip(self.order, self.sensitive, strict=True)
         ]
         return [float(f) for f in log_worst_outcomes(self.joint, rows, self.sensitive)]
@@ -181,7 +181,7 @@ def day_model(release: AttributeRelease) -> DayModel | None:
     return DayModel(order, cuts, sensitive, joint / joint.sum())
 
 
-def asked_attributes(release: AttributeRelease, model: DayModel | None) -> frozenset[str]:
+def queried_attributes(release: AttributeRelease, model: DayModel | None) -> frozenset[str]:
     """Return the attributes that a release queries at all: all but those that its static guard leaves out."""
     if model is None or release.cap is None or release.guard == "adaptive":
         return frozenset(release.attributes)
@@ -216,8 +216,8 @@ ZoneDay = tuple[str, str]
 """Day and zone."""
 CountExponents = Mapping[tuple[ZoneDay, str], Fraction]
 """Zone's day and reader -> k E (``charged``)."""
-Figures = dict[str, float | None]
-Table = dict[tuple[ZoneDay, str], dict[str, Figures]]
+FactorsByAttribute = dict[str, float | None]
+Table = dict[tuple[ZoneDay, str], dict[str, FactorsByAttribute]]
 """Zone's day and reader -> attribute -> figure -> factor."""
 
 
@@ -229,7 +229,7 @@ class AttributeAccount:
     """Release -> declared model, where there is one."""
     targets: Mapping[str, float]
     """Release -> bits that its information is compared with."""
-    earlier: Mapping[str, Mapping[str, DayModel]] = field(default_factory=dict)
+    earlier_models: Mapping[str, Mapping[str, DayModel]] = field(default_factory=dict)
     """Policy version -> its models, for charges made under another version."""
 
     def of_day(
@@ -255,17 +255,17 @@ class AttributeAccount:
 
     def _of_reader(
         self, group: list[AttributeCharge], audiences: frozenset[str], exponent: Fraction
-    ) -> dict[str, Figures]:
+    ) -> dict[str, FactorsByAttribute]:
         """Return the figures of a zone's day for one reader, by attribute."""
         view, counts = _view(group, audiences), exp_or_inf(float(exponent))
-        exact: Figures = {}
+        exact: FactorsByAttribute = {}
         models = self._models_of(group)
         for release in sorted({charge.release for charge in group} & set(models)):
             exact |= self._exact(models[release], view)
         report = {}
         for attribute in [*view.epsilon, *(name for name in exact if name not in view.epsilon)]:
             bound, known = view.bound(attribute), exact.get(attribute)
-            figures: Figures = {"theorem_1": view.alone(attribute), "bound": bound}
+            figures: FactorsByAttribute = {"theorem_1": view.alone(attribute), "bound": bound}
             if attribute in exact:
                 figures["exact"] = known
             figures["with_counts"] = _times(bound if known is None else known, counts)
@@ -278,9 +278,9 @@ class AttributeAccount:
         if len(versions) > 1:
             return {}
         (version,) = versions
-        return self.earlier[version] if version else self.models
+        return self.earlier_models[version] if version else self.models
 
-    def _exact(self, model: DayModel, view: _View) -> Figures:
+    def _exact(self, model: DayModel, view: _View) -> FactorsByAttribute:
         asked = {name: view.epsilon[name] for name in model.order if name in view.epsilon}
         if not asked:
             return {}
@@ -372,7 +372,7 @@ def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habi
     return report
 
 
-def _log_exact(figures: Figures) -> Fraction:
+def _log_exact(figures: FactorsByAttribute) -> Fraction:
     """Return ln of the exact factor to 12 decimals; 0 where there is none or it is below 1."""
     exact = figures.get("exact") or 1.0
     return CERTAIN if math.isinf(exact) else Fraction(f"{max(0.0, math.log(exact)):.12f}")

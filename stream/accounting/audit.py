@@ -2,10 +2,10 @@
 
 This module reads entries and records that have been published. An attacker who can write to their storage can also
 remove some. An audit chain alone does not show that its end is missing, so its length and head are compared with all
-other places that remember them (``Witness``).
+other places that remember them (``ChainObserver``).
 
-A ledger may continue the chains of another one (``Beginning``). On Kafka the ledger and audit log of a cluster stay in
-place when a key is lost or stolen: the chains continue under the id and the audit key of the new ledger. The new
+A ledger may continue the chains of another one (``LedgerStart``). On Kafka the ledger and audit log of a cluster stay
+in place when a key is lost or stolen: the chains continue under the id and the audit key of the new ledger. The new
 ledger signs the state in which it found the chains with its audit key. So entries before its first one need no
 signature of that key, and none of them can be removed or exchanged.
 """
@@ -36,7 +36,7 @@ class ChainLink(NamedTuple):
     head: str = GENESIS
 
 
-class Witness(NamedTuple):
+class ChainObserver(NamedTuple):
     """What a source other than the audit chain remembers of it."""
 
     name: str
@@ -48,7 +48,7 @@ class Witness(NamedTuple):
 class Audit:
     """The expectations that every site's audit chain must meet."""
 
-    witnesses: Mapping[str, Sequence[Witness]]
+    witnesses: Mapping[str, Sequence[ChainObserver]]
     """By site; a site that is listed must have entries unless its witnesses know of none."""
     audit_key: bytes | None = None
     """Key that signs the entries; without it signatures are not checked."""
@@ -100,7 +100,7 @@ class Audit:
         return ChainLink(link.sequence + 1, head)
 
 
-def _by_length(witnesses: Iterable[Witness]) -> dict[int, list[tuple[str, str]]]:
+def _by_length(witnesses: Iterable[ChainObserver]) -> dict[int, list[tuple[str, str]]]:
     """Return which witness knows which head, by the number of entries of the chain at that head."""
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for name, link in witnesses:
@@ -208,7 +208,7 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class LedgerStart:
     """The heads of the sites of a partition at the start of a ledger."""
 
     ledger: str
@@ -223,7 +223,7 @@ class Beginning:
         return {"sites": sites, "mac": self.mac}
 
     @classmethod
-    def of_document(cls, ledger: str, partition: int, body: Mapping[str, Any]) -> Beginning:
+    def of_document(cls, ledger: str, partition: int, body: Mapping[str, Any]) -> LedgerStart:
         """Return the beginning stored under a name; KeyError, TypeError or ValueError where it is malformed."""
         sites = {
             str(site): Start(ChainLink(int(sequence), str(head)), int(unreleased))
@@ -237,33 +237,33 @@ class Beginning:
         text = Domain.LEDGER_BEGINS + orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
         return hmac.new(audit_key, text, sha256).hexdigest()
 
-    def signed(self, audit_key: bytes) -> Beginning:
+    def signed(self, audit_key: bytes) -> LedgerStart:
         """Return a copy with its signature."""
-        return Beginning(self.ledger, self.partition, self.sites, self.signature(audit_key))
+        return LedgerStart(self.ledger, self.partition, self.sites, self.signature(audit_key))
 
-    def refuse_forged(self, audit_key: bytes) -> None:
+    def check_signature(self, audit_key: bytes) -> None:
         """Raise AuditError unless the audit key has signed this beginning."""
         if not hmac.compare_digest(self.signature(audit_key), self.mac):
             where = f"audit: partition {self.partition}: the beginning of ledger {self.ledger}"
             raise AuditError(f"{where} must be signed with the audit key")
 
 
-def begun_at(beginnings: Iterable[Beginning], ledger: str, audit_key: bytes) -> dict[str, int]:
+def first_signed_entries(starts: Iterable[LedgerStart], ledger: str, audit_key: bytes) -> dict[str, int]:
     """Return for each site the sequence of the first entry that a ledger has to sign; AuditError for a forged one."""
-    own = [beginning for beginning in beginnings if beginning.ledger == ledger]
+    own = [beginning for beginning in starts if beginning.ledger == ledger]
     for beginning in own:
-        beginning.refuse_forged(audit_key)
+        beginning.check_signature(audit_key)
     return {site: start.link.sequence for beginning in own for site, start in beginning.sites.items()}
 
 
-def known_by(beginnings: Iterable[Beginning]) -> Iterable[tuple[str, Witness]]:
+def witnesses_of(starts: Iterable[LedgerStart]) -> Iterable[tuple[str, ChainObserver]]:
     """Yield (site, witness) for each site's chain in each beginning."""
-    for beginning in beginnings:
+    for beginning in starts:
         for site, start in beginning.sites.items():
-            yield site, Witness(f"ledger {beginning.ledger}", start.link)
+            yield site, ChainObserver(f"ledger {beginning.ledger}", start.link)
 
 
-def unreleased(beginnings: Iterable[Beginning], entries: Iterable[Entry]) -> frozenset[str]:
+def unreleased(beginnings: Iterable[LedgerStart], entries: Iterable[Entry]) -> frozenset[str]:
     """Return the release ids of entries that were charged, but whose records were never published."""
     spans = [
         (site, start.unreleased, start.link.sequence)

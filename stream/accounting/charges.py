@@ -80,23 +80,23 @@ class ChargeRun(NamedTuple, Generic[Value]):
         return self._replace(step=step, windows=self.windows + 1) if goes_on else None
 
 
-def add_window(spells: list[ChargeRun[Value]], end: Micros, charge: Value) -> None:
+def add_window(runs: list[ChargeRun[Value]], end: Micros, charge: Value) -> None:
     """Add, in place, what a window has cost; windows may come in any order."""
-    longer = spells[-1].with_one(end, charge) if spells else None
+    longer = runs[-1].with_one(end, charge) if runs else None
     if longer is None:
-        spells.append(ChargeRun(end, 0, 1, charge))
+        runs.append(ChargeRun(end, 0, 1, charge))
     else:
-        spells[-1] = longer
+        runs[-1] = longer
 
 
-def since(spells: Iterable[ChargeRun[Value]], end: Micros) -> list[ChargeRun[Value]]:
+def runs_after(runs: Iterable[ChargeRun[Value]], end: Micros) -> list[ChargeRun[Value]]:
     """Return what is left of spells when windows that end at ``end`` or earlier are forgotten."""
-    return [left for spell in spells if (left := spell.since(end)) is not None]
+    return [left for spell in runs if (left := spell.since(end)) is not None]
 
 
-def windows_within(spells: Iterable[ChargeRun[Value]], first: Micros, last: Micros) -> Iterator[tuple[Micros, Value]]:
+def windows_within(runs: Iterable[ChargeRun[Value]], first: Micros, last: Micros) -> Iterator[tuple[Micros, Value]]:
     """Yield (end, charge) of every window that ends at ``first``, at ``last`` or between them."""
-    for spell in since(spells, first - 1):
+    for spell in runs_after(runs, first - 1):
         for number in range(spell.windows):
             end = spell.first + number * spell.step
             if end > last:
@@ -135,7 +135,7 @@ class LatestCharges(Generic[Value]):
 
     def after(self, end: Micros) -> LatestCharges[Value]:
         """Return the charges of windows that end after ``end``."""
-        return LatestCharges(tuple(since(self.runs, end)))
+        return LatestCharges(tuple(runs_after(self.runs, end)))
 
     def each(self, start: Micros) -> Iterator[tuple[Value, int]]:
         """Yield charges, and how many windows that end after ``start`` had them."""
@@ -177,7 +177,7 @@ def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
 @lru_cache(maxsize=1024)
 def _cost(mechanism: str, distinct: frozenset[Fraction]) -> Fraction:
     composition = mechanism_named(mechanism).composition
-    return composition.together(distinct) if distinct else Fraction(0)
+    return composition.joint_epsilon(distinct) if distinct else Fraction(0)
 
 
 class ChargeStream(NamedTuple):
@@ -191,9 +191,9 @@ class ChargeStream(NamedTuple):
     """Number of the privacy day, where one price pays for a whole day; payments are then losses of a changed day."""
 
 
-Paid = tuple[tuple[str, Fraction], ...]
+AudienceCharges = tuple[tuple[str, Fraction], ...]
 """(audience, epsilon) in the order of audiences."""
-Window = tuple[tuple[str, Paid], ...]
+Window = tuple[tuple[str, AudienceCharges], ...]
 """(line, payments on it) in the order of lines. Equal windows share one object, since there are few kinds."""
 
 
@@ -216,7 +216,7 @@ class ChargeHistory:
             window[name] = tuple(sorted((dict(window.get(name, ())) | charged).items()))
             self._put(end, tuple(sorted(window.items())))
 
-    def take_back(self, end: Micros, name: str) -> None:
+    def undo(self, end: Micros, name: str) -> None:
         """Undo ``note``: the line was not charged for this window."""
         self._put(end, tuple(one for one in self._window(end) if one[0] != name))
 

@@ -43,8 +43,8 @@ from stream.accounting.privacy_loss import (
     PrivacyLossDistribution,
     added,
     epsilon_at,
-    gaussian_law,
-    laplace_law,
+    gaussian_loss,
+    laplace_loss,
     on_grid,
 )
 from stream.errors import UsageError
@@ -153,8 +153,8 @@ def compose(releases: Sequence[Noise], delta: Fraction | Decimal | float, group:
         UsageError: a number outside its range, or more than 64 different noises.
     """
     _check(delta, group)
-    runs = together(releases)
-    laws = [law_of(run, group) for run in runs if not isinstance(run, EpsilonEvent)]
+    runs = merged_noises(releases)
+    laws = [loss_distribution(run, group) for run in runs if not isinstance(run, EpsilonEvent)]
     worst = sum((group * run.epsilon * run.times for run in runs if isinstance(run, EpsilonEvent)), Decimal(0))
     pure = pure_cost(runs, group)
     approximate = float(worst) + _composed(laws, float(delta))
@@ -168,7 +168,7 @@ def pure_cost(releases: Sequence[Noise], group: int = 1) -> Decimal:
     return sum((group * each.epsilon * each.times for each in releases if not isinstance(each, Gaussian)), Decimal(0))
 
 
-def together(releases: Sequence[Noise]) -> list[Noise]:
+def merged_noises(releases: Sequence[Noise]) -> list[Noise]:
     """Merge equal noises and add up their times; the order of the result depends on the set of noises alone."""
     times: dict[Noise, int] = {}
     for each in releases:
@@ -182,27 +182,27 @@ def together(releases: Sequence[Noise]) -> list[Noise]:
     )
 
 
-def law_of(run: Laplace | Gaussian, group: int) -> PrivacyLossDistribution:
+def loss_distribution(run: Laplace | Gaussian, group: int) -> PrivacyLossDistribution:
     """Return the loss distribution of a run, where ``group`` devices change each value."""
     if isinstance(run, Gaussian):
-        return gaussian_law(run.variance, group, run.times)
+        return gaussian_loss(run.variance, group, run.times)
     if group * group * run.times > WIDEST_SHIFT**2:
         width = group * math.sqrt(run.times)
         raise UsageError(f"group times the square root of times must be at most {WIDEST_SHIFT}, got {width:g}")
-    return laplace_law(run.epsilon, group, run.times)
+    return laplace_loss(run.epsilon, group, run.times)
 
 
-def _composed(laws: Sequence[PrivacyLossDistribution], delta: float) -> float:
+def _composed(distributions: Sequence[PrivacyLossDistribution], delta: float) -> float:
     """Return the smallest epsilon for independent losses of these distributions, rounded up."""
     exact = delta * (1 - ROUNDING)
-    if not laws:
+    if not distributions:
         return 0.0
-    if len(laws) == 1:
-        return epsilon_at(laws[0], exact)
-    return _mixed(laws, exact - FOURIER, grid_interval(laws, exact, ROUNDED_UP, POINTS))
+    if len(distributions) == 1:
+        return epsilon_at(distributions[0], exact)
+    return _mixed(distributions, exact - FOURIER, grid_interval(distributions, exact, ROUNDED_UP, POINTS))
 
 
-def grid_interval(laws: Sequence[PrivacyLossDistribution], delta: float, more: float, points: int) -> float:
+def grid_interval(distributions: Sequence[PrivacyLossDistribution], delta: float, more: float, points: int) -> float:
     """Return a grid spacing for these distributions: one of them alone costs no more than all together.
 
     Args:
@@ -211,14 +211,14 @@ def grid_interval(laws: Sequence[PrivacyLossDistribution], delta: float, more: f
         more: relative error that the grid may add to the price.
         points: largest number of points, which takes precedence over ``more``.
     """
-    least = max(epsilon_at(law, delta) for law in laws)
-    width = sum(law.step * len(law.masses) for law in laws)
-    return max(more * least / len(laws), width / points)
+    least = max(epsilon_at(law, delta) for law in distributions)
+    width = sum(law.step * len(law.masses) for law in distributions)
+    return max(more * least / len(distributions), width / points)
 
 
-def _mixed(laws: Sequence[PrivacyLossDistribution], delta: float, interval: float) -> float:
-    total = reduce(lambda one, other: one.compose(other), (_on_grid(law, interval) for law in laws))
-    most = sum(law.top for law in laws) + len(laws) * interval
+def _mixed(distributions: Sequence[PrivacyLossDistribution], delta: float, interval: float) -> float:
+    total = reduce(lambda one, other: one.compose(other), (_on_grid(law, interval) for law in distributions))
+    most = sum(law.top for law in distributions) + len(distributions) * interval
     if total.get_delta_for_epsilon(most) > delta:
         return math.inf
     least = 0.0
@@ -228,11 +228,11 @@ def _mixed(laws: Sequence[PrivacyLossDistribution], delta: float, interval: floa
     return most
 
 
-def _on_grid(law: PrivacyLossDistribution, interval: float) -> DensePLDPmf:
+def _on_grid(distribution: PrivacyLossDistribution, interval: float) -> DensePLDPmf:
     """Return a distribution in the library's form, on a grid."""
     from dp_accounting.pld.pld_pmf import DensePLDPmf  # noqa: PLC0415  (half a second, and mixtures alone need it)
 
-    rounded = on_grid(law, interval)
+    rounded = on_grid(distribution, interval)
     lowest = round(rounded.top / interval) - len(rounded.masses) + 1
     return DensePLDPmf(interval, lowest, rounded.masses[::-1], rounded.infinite, pessimistic_estimate=True)
 
@@ -306,7 +306,7 @@ def rounded_up(times: int) -> int:
 def _composed_bound(noisy: frozenset[tuple[Laplace | Gaussian, int]], delta: Fraction, group: int) -> float:
     runs = sorted(noisy, key=str)
     try:
-        laws = [law_of(replace(noise, times=times), group) for noise, times in runs]
+        laws = [loss_distribution(replace(noise, times=times), group) for noise, times in runs]
     except UsageError:
         return _concentrated(runs, delta, group)
     exact = float(delta) * (1 - ROUNDING)

@@ -127,7 +127,7 @@ class DayCharge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class PaidDay:
     """A paid day."""
 
     terms: Mapping[str, DayTerms]
@@ -153,7 +153,7 @@ class Paid:
 class DayLines:
     """The latest paid days, and the cost of all days so far for each reader."""
 
-    held: dict[DayCharge, Paid] = field(default_factory=dict)
+    paid_days: dict[DayCharge, PaidDay] = field(default_factory=dict)
     totals: dict[str, Cost] = field(default_factory=dict)
 
     def pay(self, charges: Iterable[CountCharge], end: Micros, readers: Readers) -> None:
@@ -167,9 +167,9 @@ class DayLines:
                 line = DayCharge.of(charge.release, charge.attempt, charge.terms)
                 paid.setdefault(line, {})[charge.audience] = charge.terms
         for line, terms in paid.items():
-            before = self.held.get(line, Paid({}, end))
-            after = Paid(before.and_these(terms), max(end, before.end))
-            self.held[line] = after
+            before = self.paid_days.get(line, PaidDay({}, end))
+            after = PaidDay(before.and_these(terms), max(end, before.end))
+            self.paid_days[line] = after
             for reader, audiences in readers.items():
                 known = after.to(audiences)
                 more = None if known is None else _beyond(known, before.to(audiences))
@@ -179,16 +179,16 @@ class DayLines:
     def so_far(self, charge: CountCharge) -> DayTerms | None:
         """Return the total of a charge's day so far for its audience; None where nothing was charged yet."""
         assert charge.terms is not None  # noqa: S101
-        held = self.held.get(DayCharge.of(charge.release, charge.attempt, charge.terms))
+        held = self.paid_days.get(DayCharge.of(charge.release, charge.attempt, charge.terms))
         return None if held is None else held.terms.get(charge.audience)
 
     def forget(self, end: Micros, span: Micros) -> None:
         """Drop days whose windows lie further back than any unit reaches; ``span`` is the length of w windows."""
-        self.held = {line: paid for line, paid in self.held.items() if paid.end > end - max(span, KEPT)}
+        self.paid_days = {line: paid for line, paid in self.paid_days.items() if paid.end > end - max(span, KEPT)}
 
     def since(self, start: Micros, audiences: frozenset[str]) -> list[DayTerms]:
         """Return the readers' terms of each day that had a window after ``start``."""
-        return list(self._terms(audiences, (paid for paid in self.held.values() if paid.end > start)))
+        return list(self._terms(audiences, (paid for paid in self.paid_days.values() if paid.end > start)))
 
     def of_day(self, day: Day, audiences: frozenset[str], *, moved: bool) -> Cost:
         """Return what one device's day has cost readers, on every paid day that overlaps it.
@@ -198,13 +198,13 @@ class DayLines:
             audiences: what they read as.
             moved: whether the device is elsewhere instead; otherwise its day is added or removed.
         """
-        overlapping = [(line.day, paid) for line, paid in self.held.items() if day.overlaps(line.day)]
+        overlapping = [(line.day, paid) for line, paid in self.paid_days.items() if day.overlaps(line.day)]
         whole = [paid for other, paid in overlapping if day.holds(other) and not moved]
         changed = [paid for other, paid in overlapping if moved or not day.holds(other)]
         return cost_of_days(self._terms(audiences, whole), 1).plus(cost_of_days(self._terms(audiences, changed), 2))
 
     @staticmethod
-    def _terms(audiences: frozenset[str], days: Iterable[Paid]) -> Iterator[DayTerms]:
+    def _terms(audiences: frozenset[str], days: Iterable[PaidDay]) -> Iterator[DayTerms]:
         for paid in days:
             if (terms := paid.to(audiences)) is not None:
                 yield terms
@@ -223,7 +223,7 @@ def encode_lines(lines: DayLines) -> dict[str, Any]:
     """Return the JSON form."""
     held = [
         [line.release, line.attempt, paid.end, {who: _written(terms) for who, terms in sorted(paid.terms.items())}]
-        for line, paid in sorted(lines.held.items())
+        for line, paid in sorted(lines.paid_days.items())
     ]
     totals = {reader: [str(cost.pure), encode_tally(cost.tally)] for reader, cost in sorted(lines.totals.items())}
     return {"held": held, "totals": totals}
@@ -231,9 +231,9 @@ def encode_lines(lines: DayLines) -> dict[str, Any]:
 
 def decode_lines(data: Mapping[str, Any]) -> DayLines:
     """Return the lines of their JSON form."""
-    held: dict[DayCharge, Paid] = {}
+    held: dict[DayCharge, PaidDay] = {}
     for release, attempt, end, by_audience in data["held"]:
-        paid = Paid({who: _read(terms) for who, terms in by_audience.items()}, end)
+        paid = PaidDay({who: _read(terms) for who, terms in by_audience.items()}, end)
         held[DayCharge.of(release, attempt, next(iter(paid.terms.values())))] = paid
     totals = {
         reader: Cost(float(pure) if pure == "inf" else Fraction(pure), decode_tally(tally))

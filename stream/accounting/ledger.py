@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.charges import ChargeRun, add_window, renamed, since, windows_within
+from stream.accounting.charges import ChargeRun, add_window, renamed, runs_after, windows_within
 from stream.errors import FinalityError
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
@@ -57,7 +57,7 @@ class LedgerState:
         """Drop what an account spent on days before ``key_day`` and on windows that end at ``end`` or earlier."""
         if account in self.spent:
             self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= key_day}
-            self.recent[account] = since(self.recent[account], end)
+            self.recent[account] = runs_after(self.recent[account], end)
 
 
 class Posting(NamedTuple):

@@ -90,7 +90,7 @@ def _window(lines: tuple[tuple[str, frozenset[Fraction], tuple[Fraction, ...]], 
 def _line(mechanism: str, epsilons: frozenset[Fraction], shares: tuple[Fraction, ...]) -> NoiseMultiset:
     composition = mechanism_named(mechanism).composition
     if not shares:
-        return pure(composition.together(epsilons))
+        return pure(composition.joint_epsilon(epsilons))
     on_chain = composition.shared * max(epsilons)
     chain: list[NoiseMultiset] = [{Laplace(as_decimal(share * on_chain)): 1} for share in shares]
     own = (pure(composition.own * epsilon) for epsilon in sorted(epsilons))

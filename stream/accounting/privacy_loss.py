@@ -68,7 +68,7 @@ class PrivacyLossDistribution:
     infinite: float = 0.0
 
 
-def laplace_law(epsilon: Decimal, shift: int, times: int) -> PrivacyLossDistribution:
+def laplace_loss(epsilon: Decimal, shift: int, times: int) -> PrivacyLossDistribution:
     """Return the distribution for ``times`` releases of discrete Laplace noise, each value shifted by ``shift``."""
     q = _EXACT.exp(-epsilon)
     both = _EXACT.add(1, q)
@@ -80,7 +80,7 @@ def laplace_law(epsilon: Decimal, shift: int, times: int) -> PrivacyLossDistribu
     return _repeated(PrivacyLossDistribution(shift * step, 2 * step, np.array([float(m) for m in masses])), times)
 
 
-def gaussian_law(variance: Fraction, shift: int, times: int) -> PrivacyLossDistribution:
+def gaussian_loss(variance: Fraction, shift: int, times: int) -> PrivacyLossDistribution:
     """Return the distribution for ``times`` releases of discrete Gaussian noise, each value shifted by ``shift``."""
     if variance >= SMOOTH**2:
         return _bell(variance, shift, times)
@@ -146,7 +146,7 @@ def _filed(above: Floats, upper: Floats, lower: Floats, interval: float, infinit
     return PrivacyLossDistribution(float(above[0]) * interval, interval, masses.astype(np.float64), infinite)
 
 
-def levels_law(
+def levels_loss(
     variances: Sequence[Fraction],
     shift: int,
     times: int,
@@ -165,7 +165,7 @@ def levels_law(
         gridded: puts a distribution on a grid: ``on_grid`` or ``rounded_up``.
     """
     alike = Counter(variances)
-    laws = [gaussian_law(variance, shift, times * levels) for variance, levels in sorted(alike.items())]
+    laws = [gaussian_loss(variance, shift, times * levels) for variance, levels in sorted(alike.items())]
     if len(laws) == 1:
         return laws[0]
     interval = sum(law.step * len(law.masses) for law in laws) / points
@@ -290,7 +290,7 @@ def _smallest(
     """Return the index of the grid point; cached, since every policy and every site needs the same ones."""
 
     def keeps(index: int) -> bool:
-        return delta_at(_law(index, epsilon, ticks, shares), float(epsilon)) <= float(delta) * MARGIN
+        return delta_at(_loss_at(index, epsilon, ticks, shares), float(epsilon)) <= float(delta) * MARGIN
 
     if len(shares) == 1:
         least = _first_guess(float(epsilon), Decimal(str(float(delta))), ticks)
@@ -310,7 +310,7 @@ def _smallest(
 
 def _check_supported(epsilon: float, delta: float, ticks: int, shares: tuple[Fraction, ...]) -> None:
     """Raise LeastNoiseError where the smallest supported noise costs less than the price."""
-    most = math.ceil(1000 * epsilon_at(_law(0, epsilon, ticks, shares), delta * MARGIN)) / 1000
+    most = math.ceil(1000 * epsilon_at(_loss_at(0, epsilon, ticks, shares), delta * MARGIN)) / 1000
     if epsilon > most:
         sigma = math.sqrt(grid_variance(0))
         raise LeastNoiseError(
@@ -332,20 +332,20 @@ def likely_loss(variances: tuple[Fraction, ...], cells: int, probability: Fracti
         probability: 1e-10 to 0.01.
         group: devices that change the same values: their loss grows by more than as many times.
     """
-    law = levels_law(variances, group, cells, TAIL_POINTS, rounded_up)
+    law = levels_loss(variances, group, cells, TAIL_POINTS, rounded_up)
     above = law.infinite + np.cumsum(law.masses)
     passed = int(np.searchsorted(above, float(probability) * MARGIN, side="right"))
     return Fraction(math.ceil((law.top - passed * law.step) * 1_000_000), 1_000_000)
 
 
-def _law(
+def _loss_at(
     index: int, epsilon: Decimal | Fraction | float, ticks: int, shares: tuple[Fraction, ...]
 ) -> PrivacyLossDistribution:
     """Return the law of the loss at a point of the grid."""
     variances = [grid_variance(index) / share for share in shares]
     if ticks * max(variances) > WIDEST**2:
         raise UsageError(f"epsilon {float(epsilon):g} for {ticks} ticks needs noise wider than can be laid out")
-    return levels_law(variances, 1, ticks, POINTS, on_grid)
+    return levels_loss(variances, 1, ticks, POINTS, on_grid)
 
 
 def _first_guess(epsilon: float, delta: Decimal, ticks: int) -> int:

@@ -89,14 +89,14 @@ class WindowRun:
     epsilon: Fraction
     w: int
     total: int = 0
-    begun: int = 0
+    restarts: int = 0
     """How many times the mechanism may have begun anew."""
     latest: LatestCharges[int] = field(default_factory=LatestCharges)
     """Of each window how many times the mechanism may have begun anew before it."""
 
     def and_one(self, end: Micros, reach: Micros, oldest: Micros) -> WindowRun:
         """Return the run with one more window; arguments as of ``SpendTotals.and_window``."""
-        latest = self.latest.after(oldest).and_window(end, self.begun, reach)
+        latest = self.latest.after(oldest).and_window(end, self.restarts, reach)
         return replace(self, total=self.total + 1, latest=latest)
 
     def cost(self, windows: int) -> Fraction:
@@ -105,7 +105,7 @@ class WindowRun:
 
     def broken_off(self) -> WindowRun:
         """Return the run after which the mechanism may begin anew: the next window pays for itself."""
-        return replace(self, total=-(-self.total // self.w) * self.w, begun=self.begun + 1)
+        return replace(self, total=-(-self.total // self.w) * self.w, restarts=self.restarts + 1)
 
     def epsilons_of(self, day: Day) -> int:
         """Return how many epsilons one device's day can have cost so far, at most."""

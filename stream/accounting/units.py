@@ -150,7 +150,7 @@ class Cells(NamedTuple):
         return -(-self.less // windows_paid) - -self.more // windows_paid
 
 
-def whole_day(tick_length: Micros, reach: int, windows: int | None = None) -> Cells:
+def day_cells(tick_length: Micros, reach: int, windows: int | None = None) -> Cells:
     """Return the counts that one device's day can change, if ``windows`` windows of a UTC day are released (None: all).
 
     The windows of a UTC day are those that begin in it. The window that ends at D comes in addition, and with it

@@ -138,24 +138,24 @@ class AnswerLedger:
         return replace(self, charges={**self.charges, charge.label: charge})
 
 
-def entry_of(books: AnswerLedger, charge: Charge, keys: Keys) -> tuple[AnswerLedger, bytes]:
+def entry_of(ledger: AnswerLedger, charge: Charge, keys: Keys) -> tuple[AnswerLedger, bytes]:
     """Append a new charge; return the next state and the entry's line."""
-    body = _place(books, keys) | {
+    body = _place(ledger, keys) | {
         "label": charge.label, "everywhere": charge.everywhere, "commitment": charge.commitment,
         "theta": [[sorted(cells), int(epsilon * _NANO)] for cells, epsilon in _by_cost(charge.theta)],
     }  # fmt: skip
     digest = chain_hash(body)
     line = orjson.dumps(body | {"hash": digest, "mac": _mac(keys, digest)}, option=orjson.OPT_APPEND_NEWLINE)
-    return replace(books.with_charge(charge), head=digest), line
+    return replace(ledger.with_charge(charge), head=digest), line
 
 
-def _place(books: AnswerLedger, keys: Keys) -> dict[str, Any]:
-    return {"v": 1, "sequence": len(books.charges), "previous": books.head, "ledger": keys.ledger}
+def _place(ledger: AnswerLedger, keys: Keys) -> dict[str, Any]:
+    return {"v": 1, "sequence": len(ledger.charges), "previous": ledger.head, "ledger": keys.ledger}
 
 
-def beginning(books: AnswerLedger, keys: Keys) -> bytes:
+def entry_prefix(ledger: AnswerLedger, keys: Keys) -> bytes:
     """Return the beginning of the next entry's line, which does not depend on its charge."""
-    return orjson.dumps(_place(books, keys))[:-1] + b',"label":'
+    return orjson.dumps(_place(ledger, keys))[:-1] + b',"label":'
 
 
 def _by_cost(theta: Theta) -> list[tuple[list[str], Fraction]]:
@@ -166,7 +166,7 @@ def _by_cost(theta: Theta) -> list[tuple[list[str], Fraction]]:
     return [(sorted(cells), epsilon) for epsilon, cells in sorted(by_epsilon.items())]
 
 
-def books_of(lines: Iterable[bytes], keys: Keys) -> AnswerLedger:
+def ledger_of(lines: Iterable[bytes], keys: Keys) -> AnswerLedger:
     """Return the ledger that entries form.
 
     Raises:
@@ -175,7 +175,7 @@ def books_of(lines: Iterable[bytes], keys: Keys) -> AnswerLedger:
     books = AnswerLedger()
     for number, line in enumerate(lines):
         try:
-            books = _followed(books, orjson.loads(line), keys)
+            books = _extended(books, orjson.loads(line), keys)
         except (AuditError, LookupError, TypeError, ValueError):
             raise not_an_entry(number) from None
     return books
@@ -186,12 +186,12 @@ def not_an_entry(number: int) -> AuditError:
     return AuditError(f"ledger of decisions: entry {number} must be whole, follow the one before it and be of this key")
 
 
-def _followed(books: AnswerLedger, entry: dict[str, Any], keys: Keys) -> AnswerLedger:
+def _extended(ledger: AnswerLedger, entry: dict[str, Any], keys: Keys) -> AnswerLedger:
     theta: Theta = {frozenset(map(str, cells)): Fraction(nano, _NANO) for cells, nano in entry["theta"]}
     charge = Charge(entry["label"], theta, entry["everywhere"], entry["commitment"])
-    if charge.label in books.charges:
+    if charge.label in ledger.charges:
         raise ValueError
-    after, line = entry_of(books, charge, keys)
+    after, line = entry_of(ledger, charge, keys)
     if orjson.loads(line) != entry:
         raise ValueError
     return after

@@ -275,8 +275,8 @@ class _Search:
         spent = sum(n * group.width for n, group in zip(node.least, self.groups, strict=True))
         free = [(g.width, hi - lo) for g, lo, hi in zip(self.groups, node.least, node.most, strict=True) if hi > lo]
         free.sort()
-        t1 = min(self.slack - spent - _taken(free, few), self.groups[node.between].width)
-        t0 = max(self.slack - spent - _taken(free[::-1], many), 0.0)
+        t1 = min(self.slack - spent - _width_sum(free, few), self.groups[node.between].width)
+        t0 = max(self.slack - spent - _width_sum(free[::-1], many), 0.0)
         if t0 > t1:  # an interval of a single point must not be lost to rounding
             return (t1, t1) if t0 - t1 < TOLERANCE and t1 >= 0 else (t0, t0) if t0 - t1 < TOLERANCE else None
         return t0, t1
@@ -360,7 +360,7 @@ def _crossing(small: tuple[float, float, float], large: tuple[float, float, floa
     return at + (value2 - value + rate2 * (at - at2)) / (rate - rate2) if rate > rate2 else at
 
 
-def _taken(ordered: list[tuple[float, int]], n: int) -> float:
+def _width_sum(ordered: list[tuple[float, int]], n: int) -> float:
     """Return the sum of the first ``n`` widths."""
     total = 0.0
     for width, number in ordered:

@@ -34,7 +34,7 @@ from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.partition import PartitionEngine, SiteEngine
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
-from stream.pipeline import Options, table
+from stream.pipeline import Options, build_stages
 from stream.policy.attributes import AttributeRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
@@ -57,7 +57,7 @@ Item = OccupancyWindow | DayClosed
 class PastSensing:
     """The stages of a site before its releases, and their states."""
 
-    sense: OccupancyOperator
+    occupancy: OccupancyOperator
     attributes: DayAttributes
     first: Micros | None
     """The first requested window; None: any."""
@@ -65,17 +65,19 @@ class PastSensing:
     day: DayState
 
     @classmethod
-    def of(cls, policy: Policy, site: str, keys: Keys, options: Options, begun: Micros | None) -> PastSensing:
-        """Return the stages of a site for the windows requested in ``options``; ``begun`` as in ``sensed_from``."""
-        since = sensed_from(policy.site[site], options.first_window, begun)
-        stages = table(policy, site, keys, replace(options, first_window=since), keep_presence=False)
-        sense, attributes = stages.sense, stages.attributes
+    def of(cls, policy: Policy, site: str, keys: Keys, options: Options, first_window: Micros | None) -> PastSensing:
+        """Return the stages of a site for the windows requested in ``options``; ``first_window`` as in
+        ``sensing_start``.
+        """
+        since = sensing_start(policy.site[site], options.first_window, first_window)
+        stages = build_stages(policy, site, keys, replace(options, first_window=since), keep_presence=False)
+        sense, attributes = stages.occupancy, stages.attributes
         return cls(sense, attributes, options.first_window, sense.initial(), attributes.initial())
 
-    def take(self, message: ObservationBatch | Heartbeat) -> list[Item]:
+    def process(self, message: ObservationBatch | Heartbeat) -> list[Item]:
         """Return the windows and days that a message closes; DataError if the site exceeds ``max_devices``."""
-        self.state, outputs = self.sense.step(self.state, message)
-        if self.state.shut:
+        self.state, outputs = self.occupancy.step(self.state, message)
+        if self.state.suspended:
             msg = f"site {message.site}: the recording has more devices than its max_devices; nothing is released"
             raise DataError(msg)
         items: list[Item] = []
@@ -86,7 +88,7 @@ class PastSensing:
         return items
 
 
-def sensed_from(site: Site, first: Micros | None, begun: Micros | None) -> Micros | None:
+def sensing_start(site: Site, first: Micros | None, first_window: Micros | None) -> Micros | None:
     """Return the first window to process so that the counters at window ``first`` are correct.
 
     Args:
@@ -98,10 +100,10 @@ def sensed_from(site: Site, first: Micros | None, begun: Micros | None) -> Micro
         return first
     window = -(-first // site.tick) * site.tick
     start = site.privacy_days.at(window).start
-    return begun if begun is not None and start < begun <= window else start + site.tick
+    return first_window if first_window is not None and start < first_window <= window else start + site.tick
 
 
-class Book(Protocol):
+class ReleaseHistory(Protocol):
     """Reads what has been released so far."""
 
     def record(self, release_id: str) -> bytes | None:
@@ -141,12 +143,14 @@ class BackfillCost(NamedTuple):
     """The largest part of it that falls on the windows of one UTC day."""
 
 
-def priced(site: str, releases: BackfillStage, books: ReleaseState, items: Iterable[Item]) -> list[BackfillCost]:
+def backfill_costs(
+    site: str, releases: BackfillStage, state: ReleaseState, items: Iterable[Item]
+) -> list[BackfillCost]:
     """Return the most that releasing these items costs, by release and audience."""
     records: Counter[tuple[str, str]] = Counter()
     days: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
     for item in items:
-        for release, audience, epsilon in releases.prices(books, item):
+        for release, audience, epsilon in releases.prices(state, item):
             records[release, audience] += 1
             days[release, audience][(item.window_end - 1) // DAY] += nano(epsilon)
     return [
@@ -173,7 +177,7 @@ class Backfill:
     """Drives the sensing stages over a recording and compares each window with what was released."""
 
     def __init__(
-        self, policy: Policy, keys: Keys, partition: PartitionEngine, book: Book, options: Options,
+        self, policy: Policy, keys: Keys, partition: PartitionEngine, history: ReleaseHistory, options: Options,
         earlier: Sequence[PolicyDocument] = (), names: Collection[str] = (),
     ) -> None:  # fmt: skip
         """Release late under ``policy``; ``earlier`` policies are needed to account for what they released.
@@ -184,7 +188,7 @@ class Backfill:
         self._attempt = options.attempt
         self._policies: list[PolicyDocument] = [policy, *earlier]
         self._partition = partition
-        self._book = book
+        self._history = history
         self._entries: dict[str, list[dict[str, Any]]] = {}
         self._items: dict[str, list[Item]] = {site: [] for site in policy.site}
         self._fresh: dict[str, set[int]] = {}
@@ -193,29 +197,30 @@ class Backfill:
         self._commitments: dict[str, str] = {}
         self._sensing: dict[str, PastSensing] = {}
         self._releases: dict[str, BackfillStage] = {}
-        self._aside: dict[str, ReleaseState] = {}
+        self._late_states: dict[str, ReleaseState] = {}
         self._of_days = {r.name for known in self._policies for r in known.release if isinstance(r, AttributeRelease)}
         for site in policy.site:
-            self._sensing[site] = PastSensing.of(policy, site, keys, options, self._begun(site))
+            self._sensing[site] = PastSensing.of(policy, site, keys, options, self._first_window(site))
             self._releases[site] = BackfillStage(policy, site, keys, options.attempt, names)
-            self._aside[site] = ReleaseState()
+            self._late_states[site] = ReleaseState()
 
     @property
     def since(self) -> Micros | None:
         """The first window from which a recording has to be read; None: from its beginning."""
         return min(
-            (each.sense.first_window for each in self._sensing.values() if each.sense.first_window), default=None
+            (each.occupancy.first_window for each in self._sensing.values() if each.occupancy.first_window),
+            default=None,
         )
 
-    def _begun(self, site: str) -> Micros | None:
+    def _first_window(self, site: str) -> Micros | None:
         """Return the window with which a site's counters began; None if there is no live run to compare with."""
-        entries = self._book.entries(site) if self._attempt == 1 else []
+        entries = self._history.entries(site) if self._attempt == 1 else []
         return parse_time(entries[0]["window_end"]) if entries else None
 
-    def take(self, message: ObservationBatch | Heartbeat) -> None:
+    def process(self, message: ObservationBatch | Heartbeat) -> None:
         """Process the next message of the recording; DataError if a site exceeds ``max_devices``."""
         site = message.site
-        self._items[site] += self._sensing[site].take(message)
+        self._items[site] += self._sensing[site].process(message)
 
     def price(self) -> list[BackfillCost]:
         """Compare what was released before; return the most that the rest will cost, before any noise is drawn.
@@ -242,27 +247,27 @@ class Backfill:
         if due:
             self._open(site)
         self._fresh[site] = {place for place, item in enumerate(due) if self._never_released(site, item)}
-        return priced(
-            site, self._releases[site], self._books(site), [due[place] for place in sorted(self._fresh[site])]
+        return backfill_costs(
+            site, self._releases[site], self._release_state(site), [due[place] for place in sorted(self._fresh[site])]
         )
 
-    def _books(self, site: str) -> ReleaseState:
-        return self._engine(site).books()
+    def _release_state(self, site: str) -> ReleaseState:
+        return self._engine(site).release_state()
 
     def _engine(self, site: str) -> SiteEngine:
-        engine = self._partition.sites.held(site)
+        engine = self._partition.sites.get(site)
         if engine is None:
             raise _nothing_released(site)
         return engine
 
     def _open(self, site: str) -> None:
-        entries = self._book.entries(site)
+        entries = self._history.entries(site)
         known = by_version(self._policies, entries)
         self._entries[site] = entries
         self._commitments |= {
             entry["release_id"]: entry["commitment"] for entry in entries if self._is_comparable(entry)
         }
-        self._releases[site].open_books(self._books(site), entries, known)
+        self._releases[site].load_full_history(self._release_state(site), entries, known)
 
     def _is_comparable(self, entry: Mapping[str, Any]) -> bool:
         """Whether an entry's commitment may be compared with a recording.
@@ -275,7 +280,7 @@ class Backfill:
     def _never_released(self, site: str, item: Item) -> bool:
         """Return whether an item was never released; if it was, check it and collect its records."""
         ids = self._releases[site].ids(item)
-        stored = {name: record for name in ids if (record := self._book.record(name)) is not None}
+        stored = {name: record for name in ids if (record := self._history.record(name)) is not None}
         if stored:
             self._check(site, item, stored)
             self.made.again += 1
@@ -286,7 +291,7 @@ class Backfill:
 
     def _refuse_second_charge(self, site: str, item: Item) -> None:
         if isinstance(item, OccupancyWindow):
-            before = self._releases[site].charged_before(self._books(site), item)
+            before = self._releases[site].charged_before(self._release_state(site), item)
             if before is not None:
                 msg = (
                     f"site {site}: zones of the window that ends at {rfc3339(item.window_end)} were charged before, as "
@@ -319,16 +324,16 @@ class Backfill:
         self._account()
 
     def _release(self, site: str, items: list[Item]) -> None:
-        releases, aside = self._releases[site], self._aside[site]
+        releases, aside = self._releases[site], self._late_states[site]
         for place, item in enumerate(items):
             if place in self._fresh[site]:
-                self.made.emitted += in_order(releases.past(self._books(site), item, aside))
+                self.made.emitted += in_order(releases.release_late(self._release_state(site), item, aside))
                 self.made.released += 1
             if isinstance(item, OccupancyWindow):
                 releases.note_coverage(aside, item)
         self.made.emitted += in_order(releases.finish(aside))
         if site in self._entries:
-            releases.close_books(self._books(site))
+            releases.drop_full_history(self._release_state(site))
 
     def _account(self) -> None:
         fresh = [orjson.loads(record.value) for record in self.made.emitted]
@@ -350,5 +355,5 @@ class Backfill:
     def _shown(self, entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Return the attribute values that were published before, by release id."""
         queried = {entry["release_id"] for entry in entries if entry["nano"] and entry["release"] in self._of_days}
-        records = [parse_record(value) for name in sorted(queried) if (value := self._book.record(name)) is not None]
+        records = [parse_record(value) for name in sorted(queried) if (value := self._history.record(name)) is not None]
         return {record["release_id"]: record["value"] for record in records if record["released"]}

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.audit import Beginning
+from stream.accounting.audit import LedgerStart
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
 from stream.records import SECOND, Micros
@@ -71,7 +71,7 @@ class ClusterState:
     """The mechanism version that is about to begin; meanwhile no partition is opened under another one."""
     retired: tuple[str, ...] = ()
     """Ids of the ledgers whose keys were retired."""
-    beginnings: dict[tuple[str, int], Beginning] = field(default_factory=dict)
+    beginnings: dict[tuple[str, int], LedgerStart] = field(default_factory=dict)
     """(ledger, partition) -> where the ledger begins, if it follows another one."""
     policies: dict[str, Accepted] = field(default_factory=dict)
     claims: dict[Pair, Claim] = field(default_factory=dict)
@@ -100,16 +100,16 @@ class ClusterState:
                 self.retired = () if body is None else tuple(body.get("retired", ()))
             case "ledger":
                 ledger, _, number = name.partition("/")
-                begun = None if body is None else Beginning.of_document(ledger, int(number), body)
-                _put(self.beginnings, (ledger, int(number)), begun)
+                begun = None if body is None else LedgerStart.of_document(ledger, int(number), body)
+                _apply(self.beginnings, (ledger, int(number)), begun)
             case "policy":
                 accepted = None if body is None else Accepted(body["order"], orjson.dumps(body["document"]))
-                _put(self.policies, name, accepted)
+                _apply(self.policies, name, accepted)
             case "source":
                 site, _, source = name.partition("/")
-                _put(self.claims, (site, source), None if body is None else Claim(body["ingest"], body["session"]))
+                _apply(self.claims, (site, source), None if body is None else Claim(body["ingest"], body["session"]))
             case "ingest":
-                _put(self.beats, name, None if body is None else stamp)
+                _apply(self.beats, name, None if body is None else stamp)
 
     def current(self) -> str | None:
         """Return the version of the current policy; None before the first."""
@@ -136,7 +136,7 @@ def _body(value: bytes | None) -> dict[str, Any] | None:
     return body
 
 
-def _put(records: dict[Any, Any], name: Any, record: Any) -> None:
+def _apply(records: dict[Any, Any], name: Any, record: Any) -> None:
     if record is None:
         records.pop(name, None)
     else:
@@ -151,7 +151,7 @@ def record(**fields: Any) -> bytes:
 # --- rules --------------------------------------------------------------------------------------------------
 
 
-def found(control: ClusterState, partitions: int, new_id: str) -> Records:
+def identity_records(control: ClusterState, partitions: int, new_id: str) -> Records:
     """Create the cluster's identity, once; UsageError if it has another number of partitions."""
     if control.partitions is None:
         return {"cluster": record(id=new_id, partitions=partitions)}

@@ -3,7 +3,7 @@
 1. One record of the control topic (``end_ledger``) switches the cluster to the new key. It cannot be undone. From then
    on no worker starts or opens a partition with the old key, no ingest of the old key is admitted, and running ingests
    have lost their sources.
-2. Each partition is then taken over (``taken_over``), in one transaction each. After an interruption the procedure is
+2. Each partition is then taken over (``take_over``), in one transaction each. After an interruption the procedure is
    started again and continues with the remaining partitions.
 
 On a partition, the new ledger continues the chains of the old one. The lost or stolen key may have left entries beyond
@@ -22,17 +22,24 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.audit import Beginning, ChainLink, Start
+from stream.accounting.audit import ChainLink, LedgerStart, Start
 from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records, engine_record, record
 from stream.engine.outputs import OutputRecord, in_order
-from stream.engine.snapshot import Stages, adopted_from, begun_by, books_only, chain_of, open_snapshot
+from stream.engine.snapshot import (
+    Stages,
+    adopted_from,
+    chain_of,
+    first_snapshot,
+    ledger_and_account_only,
+    open_snapshot,
+)
 from stream.errors import UsageError
 from stream.keys import Keys
 from stream.pipeline import RADIOS, Pipeline
 from stream.policy.document import PolicyDocument
 from stream.records import Micros, Published
-from stream.release.account_stage import Begun, account_stage, go_on
-from stream.release.backfill import settle
+from stream.release.account_stage import AccountProgress, account_stage, extend_account
+from stream.release.backfill import count_as_published
 from stream.release.state import decode_release_state, encode_release_state
 from stream.release.validation import validate
 
@@ -84,9 +91,9 @@ def refuse_other_key(control: ClusterState, key: str, ledger: str) -> None:
         raise UsageError(OTHER_KEY)
 
 
-def begins(beginning: Beginning) -> Records:
+def ledger_start_record(ledger_start: LedgerStart) -> Records:
     """Return the record of a ledger that takes a partition over."""
-    return {f"ledger/{beginning.ledger}/{beginning.partition}": record(**beginning.document())}
+    return {f"ledger/{ledger_start.ledger}/{ledger_start.partition}": record(**ledger_start.document())}
 
 
 Entry = Mapping[str, Any]
@@ -106,15 +113,15 @@ class PredecessorSpend(NamedTuple):
     """The records to write when another ledger takes a partition over."""
 
     snapshot: bytes
-    beginning: Beginning
+    ledger_start: LedgerStart
     accounts: list[OutputRecord]
     """Records of the account, where entries beyond the state change it."""
     unreleased: int
     """Number of entries that are charged but never released."""
 
 
-def taken_over(
-    left: EndedLedger, keys: Keys, partition: int, *, next_offset: int, audit_offset: int
+def take_over(
+    ended_ledger: EndedLedger, keys: Keys, partition: int, *, next_offset: int, audit_offset: int
 ) -> PredecessorSpend:
     """Return the state with which the ledger of new keys continues where an old one ends.
 
@@ -128,25 +135,25 @@ def taken_over(
     Raises:
         UsageError: the state has a version or policy from which this program cannot continue.
     """
-    head, sites = open_snapshot(adopted_from(left.snapshot))
-    policies = {policy.version: policy for policy in left.policies}
+    head, sites = open_snapshot(adopted_from(ended_ledger.snapshot))
+    policies = {policy.version: policy for policy in ended_ledger.policies}
     if head["policy"] not in policies:
         raise UsageError(f"policy: version {head['policy']}, of partition {partition}, must be an accepted one")
     by_site: dict[str, list[Entry]] = defaultdict(list)
-    for entry in left.entries:
+    for entry in ended_ledger.entries:
         by_site[str(entry["site"])].append(entry)
     starts, begun, accounts = dict[str, Start](), dict[str, Stages](), list[Published]()
     for site in sorted(sites.keys() | by_site.keys()):
-        stages = sites.get(site) or _nothing(site, left.policies, keys)
+        stages = sites.get(site) or _nothing(site, ended_ledger.policies, keys)
         known, _ = chain_of(stages)
         beyond = [entry for entry in by_site[site] if entry["sequence"] >= known]
         if beyond:
-            stages, records = _settled(site, stages, beyond, policies, policies[head["policy"]])
+            stages, records = _charge_unreleased(site, stages, beyond, policies, policies[head["policy"]])
             accounts += records
-        begun[site] = books_only(stages)
+        begun[site] = ledger_and_account_only(stages)
         starts[site] = Start(ChainLink(*chain_of(stages)), known)
-    snapshot = begun_by(keys, head["policy"], begun, next_offset=next_offset, audit_offset=audit_offset)
-    beginning = Beginning(keys.ledger, partition, starts).signed(keys.audit)
+    snapshot = first_snapshot(keys, head["policy"], begun, next_offset=next_offset, audit_offset=audit_offset)
+    beginning = LedgerStart(keys.ledger, partition, starts).signed(keys.audit)
     count = sum(start.link.sequence - start.unreleased for start in starts.values())
     return PredecessorSpend(snapshot, beginning, in_order(accounts), count)
 
@@ -160,7 +167,7 @@ def _nothing(site: str, policies: Iterable[PolicyDocument], keys: Keys) -> Stage
     return pipeline.encode(pipeline.initial())
 
 
-def _settled(
+def _charge_unreleased(
     site: str, stages: Stages, beyond: Sequence[Entry], policies: Mapping[str, PolicyDocument], present: PolicyDocument
 ) -> tuple[Stages, list[Published]]:
     """Return the states after entries that were never released, and the records of the account about them."""
@@ -171,8 +178,8 @@ def _settled(
     radios = {zone: tuple(addresses) for zone, addresses in orjson.loads(stages.get(RADIOS, b"{}")).items()}
     own = policies[str(beyond[0]["policy_version"])]
     stage = account_stage(own, site, laboratory=bool(beyond[0]["laboratory"]))
-    begun = Begun(stage.decode(stages["account"]), before.ledger, radios)
-    account, records = go_on(begun, policies.values(), site, beyond, {})
+    begun = AccountProgress(stage.decode(stages["account"]), before.ledger, radios)
+    account, records = extend_account(begun, policies.values(), site, beyond, {})
     state, _ = decode_release_state(stages["release"])
-    settle(state, beyond, policies, present, site)
+    count_as_published(state, beyond, policies, present, site)
     return stages | {"release": encode_release_state(state, {}), "account": stage.encode(account)}, records

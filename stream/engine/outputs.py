@@ -41,12 +41,12 @@ def in_order(published: Iterable[Published], vault: Vault | None = None) -> list
     """Return records in publishing order, charges before the records they pay for; encrypt true stays and counts."""
     ordered = sorted(published, key=lambda output: output.topic != AUDIT)
     return [
-        OutputRecord(out.topic, out.key.encode(), _as_kept(out, vault), out.time // 1000, True, out.id)
+        OutputRecord(out.topic, out.key.encode(), _stored_form(out, vault), out.time // 1000, True, out.id)
         for out in ordered
     ]
 
 
-def _as_kept(output: Published, vault: Vault | None) -> bytes:
+def _stored_form(output: Published, vault: Vault | None) -> bytes:
     """Return a record as topics and stores keep it; encrypted content is bound to topic, site and window."""
     if vault is None or output.topic not in RESTRICTED:
         return output.value
@@ -171,7 +171,7 @@ class ReplayVerifier:
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:32]
 
 
-def refuse_holes(entries: Iterable[bytes], chains: Mapping[str, tuple[int, str]]) -> None:
+def check_complete_chains(entries: Iterable[bytes], chains: Mapping[str, tuple[int, str]]) -> None:
     """Raise LossError unless the entries contain the complete hash chains: site -> (entries, hash of the last)."""
     there = {(entry["site"], entry["sequence"]): entry["hash"] for entry in map(orjson.loads, entries)}
     for site, (length, head) in sorted(chains.items()):

@@ -22,15 +22,15 @@ from typing import Any
 from stream.accounting.account import AccountState
 from stream.encoding import LaterMessageError, Read, Sender, decode_message
 from stream.encryption import Vault
-from stream.engine.outputs import OutputRecord, ReplayVerifier, in_order, quarantined, refuse_holes
+from stream.engine.outputs import OutputRecord, ReplayVerifier, check_complete_chains, in_order, quarantined
 from stream.engine.snapshot import (
     BEFORE,
     PUT_BACK,
     Stages,
     adopted_from,
-    begun_by_another,
     chain_of,
-    made_by,
+    entries_of_other_version,
+    mechanism_version,
     open_site,
     open_snapshot,
     refuse_differences,
@@ -42,7 +42,7 @@ from stream.keys import Keys, fingerprint, key_day_of
 from stream.pipeline import AWAY, DEFAULTS, Options, Output, Pipeline, SiteState
 from stream.policy.document import PolicyDocument
 from stream.records import Message, Micros, ObservationBatch, Published, Rejected
-from stream.release.account_stage import standing
+from stream.release.account_stage import current_account
 from stream.release.stage import MECHANISMS
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, validate
@@ -82,24 +82,24 @@ class SiteEngine:
         return self._sealed
 
     @property
-    def shut(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether the site is suspended at ``max_devices``."""
-        return self._pipeline.shut(self._state)
+        return self._pipeline.is_suspended(self._state)
 
-    def reopen(self) -> None:
+    def resume(self) -> None:
         """Resume the suspended site with the next window."""
         self._sealed = None
-        self._pipeline.reopen(self._state)
+        self._pipeline.resume(self._state)
 
-    def lose(self) -> None:
+    def mark_data_loss(self) -> None:
         """Record that messages are lost: their windows will have coverage 0."""
         self._sealed = None
-        self._pipeline.lose(self._state)
+        self._pipeline.mark_data_loss(self._state)
 
     @property
     def sensing(self) -> SensingState:
         """The site's sensing state; callers must not change it."""
-        return self._state.sense
+        return self._state.occupancy
 
     @property
     def chain(self) -> tuple[int, str]:
@@ -109,18 +109,18 @@ class SiteEngine:
 
     def oldest_start(self) -> Micros | None:
         """Return the start of the oldest window or local day not yet released; None before the first."""
-        return self._pipeline.oldest_start(self._state.sense, self._state.attributes)
+        return self._pipeline.oldest_start(self._state.occupancy, self._state.attributes)
 
     def released_through(self) -> Micros | None:
         """Return the end of the latest released window; None when nothing has been released."""
-        through = self._state.release.through
+        through = self._state.release.released_until
         return None if through < 0 else through
 
-    def standing(self, policy: Policy) -> dict[str, Any] | None:
+    def current_account(self, policy: Policy) -> dict[str, Any] | None:
         """Return the site's current account; see ``stream.release.account_stage``."""
-        return standing(policy, self._pipeline.table.account, self._state.account, self._state.release)
+        return current_account(policy, self._pipeline.stages.account, self._state.account, self._state.release)
 
-    def books(self) -> ReleaseState:
+    def release_state(self) -> ReleaseState:
         """Return the release state, which callers may change for releases that do not come from the log."""
         self._sealed = None
         return self._state.release
@@ -143,12 +143,12 @@ class SiteEngines:
         self._vault = keys.vault
         self._options = options
         self._alarm = alarm
-        self._use(policy)
-        self._held: dict[str, SiteEngine] = {}
+        self._set_policy(policy)
+        self._engines: dict[str, SiteEngine] = {}
         self._absent: dict[str, bytes] = {}
         """Encoded states of sites that the policy no longer has: if they return, their ledgers must continue."""
 
-    def _use(self, policy: Policy) -> None:
+    def _set_policy(self, policy: Policy) -> None:
         self.policy = policy
         self.version = policy.version
         counters = {COUNTERS} if any(site.feed == "counts" for site in policy.site.values()) else set[str]()
@@ -157,64 +157,64 @@ class SiteEngines:
 
     def load(self, policy: Policy, sites: Mapping[str, Stages], *, same_policy: bool) -> None:
         """Replace all state by these states; states of another policy are adopted."""
-        self._use(policy)
-        self._held, self._absent = {}, {}
+        self._set_policy(policy)
+        self._engines, self._absent = {}, {}
         for name, stages in sites.items():
             if name in policy.site:
                 pipeline = self._pipeline(name)
-                state = pipeline.decode(stages) if same_policy else pipeline.adopt(stages)
-                self._held[name] = SiteEngine(pipeline, state, self._vault)
+                state = pipeline.decode(stages) if same_policy else pipeline.migrate(stages)
+                self._engines[name] = SiteEngine(pipeline, state, self._vault)
             else:
                 self._absent[name] = seal_site(name, {**stages, AWAY: b""}, self._vault)
 
     def sealed(self) -> dict[str, bytes]:
         """Return each site's state in its compressed byte form."""
-        return self._absent | {name: site.sealed() for name, site in self._held.items()}
+        return self._absent | {name: site.sealed() for name, site in self._engines.items()}
 
     def steps(self, message: Message) -> Iterator[tuple[list[Output], bool]]:
         """Process one message; see ``Pipeline.steps``."""
         name = message.site
-        if name not in self._held:
+        if name not in self._engines:
             pipeline = self._pipeline(name)
-            self._held[name] = SiteEngine(pipeline, pipeline.initial(), self._vault)
-        site = self._held[name]
-        shut = site.shut
+            self._engines[name] = SiteEngine(pipeline, pipeline.initial(), self._vault)
+        site = self._engines[name]
+        shut = site.is_suspended
         for outputs, last in site.steps(message):
-            if site.shut and not shut:
+            if site.is_suspended and not shut:
                 self._alarm(name)
             yield outputs, last
 
     def _pipeline(self, name: str) -> Pipeline:
         return Pipeline(self.policy, name, self._keys, self._options)
 
-    def held(self, name: str) -> SiteEngine | None:
+    def get(self, name: str) -> SiteEngine | None:
         """Return the engine of a site; None if no message of it has been read."""
-        return self._held.get(name)
+        return self._engines.get(name)
 
-    def standing(self, name: str) -> dict[str, Any] | None:
+    def current_account(self, name: str) -> dict[str, Any] | None:
         """Return a site's current account; None if nothing of it has been released."""
-        return self._held[name].standing(self.policy) if name in self._held else None
+        return self._engines[name].current_account(self.policy) if name in self._engines else None
 
-    def shut(self) -> list[str]:
+    def suspended_sites(self) -> list[str]:
         """Return the sites suspended at ``max_devices``: they accept and release nothing until resumed."""
-        return sorted(name for name, site in self._held.items() if site.shut)
+        return sorted(name for name, site in self._engines.items() if site.is_suspended)
 
-    def reopen(self, name: str) -> None:
+    def resume(self, name: str) -> None:
         """Resume a suspended site with the next window; UsageError if it is not suspended."""
-        if name not in self.shut():
-            shut = ", ".join(self.shut()) or "none"
+        if name not in self.suspended_sites():
+            shut = ", ".join(self.suspended_sites()) or "none"
             msg = f"site {name!r}: must be one that has shut at max_devices ({shut})"
             raise UsageError(msg)
-        self._held[name].reopen()
+        self._engines[name].resume()
 
-    def lose(self) -> None:
+    def mark_data_loss(self) -> None:
         """Record that messages of any of the sites are lost."""
-        for site in self._held.values():
-            site.lose()
+        for site in self._engines.values():
+            site.mark_data_loss()
 
     def sensing(self) -> dict[str, SensingState]:
         """Return each site's sensing state; callers must not change it."""
-        return {name: site.sensing for name, site in self._held.items()}
+        return {name: site.sensing for name, site in self._engines.items()}
 
     def watermarks(self) -> dict[str, Micros | None]:
         """Return each site's watermark."""
@@ -223,14 +223,14 @@ class SiteEngines:
     def chains(self) -> dict[str, tuple[int, str]]:
         """Return each site's next ledger sequence and the head of its hash chain."""
         absent = {name: chain_of(open_site(name, sealed)) for name, sealed in self._absent.items()}
-        return absent | {name: site.chain for name, site in self._held.items()}
+        return absent | {name: site.chain for name, site in self._engines.items()}
 
     def oldest_key_day_needed(self) -> int | None:
         """Return the oldest UTC day whose key an unfinished release still needs; None when not known yet.
 
         A site of which no source has sent a heartbeat needs none, whether or not it has observations.
         """
-        starts = [site.oldest_start() for site in self._held.values() if watermark.has_begun(site.sensing.clock)]
+        starts = [site.oldest_start() for site in self._engines.values() if watermark.has_begun(site.sensing.clock)]
         known = [start for start in starts if start is not None]
         if len(known) < len(starts) or not known:
             return None
@@ -260,7 +260,7 @@ class OverflowPolicy:
 
     alarm: Callable[[str], None] = _no_alarm
     """Called with each site that is suspended, and again at a start with each that still is."""
-    reopen: frozenset[str] = frozenset()
+    resume: frozenset[str] = frozenset()
     """Sites that are resumed at a start if they are suspended, without an alarm."""
 
 
@@ -280,17 +280,17 @@ class PartitionEngine:
         accepted: Iterable[PolicyDocument] = (),
         versions: Collection[str] = (MECHANISMS,),
         owns: Callable[[str], bool] | None = None,
-        shut_sites: OverflowPolicy = STAY_SHUT,
+        overflow: OverflowPolicy = STAY_SHUT,
     ) -> None:
         """``policy`` is the one to use from now on, ``accepted`` are all accepted ones in order, where they are stored.
 
         ``versions`` are the mechanism versions that may have processed this partition. ``owns`` says whether a site
         belongs to this partition; messages of other sites are rejected.
         """
-        self.sites = SiteEngines(policy, keys, options, shut_sites.alarm)
+        self.sites = SiteEngines(policy, keys, options, overflow.alarm)
         self.counters = Counters()
-        self._shut_sites = shut_sites
-        self._wanted = policy
+        self._overflow = overflow
+        self._configured_policy = policy
         self._accepted: dict[str, PolicyDocument] = {each.version: each for each in accepted} | {policy.version: policy}
         self._owns = owns
         self._keys = keys
@@ -300,7 +300,7 @@ class PartitionEngine:
         self._guard = ReplayVerifier(keys.audit)
         self._audit_offset = 0
         self._versions = tuple(versions)
-        self.made_by: str | None = None
+        self.mechanism_version: str | None = None
         """The mechanism version that made the restored state; None if there was no state."""
         self.unsaved = True
         """Whether no state of this mechanism version is saved yet; then one must be saved before anything is published.
@@ -321,30 +321,30 @@ class PartitionEngine:
         UsageError if the snapshot was made under another policy that was not accepted, another mechanism version or
         another key.
         """
-        self.sites.load(self._wanted, {}, same_policy=True)
+        self.sites.load(self._configured_policy, {}, same_policy=True)
         self._guard, self._audit_offset, self._adopted = ReplayVerifier(self._keys.audit, advice=NO_STATE), 0, False
-        self.made_by, self.unsaved = None, True
+        self.mechanism_version, self.unsaved = None, True
         if snapshot is None:
             return None
         head, _ = open_snapshot(snapshot)
-        self.made_by = made_by(head)
-        self.unsaved = self.made_by != MECHANISMS
-        self._adopted = self.unsaved or head["policy"] != self._wanted.version
+        self.mechanism_version = mechanism_version(head)
+        self.unsaved = self.mechanism_version != MECHANISMS
+        self._adopted = self.unsaved or head["policy"] != self._configured_policy.version
         if self._accept_policy and head["mechanisms"] in BEFORE:
             snapshot = adopted_from(snapshot)
             head, _ = open_snapshot(snapshot)
-        refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
+        refuse_differences(head, self._keys, self._configured_policy, self._accepted, accept_policy=self._accept_policy)
         _, sites = open_snapshot(snapshot, self.vault)
-        # the policy in effect until ``published`` has passed the outstanding entries
+        # the policy in effect until ``expect_replay`` has passed the outstanding entries
         policy = self._accepted_policy(head["policy"])
         same = head["policy"] == policy.version and not head.get("adopt", False)
         self.sites.load(policy, sites, same_policy=same)
         self._audit_offset = head["audit"]
-        for site in self.sites.shut():
-            if site in self._shut_sites.reopen:
-                self.sites.reopen(site)
+        for site in self.sites.suspended_sites():
+            if site in self._overflow.resume:
+                self.sites.resume(site)
             else:
-                self._shut_sites.alarm(site)
+                self._overflow.alarm(site)
         last = head["last"]
         self._guard = ReplayVerifier(self._keys.audit, None if last is None else (last[0], last[1]))
         next_offset: int = head["next"]
@@ -362,9 +362,9 @@ class PartitionEngine:
     def rehearse(self, snapshot: bytes) -> bytes:
         """Return a snapshot's state as the policy that is wanted adopts it, after it was read back; for a try only."""
         position = self.restore(snapshot)
-        self.sites.load(self._wanted, self._opened(self.sites.sealed()), same_policy=False)
+        self.sites.load(self._configured_policy, self._decrypted(self.sites.sealed()), same_policy=False)
         adopted = self.snapshot(position or 0, self._audit_offset)
-        self.sites.load(self._wanted, open_snapshot(adopted, self.vault)[1], same_policy=True)
+        self.sites.load(self._configured_policy, open_snapshot(adopted, self.vault)[1], same_policy=True)
         return adopted
 
     def adopted(self) -> bool:
@@ -391,18 +391,18 @@ class PartitionEngine:
     def resume_after_loss(self, next_offset: int) -> None:
         """Continue although messages before ``next_offset`` are lost: their windows will have coverage 0."""
         del next_offset
-        self.sites.lose()
+        self.sites.mark_data_loss()
 
-    def published(self, entries: Iterable[bytes], *, whole: bool = False) -> None:
+    def expect_replay(self, entries: Iterable[bytes], *, complete: bool = False) -> None:
         """Pass the audit entries that the log has beyond the state; they must be replayed equal.
 
-        LossError if they are the ``whole`` log and do not contain the state's complete hash chains. UsageError if
+        LossError if they are the ``complete`` log and do not contain the state's complete hash chains. UsageError if
         another mechanism version made them, or it is unknown which did: an entry does not show the noise, so equal
         entries would not prove equal releases.
         """
         chains, entries = self.sites.chains(), list(entries)
-        if whole:
-            refuse_holes(entries, chains)
+        if complete:
+            check_complete_chains(entries, chains)
         for value in entries:
             self._guard.add(value, chains)
         self._guard.keep_to(frozenset(chains).union(*(policy.site for policy in self._accepted.values())))
@@ -415,9 +415,9 @@ class PartitionEngine:
         return bool(self._guard)
 
     def _refuse_other_version(self) -> None:
-        if self.made_by not in (None, MECHANISMS):
-            raise begun_by_another(self._guard.count(), self.made_by)
-        if self.made_by is None and any(version != MECHANISMS for version in self._versions):
+        if self.mechanism_version not in (None, MECHANISMS):
+            raise entries_of_other_version(self._guard.count(), self.mechanism_version)
+        if self.mechanism_version is None and any(version != MECHANISMS for version in self._versions):
             msg = (
                 f"ledger: {self._guard.count()} entries were published and there is no state, while mechanism versions "
                 f"{', '.join(self._versions)} have worked here: nobody can say which made them; "
@@ -431,7 +431,7 @@ class PartitionEngine:
         UsageError if that policy is not known.
         """
         begun = self._guard.policies()
-        if self.sites.version in begun or (not begun and self.policy is self._wanted):
+        if self.sites.version in begun or (not begun and self.policy is self._configured_policy):
             return
         if unknown := sorted(begun - self._accepted.keys()):
             msg = (
@@ -442,26 +442,31 @@ class PartitionEngine:
             raise UsageError(msg)
         due = self._accepted_policy(next((version for version in self._accepted if version in begun), None))
         sealed = self.sites.sealed()
-        self.sites.load(due, self._opened(sealed), same_policy=False)
+        self.sites.load(due, self._decrypted(sealed), same_policy=False)
 
     def _accepted_policy(self, version: str | None) -> Policy:
         """Return the accepted policy of a version, validated; the configured one if no accepted one has it."""
         document = self._accepted.get(version) if version is not None else None
-        return self._wanted if document is None or version == self._wanted.version else validate(document)
+        return (
+            self._configured_policy
+            if document is None or version == self._configured_policy.version
+            else validate(document)
+        )
 
-    def _opened(self, sealed: Mapping[str, bytes]) -> dict[str, Stages]:
+    def _decrypted(self, sealed: Mapping[str, bytes]) -> dict[str, Stages]:
         return {name: open_site(name, data, self.vault) for name, data in sealed.items()}
 
     # --- the log --------------------------------------------------------------------------------------
 
-    def feed(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None = None) -> list[OutputRecord]:
-        """Process one message; return the records to publish, audit entries first within each step of ``fold``.
+    def process(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None = None) -> list[OutputRecord]:
+        """Process one message; return the records to publish, audit entries first within each step of
+        ``process_in_steps``.
 
         FinalityError if a released window would be released differently.
         """
-        return [emitted for part, _ in self.fold(offset, key, value, stamp) for emitted in part]
+        return [emitted for part, _ in self.process_in_steps(offset, key, value, stamp) for emitted in part]
 
-    def fold(
+    def process_in_steps(
         self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
     ) -> Iterator[tuple[list[OutputRecord], bool]]:
         """Process one message in steps of a bounded number of windows.
@@ -472,7 +477,7 @@ class PartitionEngine:
         one, and processing it again continues after that step.
 
         Raises:
-            FinalityError: as for ``feed``.
+            FinalityError: as for ``process``.
             LaterVersionError: a later version of this program wrote the message; nothing of it is processed.
         """
         self._follow_policy()
@@ -502,7 +507,7 @@ class PartitionEngine:
         """Return whether a later version's message can be genuine: its source is in the policy, and its session is
         neither
         replaced nor ahead of the stamp. A message that no version would accept must not stop the engine."""
-        engine = self.sites.held(sender.site)
+        engine = self.sites.get(sender.site)
         newest = -1 if engine is None else newest_session_of(engine.sensing.clock, sender.source)
         return (
             self._foreign(sender.site) is None

@@ -37,7 +37,7 @@ class DeliveryError(TacetError):
     """A message did not follow the one before it; nothing of it was processed."""
 
 
-class UnaskedEndError(TacetError):
+class UnexpectedCancellationError(TacetError):
     """Work was cancelled without a request."""
 
 
@@ -81,10 +81,10 @@ class Engine(Protocol):
     def audit_offset(self) -> int:
         """Return the offset up to which the restored state knows the audit partition; 0 at first."""
 
-    def published(self, entries: Iterable[bytes], *, whole: bool = False) -> None:
+    def expect_replay(self, entries: Iterable[bytes], *, complete: bool = False) -> None:
         """Pass the audit records beyond the state, which must be replayed equal; otherwise ``FinalityError``.
 
-        ``whole`` says that these are all records of the log: ``LossError`` if one is missing that the restored state
+        ``complete`` says that these are all records of the log: ``LossError`` if one is missing that the restored state
         has published.
         """
 
@@ -106,7 +106,7 @@ class Engine(Protocol):
     def resume_after_loss(self, next_offset: int) -> None:
         """Continue, by consent, although all unread messages before ``next_offset`` are lost."""
 
-    def fold(
+    def process_in_steps(
         self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
     ) -> Iterator[tuple[Sequence[Output], bool]]:
         """Process one message in steps of a bounded number of windows, at least one step.
@@ -154,7 +154,7 @@ class TransactionalWriter(Protocol):
 class WriterFactory(Protocol):
     """Creates the writers of partitions."""
 
-    async def take(self, partition: int) -> TransactionalWriter:
+    async def acquire(self, partition: int) -> TransactionalWriter:
         """Become the partition's only writer: from now on the writes of every earlier owner are refused."""
 
 
@@ -164,7 +164,7 @@ async def loss_of(
     """Return the loss between a state's position and the log; None if the log continues from that position."""
     begin, end = bounds
     if not begin <= position <= end:
-        return outside(partition, position, begin, end)
+        return position_outside_log(partition, position, begin, end)
     last = engine.last_read()
     if last is None or last < begin:  # the message has passed the topic's retention time, as expected
         return None
@@ -177,7 +177,7 @@ async def loss_of(
     )
 
 
-def outside(partition: int, position: int, begin: int, end: int) -> LossError:
+def position_outside_log(partition: int, position: int, begin: int, end: int) -> LossError:
     """Return the loss for a position that the log of observations does not hold."""
     where = f"partition {partition} of the observations: offset {position} is next"
     if position < begin:
@@ -219,15 +219,15 @@ async def audit_beyond(engine: Engine, writer: TransactionalWriter) -> tuple[lis
     except LossError as loss:
         entries, end = await writer.audit_since(0)
         try:
-            engine.published(entries, whole=True)
+            engine.expect_replay(entries, complete=True)
         except LossError:
             raise loss from None
     else:
-        engine.published(entries)
+        engine.expect_replay(entries)
     return entries, end
 
 
-def refuse_audit_made_anew(partition: int, before: int, now: int) -> None:
+def check_audit_not_recreated(partition: int, before: int, now: int) -> None:
     """Raise LossError if the audit topic ends no later than before; both are offsets after its last record."""
     if now <= before:
         msg = (

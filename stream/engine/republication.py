@@ -55,12 +55,12 @@ class Republication:
         self._through: dict[str, int] = {}
         for site, values in _by_site(entries).items():
             engine = PartitionEngine(policy, keys, options, accepted=accepted, versions=versions)
-            engine.published(values)
+            engine.expect_replay(values)
             self._engines[site] = engine
             self._charged[site] = {orjson.loads(value)["release_id"] for value in values}
 
     def take(self, site: str, value: bytes, stamp: Micros | None = None) -> None:
-        """Process a site's next message, as it was stored; ``stamp`` as in ``PartitionEngine.fold``.
+        """Process a site's next message, as it was stored; ``stamp`` as in ``PartitionEngine.process_in_steps``.
 
         AuditError if a record that is there differs from the one that is made again.
         """
@@ -68,7 +68,7 @@ class Republication:
         if engine is None or site in self.stopped or not engine.has_unreplayed_entries():
             return
         try:
-            for outputs, _ in engine.fold(0, None, value, stamp):
+            for outputs, _ in engine.process_in_steps(0, None, value, stamp):
                 self._collect(site, outputs)
         except FinalityError:
             self.stopped[site] = "its next entry was made from other observations, or by another beginning"

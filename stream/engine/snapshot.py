@@ -20,7 +20,7 @@ import orjson
 from stream.accounting.ledger import GENESIS
 from stream.domains import Part
 from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
-from stream.errors import DataError, GoneKeyError, UsageError
+from stream.errors import DataError, DestroyedKeyError, UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import AWAY, RADIOS
 from stream.policy.counts import LONGEST_W
@@ -28,7 +28,7 @@ from stream.records import DAY, HOUR
 from stream.release.prices import ELSEWHERE
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy
-from stream.sensing.state import FORM, SensingStatus, standing
+from stream.sensing.state import FORM, SensingStatus, decode_status
 
 # --- one site -----------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None
         return seal(Kind.SITE, join_parts({}, stages), compress=True)
     clear = {each: data for each, data in stages.items() if each in CLEAR}
     secret = {each: data for each, data in stages.items() if each not in CLEAR}
-    clear[STANDING] = standing_form(stages)
+    clear[STANDING] = encode_sensing_status(stages)
     clear[Part.RELEASE], secret[Part.RELEASE] = _split_release(stages[Part.RELEASE])
     return seal(
         Kind.SITE, join_parts({}, secret), clear=join_parts({"site": name}, clear), compress=True,
@@ -74,21 +74,21 @@ def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
         return stages
     try:
         secret = split_parts(unseal(Kind.SITE, site, vault))[1]
-    except GoneKeyError:
+    except DestroyedKeyError:
         if AWAY not in stages:
             raise
-        return _forgotten(stages)
+        return _without_devices(stages)
     del stages[STANDING]
     release = stages[Part.RELEASE].removesuffix(_NO_PARTS) + _PARTS + secret[Part.RELEASE]
     return stages | secret | {Part.RELEASE: release}
 
 
-def standing_of(stages: Mapping[str, bytes]) -> SensingStatus:
+def sensing_status(stages: Mapping[str, bytes]) -> SensingStatus:
     """Return the progress of a site's clock; its states may have been opened without a key."""
-    return standing(standing_form(stages))
+    return decode_status(encode_sensing_status(stages))
 
 
-def standing_form(stages: Mapping[str, bytes]) -> bytes:
+def encode_sensing_status(stages: Mapping[str, bytes]) -> bytes:
     """Return the clear part of a site's sensing state: its version, clock and ticks."""
     if STANDING in stages:
         return stages[STANDING]
@@ -104,7 +104,7 @@ def _split_release(data: bytes) -> tuple[bytes, bytes]:
     return head + _NO_PARTS, lengths + b"\n" + parts
 
 
-def _forgotten(stages: Stages) -> Stages:
+def _without_devices(stages: Stages) -> Stages:
     """Return the states of a site of which only the clear parts are left.
 
     Bounded counts resume two days after its last window, when its last privacy day is certainly over. Mechanisms that
@@ -121,13 +121,13 @@ def _forgotten(stages: Stages) -> Stages:
     return {**stages, Part.SENSE: orjson.dumps(sense), Part.RELEASE: join_parts(head, {})}
 
 
-def books_only(stages: Stages) -> Stages:
+def ledger_and_account_only(stages: Stages) -> Stages:
     """Return the states with which another ledger continues: ledger and account, and no devices.
 
     A privacy day that was begun is not continued: it was paid for one run of counters, with one noise.
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
-    begun = _forgotten(clear | {STANDING: standing_form(stages), AWAY: b""})
+    begun = _without_devices(clear | {STANDING: encode_sensing_status(stages), AWAY: b""})
     head, _ = split_parts(begun[Part.RELEASE])
     if "paid" in head:
         head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
@@ -160,7 +160,7 @@ def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[dict[str
     return head, {site: open_site(site, data, vault) for site, data in sites.items()}
 
 
-def made_by(head: Mapping[str, Any]) -> str:
+def mechanism_version(head: Mapping[str, Any]) -> str:
     """Return the mechanism version that made a snapshot's state, also if another one has adopted it."""
     return str(head["before"] if head.get("adopt", False) else head["mechanisms"])
 
@@ -192,7 +192,7 @@ def refuse_differences(
     if head["key"] != fingerprint(keys):
         msg = "key: must be the one this state was made with; another key would break its promises"
         raise UsageError(msg)
-    refuse_made_by(head["mechanisms"])
+    check_mechanism_version(head["mechanisms"])
     if head["mechanisms"] != MECHANISMS:
         msg = (
             f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
@@ -212,7 +212,7 @@ def is_known(version: str) -> bool:
     return version in {*BEFORE, MECHANISMS}
 
 
-def refuse_made_by(version: str) -> None:
+def check_mechanism_version(version: str) -> None:
     """Raise UsageError if this version cannot continue from the states of a mechanism version."""
     if not is_known(version):
         msg = (
@@ -226,7 +226,7 @@ PUT_BACK = "where snapshots were lost, put them back, on Kafka their topic from 
 """The first remedy if there are ledger entries and no state."""
 
 
-def begun_without_state(entries: int, version: str) -> UsageError:
+def entries_without_state(entries: int, version: str) -> UsageError:
     """Return the error for ledger entries of another mechanism version when there is no state."""
     return UsageError(
         f"mechanism version: must be {version}, under which {entries} ledger entries were published that no saved "
@@ -236,7 +236,7 @@ def begun_without_state(entries: int, version: str) -> UsageError:
     )
 
 
-def begun_by_another(entries: int, version: str) -> UsageError:
+def entries_of_other_version(entries: int, version: str) -> UsageError:
     """Return the error for ledger entries beyond a state that another mechanism version made."""
     return UsageError(
         f"mechanism version: must be {version}, under which {entries} ledger entries beyond the saved state were "
@@ -255,8 +255,8 @@ def adopted_from(snapshot: bytes) -> bytes:
     head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
     if head["mechanisms"] == MECHANISMS:
         return snapshot
-    refuse_made_by(head["mechanisms"])
-    return seal_snapshot(head | {"before": made_by(head), "mechanisms": MECHANISMS, "adopt": True}, sites)
+    check_mechanism_version(head["mechanisms"])
+    return seal_snapshot(head | {"before": mechanism_version(head), "mechanisms": MECHANISMS, "adopt": True}, sites)
 
 
 def successor(snapshot: bytes, keys: Keys) -> bytes:
@@ -275,11 +275,11 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
             "run that version to end it, or this one with --accept-policy first"
         )
         raise UsageError(msg)
-    begun = {site: chain_anew(books_only(stages)) for site, stages in sites.items()}
-    return begun_by(keys, head["policy"], begun)
+    begun = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
+    return first_snapshot(keys, head["policy"], begun)
 
 
-def begun_by(
+def first_snapshot(
     keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
 ) -> bytes:  # fmt: skip
     """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""

@@ -161,7 +161,7 @@ def _child_sums(tree: Tree, level: int, values: Floats) -> Floats:
     return np.asarray(np.bincount(tree.above[level - 1], weights=values[tree.levels[level - 1]], minlength=size))
 
 
-def settle(tree: Tree, gathered: Gathered) -> Consistent:
+def downward_pass(tree: Tree, gathered: Gathered) -> Consistent:
     """Return the downward pass: the estimates and their variances."""
     x, v = gathered.z.copy(), gathered.s.copy()
     for level in range(tree.height - 1, 0, -1):
@@ -175,7 +175,7 @@ def settle(tree: Tree, gathered: Gathered) -> Consistent:
     return Consistent(np.where(gathered.s > 0, x, 0), np.where(gathered.s > 0, v, 0))
 
 
-def whole_numbers(tree: Tree, gathered: Gathered, *, negative: bool) -> Ints:
+def integer_estimates(tree: Tree, gathered: Gathered, *, negative: bool) -> Ints:
     """Return integers that add up, each near its estimate.
 
     The downward pass in integers: a root is rounded half to even; the children of a node share its integer,

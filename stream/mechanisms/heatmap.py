@@ -168,7 +168,7 @@ class HeatMap:
         """Process a window; return its colours, None where it was denied or too few of its half hour are known."""
         half_hour = item.slot.half_hour + 48 * item.slot.weekend
         if half_hour != state.half_hour:
-            state = _followed(state, half_hour)
+            state = _next_half_hour(state, half_hour)
         if item.values is None:
             return state, [None]
         bounded = np.clip(item.values, -LARGEST, LARGEST)
@@ -204,7 +204,7 @@ class HeatMap:
         return Past(counted, total, squares, half_hour, rows[:held])
 
 
-def _followed(state: Past, half_hour: int) -> Past:
+def _next_half_hour(state: Past, half_hour: int) -> Past:
     """Return the state when another half hour begins: the windows of the current one are added to the sums."""
     empty = state.now[:0]
     if len(state.now) == 0:

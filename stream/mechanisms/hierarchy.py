@@ -61,7 +61,7 @@ from numpy.typing import NDArray
 from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import CountMechanism, TickInput, Values, whole
-from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
+from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
 from stream.mechanisms.exact import Floats, ordered_sum
 from stream.mechanisms.group_errors import GroupErrors, group_errors
 from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem
@@ -227,7 +227,7 @@ class Hierarchy:
         after, smooth, size, errors = self._smoothed(state, item, (counts, noisy), kinds)
         precision = np.where(kinds == PRUNED, 0, size / self._variance(kinds))
         gathered = gather(self.tree, smooth, precision)
-        numbers = whole_numbers(self.tree, gathered, negative=not self._declared.clamped)
+        numbers = integer_estimates(self.tree, gathered, negative=not self._declared.clamped)
         own = self._noise_half_widths(kinds)
         if errors is not None:
             own = errors.half_width(numbers - smooth, self._left(kinds, errors.deviation))
@@ -312,13 +312,13 @@ class Hierarchy:
     def _left(self, kinds: Ints, deviation: Floats) -> Floats:
         """Return the part of each node's deviation that is left when the levels have been made consistent."""
         precision = np.where(kinds == PRUNED, 0, 1 / (deviation * deviation))
-        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
+        variance = downward_pass(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
         return np.asarray(np.sqrt(variance) / deviation)
 
     def _noise_half_widths(self, kinds: Ints) -> Ints:
         """Return 95 % half-widths of the noise that is left, and of rounding."""
         precision = np.where(kinds == PRUNED, 0, 1 / self._variance(kinds))
-        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
+        variance = downward_pass(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
         return np.ceil(WIDEST * np.sqrt(variance + 0.25)).astype(np.int64)
 
     def _half_widths(self, kinds: Ints, numbers: Ints, own: Ints) -> Ints:

@@ -25,7 +25,7 @@ import numpy as np
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import RevisedDay, TickInput, Values, whole
-from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
+from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.revision import smooth
@@ -151,12 +151,12 @@ class MeasuredTree:
     def values_of(self, median: Ints, half_width: Ints) -> Values:
         """Return the filters' medians, made consistent."""
         precision = 1 / np.maximum(half_width, _SURE) ** 2
-        numbers = whole_numbers(self.tree, gather(self.tree, median.astype(np.float64), precision), negative=False)
+        numbers = integer_estimates(self.tree, gather(self.tree, median.astype(np.float64), precision), negative=False)
         return Values(numbers, np.maximum(half_width, np.abs(numbers - median)), whole(numbers))
 
     def _plain(self, noisy: Ints) -> Values:
         gathered = gather(self.tree, noisy.astype(np.float64), self._precision)
-        numbers = whole_numbers(self.tree, gathered, negative=True)
+        numbers = integer_estimates(self.tree, gathered, negative=True)
         return Values(numbers, self._widths, whole(numbers))
 
     @cached_property
@@ -168,7 +168,7 @@ class MeasuredTree:
     @cached_property
     def _widths(self) -> Ints:
         """95 % half-widths of the remaining noise, and of rounding."""
-        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), self._precision)).variance
+        variance = downward_pass(self.tree, gather(self.tree, np.zeros(self.tree.nodes), self._precision)).variance
         tails = NORMAL if self.noise.kind == "gaussian" else LAPLACE
         return np.ceil(tails * np.sqrt(variance + 0.25)).astype(np.int64)
 

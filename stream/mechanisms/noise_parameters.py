@@ -25,7 +25,7 @@ from stream.mechanisms.noise_labels import Context
 from stream.records import NoiseKind
 
 
-class _Law(NamedTuple):
+class _NoiseFunctions(NamedTuple):
     """Functions of a kind of noise; each takes the exact parameter."""
 
     check: Callable[[Fraction], Fraction]
@@ -35,11 +35,11 @@ class _Law(NamedTuple):
     scale: Callable[[Fraction], float]
 
 
-_LAWS: dict[NoiseKind, _Law] = {
-    "laplace": _Law(
+_LAWS: dict[NoiseKind, _NoiseFunctions] = {
+    "laplace": _NoiseFunctions(
         noise.check_epsilon, noise.half_width_95, noise.sum_half_width_95, noise.std, lambda epsilon: float(1 / epsilon)
     ),
-    "gaussian": _Law(
+    "gaussian": _NoiseFunctions(
         gaussian.check_variance, gaussian.half_width_95, gaussian_chain.sum_half_width_95, gaussian.scale,
         gaussian.scale,
     ),

@@ -82,7 +82,7 @@ class _Windows:
             raise DataError("query state: denominators must be positive")
         return QueryHistory(values[0].T, values[1].T)
 
-    def _followed(self, state: QueryHistory, value: Ratio) -> QueryHistory:
+    def _extended(self, state: QueryHistory, value: Ratio) -> QueryHistory:
         """Return the history with one more window; the oldest is dropped when there are w."""
         first = max(0, state.numerator.shape[1] + 1 - self.windows)
         parts = zip((state.numerator, state.denominator), value, strict=True)
@@ -104,7 +104,7 @@ class WindowSum(_Windows):
         """Process a window's values (None: not released); return the exact sums, shape [zones]."""
         if item is None:
             return self.initial(), [None]
-        after = self._followed(state, item)
+        after = self._extended(state, item)
         return after, [total(after) if self._full(after) else None]
 
 
@@ -128,7 +128,7 @@ class GroupWindowSum(_Windows):
         if item is None:
             return self.initial(), [None]
         value = SMOOTHERS[self.statistic](item)
-        after = self._followed(state, value)
+        after = self._extended(state, value)
         held = after.numerator.shape[1]
         inside = np.arange(held) >= held - item.size[:, None]
         parts = zip((after.numerator, after.denominator), value, strict=True)
@@ -153,7 +153,7 @@ class JumpDrop(_Windows):
         """Process a window's values (None: not released); return 1 for a jump, -1 for a drop, 0 otherwise."""
         if item is None:
             return self.initial(), [None]
-        after = self._followed(state, item)
+        after = self._extended(state, item)
         return after, [self._signs(after) if self._full(after) else None]
 
     def _signs(self, history: QueryHistory) -> Ints:

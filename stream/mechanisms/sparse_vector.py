@@ -35,8 +35,8 @@ stays open after the last event: here there is none, as its answers could not be
 
 Never published: counts, ρ, ν, the distance to a threshold. The state contains ρ and is as restricted as a count.
 
-**The distribution of a run** (``RunLaw``), exactly: the probability that it stays silent, crosses, or yields any
-transcript.
+**The distribution of a run** (``RunDistribution``), exactly: the probability that it stays silent, crosses, or yields
+any transcript.
 
     symbol   here        meaning
     ρ        threshold   DLap(ε/2), drawn once, when the run is opened
@@ -85,7 +85,7 @@ Int64Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class RunLaw:
+class RunDistribution:
     """The distribution of runs at one price."""
 
     epsilon: Fraction
@@ -219,7 +219,7 @@ class SparseVectorInput(NamedTuple):
     """One per node."""
     end: Micros
     day: int
-    booked: tuple[bool, ...]
+    scheduled: tuple[bool, ...]
     """Whether the schedule queries a node."""
     key: bytes
     context: Context
@@ -240,7 +240,7 @@ class SparseVectorOutput(NamedTuple):
 class SparseVector:
     """A threshold at each of several nodes."""
 
-    law: RunLaw
+    run_distribution: RunDistribution
     thresholds: tuple[int, ...]
     above: bool
     """Whether a count above its threshold is the event, or one below it."""
@@ -276,32 +276,34 @@ class SparseVector:
 
     def initial(self) -> Runs:
         """Return the state before the first day."""
-        return self._begun(-1)
+        return self._new_day(-1)
 
-    def _begun(self, day: int) -> Runs:
+    def _new_day(self, day: int) -> Runs:
         return Runs(day, 0, [Node() for _ in self.thresholds])
 
     def step(self, state: Runs, item: SparseVectorInput) -> tuple[Runs, list[SparseVectorOutput]]:
         """Query every node that may be queried; the first window of a day ends all runs of the day before."""
         if item.day != state.day:
-            state = self._begun(item.day)
+            state = self._new_day(item.day)
         digest = counts_digest(item.counts, np.array([*self._numbers(state)], dtype=np.int64))
-        half, n = self.law.half, len(self.thresholds)
+        half, n = self.run_distribution.half, len(self.thresholds)
         rho, nu = (
             discrete_laplace(item.key, item.context.label(stage, half, digest=digest), half, n).tolist()
             for stage in (Draw.THRESHOLD_RUN, Draw.THRESHOLD_QUERY)
         )
         before, above, denied = self._charged(state), list[bool | None](), dict[int, str]()
         for place, node in enumerate(state.nodes):
-            reason = self._ask(state, node, place, item, (rho[place], nu[place]))
+            reason = self._query(state, node, place, item, (rho[place], nu[place]))
             above.append(None if reason else bool(node.above))
             if reason:
                 denied[place] = reason
         return state, [SparseVectorOutput(tuple(above), denied, self._charged(state) - before)]
 
-    def _ask(self, state: Runs, node: Node, place: int, item: SparseVectorInput, drawn: tuple[int, int]) -> str | None:
+    def _query(
+        self, state: Runs, node: Node, place: int, item: SparseVectorInput, drawn: tuple[int, int]
+    ) -> str | None:
         """Query one node and update it; return why it has no answer, None where it has one."""
-        if not item.booked[place]:
+        if not item.scheduled[place]:
             if node.above:
                 node.above, node.open = 0, 0
             return UNBOOKED
@@ -389,7 +391,7 @@ class Noisy(NamedTuple):
 
     counts: Sequence[int]
     end: Micros
-    booked: tuple[bool, ...]
+    scheduled: tuple[bool, ...]
 
 
 class AlarmOutput(NamedTuple):
@@ -421,15 +423,15 @@ class NoisyAlarm:
         """Decide on a window; a denied window (None) has no answer and changes nothing."""
         if item is None:
             return state, [None]
-        denied = {place: UNBOOKED for place, booked in enumerate(item.booked) if not booked}
+        denied = {place: UNBOOKED for place, booked in enumerate(item.scheduled) if not booked}
         for place, count in enumerate(item.counts):
             if place in denied:
                 state.above[place] = 0
             elif item.end >= state.waits[place]:
-                self._ask(state, place, count, item.end)
+                self._query(state, place, count, item.end)
         return state, [AlarmOutput(tuple(None if p in denied else bool(a) for p, a in enumerate(state.above)), denied)]
 
-    def _ask(self, state: Alarms, place: int, count: int, end: Micros) -> None:
+    def _query(self, state: Alarms, place: int, count: int, end: Micros) -> None:
         beyond = count - self.thresholds[place] if self.above else self.thresholds[place] - count
         if state.above[place] and self.hysteresis is None:
             state.above[place] = 0

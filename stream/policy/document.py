@@ -94,7 +94,7 @@ class PolicyDocument(Frozen):
             _check_audiences(release, audiences)
             _check_selection(release, zones)
         _check_salt_life(self.pseudonym.ttl, self.site)
-        _check_one_way_of_naming(self.pseudonym.ttl, self.site)
+        _check_pseudonym_rotation(self.pseudonym.ttl, self.site)
         for release in self.release:
             self._check_covered(release)
         return self
@@ -209,7 +209,7 @@ def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
             raise ValueError(msg)
 
 
-def _check_one_way_of_naming(ttl: int | None, sites: dict[str, Site]) -> None:
+def _check_pseudonym_rotation(ttl: int | None, sites: dict[str, Site]) -> None:
     """Raise ValueError if pseudonyms would change within a privacy day: a device would count as several."""
     for name, site in sites.items():
         if ttl is not None and site.day_starts is not None:

@@ -35,7 +35,7 @@ class Composition(NamedTuple):
     own: Fraction
     """Part spent separately for each distinct epsilon; together they learn the sum."""
 
-    def together(self, distinct: Collection[Fraction]) -> Fraction:
+    def joint_epsilon(self, distinct: Collection[Fraction]) -> Fraction:
         """Return the joint epsilon of readers at these distinct epsilons, of which there must be at least one."""
         return self.shared * max(distinct) + self.own * sum(distinct)
 

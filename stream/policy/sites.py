@@ -139,7 +139,7 @@ class Probe(Frozen):
     """Instead of ``name``: the SHA-256 of the certificate."""
 
     @model_validator(mode="after")
-    def _says_what_it_needs(self) -> Self:
+    def _check_required_fields(self) -> Self:
         given = {key for key in set[str]().union(*_OF_ONE.values()) if getattr(self, key)}
         if foreign := sorted(given - _OF_ONE[self.by]):
             msg = f"{foreign[0]} must not go with by = '{self.by}'"

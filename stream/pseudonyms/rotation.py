@@ -27,7 +27,7 @@ from stream.records import Micros
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-Turn = Literal["grid", "first"]
+EpochAlignment = Literal["grid", "first"]
 
 
 class Sightings(NamedTuple):
@@ -47,7 +47,7 @@ class Sightings(NamedTuple):
 
 
 def counts_under_names(
-    seen: Sightings, ticks: Ints, zones: int, validity: Micros, life: Micros | None, turn: Turn = "grid"
+    seen: Sightings, ticks: Ints, zones: int, validity: Micros, life: Micros | None, turn: EpochAlignment = "grid"
 ) -> Ints:
     """Return the number of names present in each zone at each tick; with ``life`` None that of devices.
 
@@ -81,7 +81,7 @@ def counts_under_names(
     return np.asarray(np.cumsum(changes, axis=0)[:-1])
 
 
-def _same_name(rows: Sightings, life: Micros | None, turn: Turn) -> Flags:
+def _same_name(rows: Sightings, life: Micros | None, turn: EpochAlignment) -> Flags:
     """Return for each row but the first whether it has the name of the row before; rows are by device and time."""
     same: Flags = rows.device[1:] == rows.device[:-1]
     if life is None:

@@ -3,7 +3,7 @@
 * ``account_stage`` makes the stage that runs behind each release.
 * ``LedgerCharges`` converts audit entries of one policy back into charges.
 * ``rebuild_account`` drives the same stage over all entries of a site, in the order of their windows.
-* ``standing`` returns the latest account record, computed from the state alone.
+* ``current_account`` returns the latest account record, computed from the state alone.
 
 The account depends on ledger and policy only, so a rebuilt account equals the streamed one.
 """
@@ -84,7 +84,7 @@ class LedgerCharges:
         if isinstance(release, CountRelease):
             key_day = self._key_day(parse_time(entry["window_end"]))
             known = entry["audience"] in release.epsilon
-            left = self._budgets.left(self._ledger, release, entry["audience"], key_day) if known else None
+            left = self._budgets.windows_left(self._ledger, release, entry["audience"], key_day) if known else None
             return CountCharge(
                 release.name, entry["audience"], release.mechanism, epsilon,
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
@@ -119,7 +119,7 @@ class LedgerCharges:
         if not release.by_day or days is None:
             return None
         day = days.at(parse_time(entry["window_end"]))
-        return self._paid_by_day(release, entry["site"]).paid(entry["audience"], day)
+        return self._paid_by_day(release, entry["site"]).terms_paid(entry["audience"], day)
 
     def _paid_by_day(self, release: CountRelease, site: str) -> PaidByDay:
         if release.name not in self._by_day:
@@ -207,7 +207,7 @@ def rebuild_account(
 ) -> tuple[AccountState, list[Published]]:
     """Rebuild the account from all entries of a site, in the order of their windows, as if no entry had come late.
 
-    Sums continue across a change of policy, as they do in ``Pipeline.adopt``. All queries of one local day form one
+    Sums continue across a change of policy, as they do in ``Pipeline.migrate``. All queries of one local day form one
     item, whatever their policies; the item belongs to the account of the last of these policies.
 
     Args:
@@ -222,11 +222,11 @@ def rebuild_account(
         UsageError: an entry was made under a policy that is not given, or is of a release that its policy
             does not have.
     """
-    begun = Begun(AccountState(), LedgerState(), {})
-    return go_on(begun, policies, site, audit, outcomes, readers, exact=exact)
+    begun = AccountProgress(AccountState(), LedgerState(), {})
+    return extend_account(begun, policies, site, audit, outcomes, readers, exact=exact)
 
 
-class Begun(NamedTuple):
+class AccountProgress(NamedTuple):
     """An account up to some entry."""
 
     account: AccountState
@@ -236,8 +236,8 @@ class Begun(NamedTuple):
     """Radio names of the zones that the account covers."""
 
 
-def go_on(
-    begun: Begun,
+def extend_account(
+    progress: AccountProgress,
     policies: Iterable[PolicyDocument],
     site: str,
     audit: Iterable[Entry],
@@ -249,7 +249,7 @@ def go_on(
     """Continue an account with the entries that follow it; see :func:`rebuild_account`."""
     entries = [entry for entry in audit if entry["site"] == site]
     laboratory = any(entry["laboratory"] for entry in entries)
-    state, ledger, radios = begun
+    state, ledger, radios = progress
     books = {
         version: LedgerCharges(policy, site, outcomes, ledger)
         for version, policy in by_version(policies, entries).items()
@@ -259,7 +259,7 @@ def go_on(
         for version, held in books.items()
     }
     models = {version: stage.attributes.models for version, stage in stages.items()}
-    placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
+    placed = sorted(_in_account_order(entries, books), key=lambda one: (one[0].end, one[0].counts))
     exact_from = placed[-1][0].end if placed and exact else None
     report: list[Published] = []
     for version, group in groupby(placed, key=lambda one: one[0].version):
@@ -268,7 +268,7 @@ def go_on(
         state.rename(now)
         ledger.rename(now)
         radios = present.radios
-        stage = replace(stage, attributes=replace(stage.attributes, earlier=models), exact_from=exact_from)
+        stage = replace(stage, attributes=replace(stage.attributes, earlier_models=models), exact_from=exact_from)
         state, records = scan(stage, _spent(site, group, books), state)
         report += records
     return state, report
@@ -284,7 +284,7 @@ class _Place(NamedTuple):
     """Version of the policy whose account contains the entry."""
 
 
-def _placed(entries: Iterable[Entry], books: Mapping[str, LedgerCharges]) -> list[tuple[_Place, Entry]]:
+def _in_account_order(entries: Iterable[Entry], books: Mapping[str, LedgerCharges]) -> list[tuple[_Place, Entry]]:
     """Sort entries: a window's under its own policy, all of a local day together where the last of them belongs."""
     days: dict[str, _Place] = {}
     placed: list[tuple[_Place | str, Entry]] = []
@@ -330,8 +330,8 @@ def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str
 # The current account, computed from the state alone.
 
 
-def standing(
-    policy: PolicyDocument, stage: Account, account: AccountState, books: ReleaseState
+def current_account(
+    policy: PolicyDocument, stage: Account, account: AccountState, state: ReleaseState
 ) -> dict[str, Any] | None:
     """Return the account after the latest window, in the form of its record; None before the first window.
 
@@ -339,17 +339,17 @@ def standing(
     ``window_end``, ``kind``, ``audiences``, ``coalition``, ``left``. Nothing is charged. The result depends on
     ledger and policy only.
     """
-    site, end = stage.site, books.through
+    site, end = stage.site, state.released_until
     if end < 0:
         return None
     budgets, key_day = Budgets.of(policy, site), key_day_of(end - policy.site[site].tick)
     left = {
-        f"{release.name}/{audience}": budgets.left(books.ledger, release, audience, key_day)
+        f"{release.name}/{audience}": budgets.windows_left(state.ledger, release, audience, key_day)
         for release in policy.release
         if isinstance(release, CountRelease) and policy.zones_of(release, site)
         for audience in audiences_of(release)
     }
-    units = stage.standing(account, end)
+    units = stage.spend_at(account, end)
     return {
         "site": site,
         "window_end": rfc3339(end),

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from stream.accounting.attributes import DayModel, Value, asked_attributes, day_model, largest_epsilons
+from stream.accounting.attributes import DayModel, Value, day_model, largest_epsilons, queried_attributes
 from stream.domains import Purpose
 from stream.keys import Keys, key_day_of, subkey
 from stream.local_time import span_of_day
@@ -77,7 +77,7 @@ class AttributePlan:
         self.zones = tuple(zone.id for zone in policy.zones_of(release, site))
         self._model: DayModel | None = day_model(release)
         self._largest = largest_epsilons(release)
-        self._asked = asked_attributes(release, self._model)
+        self._queried = queried_attributes(release, self._model)
 
     def outcomes(
         self, closed: DayClosed, start: Micros, unasked: Mapping[str, str]
@@ -137,11 +137,11 @@ class AttributePlan:
 
     def _guarded(self, attribute: str, seen: dict[str, Value | None]) -> str | None:
         cap = self.release.cap
-        if attribute not in self._asked:
+        if attribute not in self._queried:
             return "guard"
         if self._model is None or cap is None or self.release.guard == "static":
             return None
-        return None if self._model.may_ask(attribute, self._largest, seen, cap) else "guard"
+        return None if self._model.may_query(attribute, self._largest, seen, cap) else "guard"
 
     def _of_record(self, record: DayAttribute, key_day: int, reason: str | None) -> Iterator[AttributeOutcome]:
         rule: Attribute = self.release.attributes[record.attribute]
@@ -182,25 +182,25 @@ class AttributeReleases:
     def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | AttributeCharge]:
         """Release one day; skip a day that the site has released already, or that lies before the latest one."""
         day = LocalDay(closed.local_day, *span_of_day(closed.local_day, self._timezone))
-        if closed.window_end <= state.through or closed.local_day <= state.closed or self._issuer.attempt > 1:
+        if closed.window_end <= state.released_until or closed.local_day <= state.closed or self._issuer.attempt > 1:
             return
         state.closed = closed.local_day
-        unasked = {plan.release.name: self._not_asked(state, plan, day) for plan in self._plans}
+        unasked = {plan.release.name: self._reasons_not_queried(state, plan, day) for plan in self._plans}
         for plan in self._plans:
             name = plan.release.name
             for record, outcome in plan.outcomes(closed, day.start, unasked[name]):
                 if outcome.reason is None:
-                    state.asked.note(day, record.zone, record.attribute, self._alone[name])
+                    state.queried_days.note(day, record.zone, record.attribute, self._alone[name])
                 yield from self._attribute(state, plan, record, outcome, day)
-        state.asked.forget(closed.local_day)
+        state.queried_days.forget(closed.local_day)
 
-    def _not_asked(self, state: ReleaseState, plan: AttributePlan, day: LocalDay) -> dict[str, str]:
+    def _reasons_not_queried(self, state: ReleaseState, plan: AttributePlan, day: LocalDay) -> dict[str, str]:
         """Return, by zone, why no attribute of a release is queried; depends only on earlier queries and charges."""
         release, alone = plan.release, self._alone[plan.release.name]
-        other_days = state.asked.in_month(day.local_day, plan.zones, release.attributes)
+        other_days = state.queried_days.in_month(day.local_day, plan.zones, release.attributes)
         over = release.days_per_month is not None and other_days >= release.days_per_month
         unasked = dict.fromkeys(plan.zones, "month") if over else {}
-        asked = state.asked.zones_of(day)
+        asked = state.queried_days.zones_of(day)
         for zone in plan.zones:
             if zone in asked:
                 unasked[zone] = "asked"

@@ -5,9 +5,9 @@ charge of a zone's window needs no operator request. A second charge, under any 
 above 1 and the names of the releases. Attributes are queried at the first attempt only, and only for days of zones
 that were never queried.
 
-``PolicyReplay`` and ``settle`` read ledger entries back into the state of a site, whatever policy made them. A state
-remembers only what future windows need. The entries themselves are read where older charges matter (a late
-recording), or where published entries are unknown to the state (``settle``).
+``PolicyReplay`` and ``count_as_published`` read ledger entries back into the state of a site, whatever policy made
+them. A state remembers only what future windows need. The entries themselves are read where older charges matter (a
+late recording), or where published entries are unknown to the state (``count_as_published``).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PolicyReplay:
                 account = account_of(release, entry["audience"], ())
                 state.ledger.remember(account, key_day_of(local.start), end, entry["nano"])
             for now in self._now[zone]:
-                state.asked.note(local, now, attribute, self._alone[release])
+                state.queried_days.note(local, now, attribute, self._alone[release])
 
     def _note_count(self, state: ReleaseState, entry: Entry, end: Micros, line: ChargeStream) -> None:
         """Add the charge of a window, or the window that its day's price paid for, to the charged windows."""
@@ -131,16 +131,16 @@ class PolicyReplay:
         if release in self._alone:
             state.closed = max(state.closed, ReleaseId.parse(entry["release_id"]).attribute.day)
             return
-        state.through = max(state.through, end)
+        state.released_until = max(state.released_until, end)
         if release in self._carrying:
-            state.waits = max(state.waits, end + LONGEST_W * HOUR)
+            state.blocked_until = max(state.blocked_until, end + LONGEST_W * HOUR)
         if release in self._days and self._privacy_days is not None:
-            state.paid.pay(release, self._privacy_days.at(end), ELSEWHERE)
+            state.paid_days.record_payment(release, self._privacy_days.at(end), ELSEWHERE)
         if release in self._runs and self._privacy_days is not None:
-            state.paid.pay(STREAMS, self._privacy_days.at(end), ELSEWHERE)
+            state.paid_days.record_payment(STREAMS, self._privacy_days.at(end), ELSEWHERE)
 
 
-def settle(
+def count_as_published(
     state: ReleaseState,
     entries: Sequence[Entry],
     policies: Mapping[str, PolicyDocument],
@@ -166,7 +166,7 @@ def settle(
             known[version].note(state, entry, parse_time(entry["window_end"]))
         known[version].pass_by(state, entry)
         state.ledger.sequence, state.ledger.head = entry["sequence"] + 1, entry["hash"]
-    state.charged.forget(state.through)
+    state.charged.forget(state.released_until)
 
 
 class BackfillStage:
@@ -191,32 +191,34 @@ class BackfillStage:
         self._days_priced: set[PrivacyDay | None] = set()
         """Days whose price ``prices`` has yielded already."""
 
-    def past(self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState) -> list[Published]:
+    def release_late(
+        self, state: ReleaseState, item: OccupancyWindow | DayClosed, late_state: ReleaseState
+    ) -> list[Published]:
         """Release an item that lies before what has been released, and charge it to the same ledger.
 
-        ``aside`` contains separate groups and filters, so that a late window does not change those of the live windows.
-        ``sample`` and ``ba`` release nothing here, since what they may publish depends on all windows around.
+        ``late_state`` contains separate groups and filters, so that a late window does not change those of the live
+        windows. ``sample`` and ``ba`` release nothing here, since what they may publish depends on all windows around.
         """
-        aside.ledger, aside.asked, aside.charged = state.ledger, state.asked, state.charged
+        late_state.ledger, late_state.queried_days, late_state.charged = state.ledger, state.queried_days, state.charged
         made: Iterator[Published | Charge]
         if isinstance(item, OccupancyWindow):
-            made = self._counts.window(aside, item)
+            made = self._counts.window(late_state, item)
         else:
-            made = self._attributes.day(aside, item)
+            made = self._attributes.day(late_state, item)
         published = [output for output in made if isinstance(output, Published)]
-        state.ledger, state.asked, state.charged = aside.ledger, aside.asked, aside.charged
-        state.paid.close_to_others(aside.paid)
+        state.ledger, state.queried_days, state.charged = late_state.ledger, late_state.queried_days, late_state.charged
+        state.paid_days.close_for_live_runs(late_state.paid_days)
         return published
 
-    def finish(self, aside: ReleaseState) -> list[Published]:
+    def finish(self, late_state: ReleaseState) -> list[Published]:
         """Return the revised values of late windows that no further window follows."""
-        return list(self._counts.finish(aside))
+        return list(self._counts.finish(late_state))
 
-    def note_coverage(self, aside: ReleaseState, window: OccupancyWindow) -> None:
+    def note_coverage(self, late_state: ReleaseState, window: OccupancyWindow) -> None:
         """Add the coverage of a window that is not released to that of its local day."""
-        self._counts.note_coverage(aside, window)
+        self._counts.note_coverage(late_state, window)
 
-    def open_books(
+    def load_full_history(
         self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, PolicyDocument]
     ) -> None:
         """Load all charges and queries since the beginning, not only those that future windows need.
@@ -227,17 +229,17 @@ class BackfillStage:
             policies: the policy of each version under which an entry was made.
         """
         state.ledger.spent, state.ledger.recent, state.ledger.zones = {}, {}, {}
-        state.asked, state.charged = QueriedDays(), ChargeHistory()
+        state.queried_days, state.charged = QueriedDays(), ChargeHistory()
         known = {version: PolicyReplay(policy, self._policy, self._issuer.site) for version, policy in policies.items()}
         for entry in entries:
             if entry["outcome"] == "released":
                 known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
 
-    def close_books(self, state: ReleaseState) -> None:
+    def drop_full_history(self, state: ReleaseState) -> None:
         """Drop what only windows of the past need."""
-        state.charged.forget(state.through)
-        for day in sorted(state.asked.days)[-1:]:
-            state.asked.forget(day.local_day)
+        state.charged.forget(state.released_until)
+        for day in sorted(state.queried_days.days)[-1:]:
+            state.queried_days.forget(day.local_day)
 
     def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
         """Return a release under which this window was charged already for a zone that would be released now.
@@ -276,7 +278,7 @@ class BackfillStage:
                     yield plan.release.name, audience, self._price(plan, item, audience)
             self._days_priced.add(item.privacy_day)
             return
-        asked = state.asked.zones_of(LocalDay(item.local_day, *span_of_day(item.local_day, self._timezone)))
+        asked = state.queried_days.zones_of(LocalDay(item.local_day, *span_of_day(item.local_day, self._timezone)))
         for attributes in self._attribute_plans:
             rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
             for record, audience in attributes.records(item):

@@ -55,7 +55,7 @@ class FactorLimit:
         """Whether current charges exceed the limit for attributes that were queried of a day that contains a window."""
         return any(
             self.passed(state.charged, day, zone, asked[zone].exponent)
-            for day, asked in state.asked.at(end).items()
+            for day, asked in state.queried_days.at(end).items()
             for zone in asked.keys() & set(zones)
         )
 
@@ -94,11 +94,15 @@ class BudgetGate:
     def _of_window(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
         release, end = plan.release, window.window_end
         reasons = self.budgets.denials(state.ledger, release, key_day_of(end - self._issuer.tick_length), end)
-        if plan.owner is not None and release.name not in state.carried and end <= state.waits:
+        if (
+            plan.publication_key is not None
+            and release.name not in state.publication_keys
+            and end <= state.blocked_until
+        ):
             return dict.fromkeys(reasons, BudgetDecision(WAITING))
         paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
         line = ChargeStream(release.mechanism, release.windows_paid, plan.covered)
-        if self._too_much(
+        if self._exceeds_factor_limit(
             state, plan, window, line_name(release.name, self._version, self._issuer.attempt), line, paid
         ):
             return {audience: BudgetDecision(reason or "factor") for audience, reason in reasons.items()}
@@ -111,20 +115,20 @@ class BudgetGate:
         self, state: ReleaseState, plan: CountPlan, days: PaidByDay, window: OccupancyWindow
     ) -> BudgetDecisions:
         name, audiences, day = plan.release.name, audiences_of(plan.release), window.privacy_day
-        standing = DayPaymentStatus.OTHERWISE if day is None else state.paid.standing(name, day, days.terms)
+        standing = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(name, day, days.terms)
         if day is None or window.bounded is None or standing is DayPaymentStatus.OTHERWISE:
             return dict.fromkeys(audiences, BudgetDecision(WAITING))
         changed = {audience: days.prices[audience].changed for audience in audiences}
         line = ChargeStream(plan.release.mechanism, 1, plan.covered, day=day.number)
         line_of_day = line_name(name, self._version, self._issuer.attempt, day.number)
-        if self._too_much(state, plan, window, line_of_day, line, changed):
+        if self._exceeds_factor_limit(state, plan, window, line_of_day, line, changed):
             return dict.fromkeys(audiences, BudgetDecision("factor"))
         if standing is DayPaymentStatus.PAID:
             return dict.fromkeys(audiences, BudgetDecision(None))
-        state.paid.pay(name, day, days.terms)
+        state.paid_days.record_payment(name, day, days.terms)
         return {audience: BudgetDecision(None, days.prices[audience].epsilon) for audience in audiences}
 
-    def _too_much(
+    def _exceeds_factor_limit(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, name: str, line: ChargeStream,
         paid: Mapping[str, Fraction],
     ) -> bool:  # fmt: skip
@@ -132,5 +136,5 @@ class BudgetGate:
         state.charged.note(window.window_end, name, line, paid)
         passed = bool(paid) and self._limit.passed_by_window(state, plan.covered, window.window_end)
         if passed:
-            state.charged.take_back(window.window_end, name)
+            state.charged.undo(window.window_end, name)
         return passed

@@ -30,7 +30,7 @@ from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, ReleaseId
 from stream.release.ledger_writer import Head
 from stream.release.prices import Laws, PaidByDay, noise_laws
-from stream.release.state import PublicationKey, owner_of
+from stream.release.state import PublicationKey, publication_key
 from stream.schemas import CountRecord, Levels
 
 # What a release counts, and its mechanisms.
@@ -137,7 +137,9 @@ class CountPlan:
             release, self._counted, noise_laws(release, self.days, self._counted.multiplicity)
         )
         """One for each distinct epsilon: audiences of equal epsilon share its values."""
-        self.owner: PublicationKey | None = owner_of(policy, release, site) if release.declared.carries else None
+        self.publication_key: PublicationKey | None = (
+            publication_key(policy, release, site) if release.declared.carries else None
+        )
         """The key of its publications, where it carries any."""
         self._floors: dict[str, list[int]] = {}
         for place, zone in enumerate(self.zones):
@@ -148,12 +150,12 @@ class CountPlan:
         """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
         return self._counted.tree is not None or self.release.declared.own_noise
 
-    def made_to_add_up(self, mechanism: CountMechanism) -> bool:
+    def is_made_consistent(self, mechanism: CountMechanism) -> bool:
         """Whether the noise in its values is smaller than what was drawn, and independent from window to window."""
         return self._counted.tree is not None and mechanism.half_width_kind == "noise"
 
     @property
-    def tells_noisy(self) -> bool:
+    def publishes_noisy(self) -> bool:
         """Whether records also contain noisy values: those of filters, and of groups without pruning, do."""
         declared = self.release.declared
         return (declared.revisable or declared.grouped) and self.release.prune is None
@@ -180,7 +182,7 @@ class CountPlan:
         levels: ByLevel = {"zone": named, "floor": floors, "building": {"building": int(zones.sum())}}
         return {level: levels[level] for level in self.release.levels_up}
 
-    def told(self, mechanism: CountMechanism, values: Values) -> ByLevel:
+    def published_counts(self, mechanism: CountMechanism, values: Values) -> ByLevel:
         """Return what a record of these values publishes, by level."""
         listed = self.by_name([int(value) for value in values.values[: len(self.names)]])
         return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
@@ -234,7 +236,7 @@ class CountPlan:
         if release.levels == ("zone",):
             return record
         scales = None
-        if isinstance(mechanism, MeasuredTree) or (isinstance(mechanism, Hierarchy) and self.tells_noisy):
+        if isinstance(mechanism, MeasuredTree) or (isinstance(mechanism, Hierarchy) and self.publishes_noisy):
             scales = self._nodes(_node_scales(mechanism))
         return record.with_levels(*self._levels(mechanism, values), scales)
 
@@ -248,7 +250,7 @@ class CountPlan:
         that was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
         that independence by smoothing.
         """
-        if not self.tells_noisy:
+        if not self.publishes_noisy:
             return record
         named, levels = None, None
         if values is not None:

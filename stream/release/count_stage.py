@@ -34,7 +34,7 @@ from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budget_gate import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter
-from stream.release.queries import Question, questions_of
+from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
 from stream.release.thresholds import free_decisions
@@ -55,7 +55,7 @@ class CountReleases:
             name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
         }
         self._queries = {
-            plan.release.name: [*questions_of(plan, self._site), *free_decisions(policy, plan)] for plan in plans
+            plan.release.name: [*free_queries(plan, self._site), *free_decisions(policy, plan)] for plan in plans
         }
         self._revisions = {
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
@@ -64,9 +64,9 @@ class CountReleases:
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
         """Release one window; skip a window that ends at or before the latest released one."""
-        if window.window_end <= state.through:
+        if window.window_end <= state.released_until:
             return
-        state.through = window.window_end
+        state.released_until = window.window_end
         self.note_coverage(state, window)
         key_day = key_day_of(window.window_end - self._issuer.tick_length)
         if key_day != state.key_day:
@@ -132,9 +132,9 @@ class CountReleases:
         return CountCharge(
             release.name, audience, release.mechanism,
             release.epsilon[audience] if verdict.reason is None else Fraction(0),
-            reason=verdict.reason or "", left=self._gate.budgets.left(state.ledger, release, audience, key_day),
+            reason=verdict.reason or "", left=self._gate.budgets.windows_left(state.ledger, release, audience, key_day),
             attempt=self._issuer.attempt, w=release.windows_paid,
-            terms=None if plan.days is None or day is None else plan.days.paid(audience, day),
+            terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
         )  # fmt: skip
 
     def _perturb(
@@ -162,12 +162,12 @@ class CountReleases:
             previous = state.operator_states[name] if name in state.operator_states else mechanism.initial()
             item = TickInput(counts, noise[law], key, context, slot)
             state.operator_states[name], [released[epsilon]] = mechanism.step(previous, item)
-            if plan.owner is not None:
-                state.carried[plan.release.name] = plan.owner
+            if plan.publication_key is not None:
+                state.publication_keys[plan.release.name] = plan.publication_key
         return released
 
     def _answers(
-        self, state: ReleaseState, query: Question, window: OccupancyWindow, released: dict[Fraction, Values],
+        self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, released: dict[Fraction, Values],
         verdicts: BudgetDecisions,
     ) -> Iterator[Published]:  # fmt: skip
         """Answer a query from the released values: it is free, so there is no ledger entry."""
@@ -179,7 +179,7 @@ class CountReleases:
             )
         head = self._issuer.head(end - self._issuer.tick_length, end)
         for audience, (reason, _) in verdicts.items():
-            if not query.tells(audience):
+            if not query.publishes_to(audience):
                 continue
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
             record = query.record(head, window, audience, answer, reason)
@@ -207,9 +207,9 @@ class CountReleases:
 
     def owners(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""
-        return {plan.release.name: plan.owner for plan in self._plans if plan.owner is not None}
+        return {plan.release.name: plan.publication_key for plan in self._plans if plan.publication_key is not None}
 
-    def carry_on(self, state: ReleaseState, kept: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
+    def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         """Continue publications of another policy.
 
         Args:
@@ -218,7 +218,7 @@ class CountReleases:
             parts: the other policy's operator states, encoded, by name.
         """
         for plan in self._plans:
-            if plan.release.name in kept:
+            if plan.release.name in carried:
                 [(epsilon, mechanism)] = plan.mechanisms.items()
-                previous = parts[f"{kept[plan.release.name]}/{decimal_string(epsilon)}"]
+                previous = parts[f"{carried[plan.release.name]}/{decimal_string(epsilon)}"]
                 state.operator_states[plan.state_name(epsilon)] = mechanism.decode(previous)

@@ -27,13 +27,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import asked_attributes, day_model
+from stream.accounting.attributes import day_model, queried_attributes
 from stream.accounting.charges import coalition_cost
 from stream.accounting.day_charges import day_units, finest
 from stream.accounting.leakage.entries import exp_or_inf
 from stream.accounting.noise_multisets import Epsilon, UnitCost
 from stream.accounting.reader_spend import readers_of
-from stream.accounting.units import DeviceCosts, whole_day
+from stream.accounting.units import DeviceCosts, day_cells
 from stream.errors import PolicyError, UsageError
 from stream.policy.attributes import ATTRIBUTES, BREAK, AttributeRelease, DayShape, Logic, Sensitive, Value
 from stream.policy.counts import CountRelease
@@ -163,7 +163,7 @@ def _by_window(
     # The windows of a UTC day, one before it and some after it; see ``whole_day``.
     day = of(1) + of(DAY // site.tick, in_a_day=True) + of(ticks - 1) + of(ticks)
     if release.windows_paid > 1:
-        day = whole_day(site.tick, ticks).cost(cost, release.windows_paid)
+        day = day_cells(site.tick, ticks).cost(cost, release.windows_paid)
     costs = DeviceCosts(cost, of(ticks), of(policy.privacy.w), day)
     units = costs.units(policy.privacy.devices_per_person)
     zones = len(policy.zones_of(release, site_id))
@@ -203,7 +203,7 @@ def _by_day(
     policy: PolicyDocument, site_id: str, release: CountRelease, reader: str, names: tuple[str, ...]
 ) -> CountPromise:
     site, days = policy.site[site_id], PaidByDay.of(policy, release, site_id)
-    terms = finest(days.paid(name, ANY_DAY) for name in names)
+    terms = finest(days.terms_paid(name, ANY_DAY) for name in names)
     units = _units_of(terms, site, policy)
     pure = {unit: cost.pure for unit, cost in units.items()}
     if terms.noise == "laplace":
@@ -319,11 +319,11 @@ def _worst_factors(release: AttributeRelease, readers: Mapping[str, frozenset[st
         return {}
     if release.guard == "adaptive" and release.cap is not None:
         return {reader: dict.fromkeys(model.order, math.exp(release.cap)) for reader in readers}
-    asked = asked_attributes(release, model)
-    return {reader: model.worst(_seen_by(release, asked, audiences)) for reader, audiences in readers.items()}
+    asked = queried_attributes(release, model)
+    return {reader: model.worst(_epsilons_seen_by(release, asked, audiences)) for reader, audiences in readers.items()}
 
 
-def _seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozenset[str]) -> dict[str, float]:
+def _epsilons_seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozenset[str]) -> dict[str, float]:
     seen: dict[str, float] = {}
     for name, rule in release.attributes.items():
         epsilons = [float(epsilon) for audience, epsilon in rule.epsilon.items() if audience in audiences]
@@ -364,7 +364,7 @@ def check_attribute_logic(policy: PolicyDocument, file: str = "policy") -> None:
     All attribute releases of a zone are checked together, since their readers may combine their records.
     """
     for site_id, site in policy.site.items():
-        for releases in _together(policy, site_id):
+        for releases in _overlapping_releases(policy, site_id):
             _check_values(site, releases, file)
             _check_absence(releases, file)
             for release in releases:
@@ -372,7 +372,7 @@ def check_attribute_logic(policy: PolicyDocument, file: str = "policy") -> None:
             _check_models_cover(releases, file)
 
 
-def _together(policy: PolicyDocument, site: str) -> list[tuple[AttributeRelease, ...]]:
+def _overlapping_releases(policy: PolicyDocument, site: str) -> list[tuple[AttributeRelease, ...]]:
     """Return the attribute releases that cover a zone, for every zone that has any, each set once."""
     groups: dict[tuple[str, ...], tuple[AttributeRelease, ...]] = {}
     for zone in policy.site[site].zones:

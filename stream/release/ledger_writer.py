@@ -101,7 +101,7 @@ class Budgets:
             return "w_budget"
         return None
 
-    def left(self, ledger: LedgerState, release: CountRelease, audience: str, key_day: int) -> int | None:
+    def windows_left(self, ledger: LedgerState, release: CountRelease, audience: str, key_day: int) -> int | None:
         """Return for how many more windows the daily budgets suffice in the period of a UTC day; None without one."""
         fits = [
             (nano(budget) - spent_on(ledger, self._accounts(ledger, release.name, name), period_of(release, key_day)))

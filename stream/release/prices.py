@@ -40,7 +40,7 @@ from stream.domains import Suffix
 from stream.errors import PolicyError, UsageError
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
-from stream.mechanisms.sparse_vector import RunLaw
+from stream.mechanisms.sparse_vector import RunDistribution
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
@@ -71,7 +71,7 @@ class PaidDays:
     terms: dict[str, dict[PrivacyDay, str]] = field(default_factory=dict)
     """Release -> day -> digest of the terms on which the day was paid."""
 
-    def standing(self, release: str, day: PrivacyDay, terms: str) -> DayPaymentStatus:
+    def status(self, release: str, day: PrivacyDay, terms: str) -> DayPaymentStatus:
         """Return whether and how a release has paid for a day.
 
         Days that overlap it are looked at, and those of its number, by which runs of threshold streams know a day: of
@@ -82,13 +82,13 @@ class PaidDays:
                 return DayPaymentStatus.PAID if (other, paid) == (day, terms) else DayPaymentStatus.OTHERWISE
         return DayPaymentStatus.UNPAID
 
-    def pay(self, release: str, day: PrivacyDay, terms: str) -> None:
+    def record_payment(self, release: str, day: PrivacyDay, terms: str) -> None:
         """Remember that a day was paid for, and drop days long over."""
         held = self.terms.get(release, {})
         kept = {other: paid for other, paid in held.items() if other.end > day.start - KEPT_DAYS * DAY}
         self.terms[release] = kept | {day: terms}
 
-    def close_to_others(self, late: PaidDays) -> None:
+    def close_for_live_runs(self, late: PaidDays) -> None:
         """Record days that a backfill has paid for; their price pays for no other run of the counters."""
         for release, held in late.terms.items():
             own = self.terms.get(release, {})
@@ -178,7 +178,7 @@ class PaidByDay:
         """Return the additional part of a day's noise labels: no two days, and no two bounds, share a draw."""
         return f"{Suffix.DAY} {day}/{self.ticks}"
 
-    def paid(self, audience: str, day: PrivacyDay) -> DayTerms:
+    def terms_paid(self, audience: str, day: PrivacyDay) -> DayTerms:
         """Return what an audience paid for when it paid a day."""
         price = self.prices[audience]
         return DayTerms(day, price.noise, price.parameters, price.ticks)
@@ -282,7 +282,9 @@ def check_runs(policy: PolicyDocument, file: str = "policy") -> None:
         for release in paid_thresholds(policy, site):
             price = RunPrice.of(policy, release, site)
             try:
-                RunLaw(price.run).least_shift(release.miss / release.events, release.windows(policy.site[site].tick))
+                RunDistribution(price.run).least_shift(
+                    release.miss / release.events, release.windows(policy.site[site].tick)
+                )
             except UsageError as error:
                 each = f", {float(price.run):g} for each of {price.most} runs" if release.unit == "device_day" else ""
                 msg = f"{file}: release '{release.name}' at {site}: {error}{each}"

@@ -32,7 +32,7 @@ class LocalDay(NamedTuple):
         return self.start, self.end
 
 
-class ZoneAsked(NamedTuple):
+class ZoneQuery(NamedTuple):
     """The query of one zone's day."""
 
     attributes: frozenset[str]
@@ -44,23 +44,23 @@ class ZoneAsked(NamedTuple):
 class QueriedDays:
     """The queried days of zones, of the last month or of all time."""
 
-    days: dict[LocalDay, dict[str, ZoneAsked]] = field(default_factory=dict)
+    days: dict[LocalDay, dict[str, ZoneQuery]] = field(default_factory=dict)
 
     def note(self, day: LocalDay, zone: str, attribute: str, exponent: float) -> None:
         """Remember that an attribute was queried, whether its value was shown or withheld."""
-        self._add(day, zone, ZoneAsked(frozenset([attribute]), exponent))
+        self._add(day, zone, ZoneQuery(frozenset([attribute]), exponent))
 
-    def _add(self, day: LocalDay, zone: str, more: ZoneAsked) -> None:
+    def _add(self, day: LocalDay, zone: str, more: ZoneQuery) -> None:
         zones = self.days.setdefault(day, {})
         held = zones.get(zone, more)
-        zones[zone] = ZoneAsked(held.attributes | more.attributes, max(held.exponent, more.exponent))
+        zones[zone] = ZoneQuery(held.attributes | more.attributes, max(held.exponent, more.exponent))
 
     def zones_of(self, day: LocalDay) -> frozenset[str]:
         """Return the zones that were queried for a day that shares an instant with this one."""
         overlapping = (z for other, z in self.days.items() if other.start < day.end and day.start < other.end)
         return frozenset(zone for zones in overlapping for zone in zones)
 
-    def at(self, instant: Micros) -> dict[LocalDay, dict[str, ZoneAsked]]:
+    def at(self, instant: Micros) -> dict[LocalDay, dict[str, ZoneQuery]]:
         """Return the queries of the days that contain an instant."""
         return {day: zones for day, zones in self.days.items() if day.start <= instant < day.end}
 
@@ -87,7 +87,7 @@ class QueriedDays:
         self.days = {day: zones for day, zones in self.days.items() if within_month(day.local_day, now)}
 
 
-def encode_asked(state: QueriedDays) -> list[Any]:
+def encode_queried_days(state: QueriedDays) -> list[Any]:
     """Return the JSON form."""
     return [
         [*day, {zone: [sorted(held.attributes), held.exponent] for zone, held in sorted(zones.items())}]
@@ -95,10 +95,10 @@ def encode_asked(state: QueriedDays) -> list[Any]:
     ]
 
 
-def decode_asked(data: Iterable[Any]) -> QueriedDays:
+def decode_queried_days(data: Iterable[Any]) -> QueriedDays:
     """Return the state of its JSON form."""
     days = {
-        LocalDay(*day): {zone: ZoneAsked(frozenset(names), exponent) for zone, (names, exponent) in zones.items()}
+        LocalDay(*day): {zone: ZoneQuery(frozenset(names), exponent) for zone, (names, exponent) in zones.items()}
         for *day, zones in data
     }
     return QueriedDays(days)

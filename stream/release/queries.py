@@ -63,7 +63,7 @@ class HeatPlan:
         """Return the name under which an epsilon's history is stored."""
         return f"{self.query.name}/{decimal_string(epsilon)}"
 
-    def tells(self, audience: str) -> bool:
+    def publishes_to(self, audience: str) -> bool:
         """Whether an audience receives the heat map: every audience of the counts does."""
         return audience in self.plan.release.epsilon
 
@@ -165,8 +165,8 @@ class QueryPlan:
         zones, windows = len(self.plan.names), query.windows
         grouped = release.declared.grouped and not release.shares
         self._by_group = grouped and release.smoother in STATISTICS and query.kind != "jump"
-        self._widths_kept = query.kind == "window-sum" and (release.declared.carries or release.prune is not None)
-        if self._widths_kept:
+        self._cached_widths = query.kind == "window-sum" and (release.declared.carries or release.prune is not None)
+        if self._cached_widths:
             return WindowSum(2 * zones, windows)
         sums = GroupWindowSum(zones, windows, release.smoother) if self._by_group else WindowSum(zones, windows)
         if query.kind == "window-sum":
@@ -178,7 +178,7 @@ class QueryPlan:
         """Return the name under which an epsilon's history is stored."""
         return f"{self.query.name}/{decimal_string(epsilon)}"
 
-    def tells(self, audience: str) -> bool:
+    def publishes_to(self, audience: str) -> bool:
         """Whether an audience receives the answers: every audience of the counts does."""
         return audience in self.plan.release.epsilon
 
@@ -200,7 +200,7 @@ class QueryPlan:
         if self._by_group:
             return values.groups
         exact = Ratio(*(part[:n] for part in values.exact))
-        if not self._widths_kept:
+        if not self._cached_widths:
             return exact
         widths = (values.half_width[:n], np.ones(n, np.int64))
         return Ratio(*(np.concatenate(parts) for parts in zip(exact, widths, strict=True)))
@@ -249,14 +249,14 @@ class QueryPlan:
     def _widths(self, mechanism: CountMechanism, answer: QueryResult) -> list[int]:
         """Return the 95 % half-width of each name's sum; see the module docstring."""
         n, windows = len(self.plan.names), self.query.windows
-        if self._widths_kept:
+        if self._cached_widths:
             values, widths = answer.history.numerator[:n], answer.history.numerator[n:]
             return (pruned_half_widths if self.plan.release.prune else repeated_half_widths)(values, widths)
         if isinstance(mechanism, Hierarchy):
             own = sum_half_width_95(mechanism.budget.noise_at(0), windows)
         else:
             own = mechanism.noise.sum_half_width_95(windows)
-        if self.plan.made_to_add_up(mechanism):
+        if self.plan.is_made_consistent(mechanism):
             return [min(own, _root(windows * k * k)) for k in answer.values.half_width[:n].tolist()]
         return [own] * n
 
@@ -295,7 +295,7 @@ def _root(square: int) -> int:
     return 1 + math.isqrt(square - 1) if square else 0
 
 
-class Question(Protocol):
+class FreeQuery(Protocol):
     """One query of one count release at a site."""
 
     @property
@@ -313,7 +313,7 @@ class Question(Protocol):
     def state_name(self, epsilon: Fraction) -> str:
         """Return the name under which an epsilon's history is stored."""
 
-    def tells(self, audience: str) -> bool:
+    def publishes_to(self, audience: str) -> bool:
         """Whether an audience receives the answers."""
 
     def step(self, state: Any, values: Values | None, end: Micros, epsilon: Fraction) -> tuple[Any, Any]:
@@ -329,7 +329,7 @@ class Question(Protocol):
         """Return the record of an answer; a record without an answer contains the reason."""
 
 
-def questions_of(plan: CountPlan, site: Site) -> list[Question]:
+def free_queries(plan: CountPlan, site: Site) -> list[FreeQuery]:
     """Return the queries of a release, in the order of the policy."""
     return [
         HeatPlan(plan, query, site) if query.kind == "heatmap" else QueryPlan(plan, query)

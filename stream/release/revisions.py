@@ -57,9 +57,12 @@ class RevisionPlan:
         return f"{self._plan.release.revised_name}/{self._span}/{decimal_string(epsilon)}"
 
     def window(
-        self, held: MutableMapping[str, OperatorState], before: Mapping[str, OperatorState], window: OccupancyWindow,
+        self,
+        buffered: MutableMapping[str, OperatorState],
+        before: Mapping[str, OperatorState],
+        window: OccupancyWindow,
         made: Mapping[Fraction, Values],
-    ) -> Iterator[Published]:  # fmt: skip
+    ) -> Iterator[Published]:
         """Buffer a window that has passed; publish the revisions that are due with it.
 
         Args:
@@ -72,22 +75,22 @@ class RevisionPlan:
             name, values = self._state_name(epsilon), made.get(epsilon)
             start = before.get(self._plan.state_name(epsilon))
             item = Passed(
-                window.window_end, None if values is None else self._held(window, values),
+                window.window_end, None if values is None else self._buffered(window, values),
                 stage.mechanism.initial() if start is None else start, values,
             )  # fmt: skip
-            held[name], revised = stage.step(held.get(name, stage.initial()), item)
+            buffered[name], revised = stage.step(buffered.get(name, stage.initial()), item)
             yield from self._records(epsilon, revised)
 
-    def _held(self, window: OccupancyWindow, made: Values) -> Window:
+    def _buffered(self, window: OccupancyWindow, made: Values) -> Window:
         end = window.window_end
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         return window_of(end, window.coverage, noisy_of(made), slot)
 
-    def finish(self, held: MutableMapping[str, OperatorState]) -> Iterator[Published]:
+    def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
         """Publish revisions of all remaining windows, from what is known."""
         for epsilon, stage in self._of.items():
-            now = held.get(self._plan.state_name(epsilon), stage.mechanism.initial())
-            revised = stage.finish(held.pop(self._state_name(epsilon), stage.initial()), now)
+            now = buffered.get(self._plan.state_name(epsilon), stage.mechanism.initial())
+            revised = stage.finish(buffered.pop(self._state_name(epsilon), stage.initial()), now)
             yield from self._records(epsilon, revised)
 
     def _records(self, epsilon: Fraction, revised: list[Revised]) -> Iterator[Published]:

@@ -11,7 +11,7 @@ from stream.release.attributes import AttributeReleases, attribute_plans
 from stream.release.count_plan import count_plans
 from stream.release.count_stage import CountReleases
 from stream.release.ledger_writer import LedgerWriter
-from stream.release.state import ReleaseState, continued, decode_release_state, encode_release_state, waiting_until
+from stream.release.state import ReleaseState, blocked_until, continued, decode_release_state, encode_release_state
 from stream.release.thresholds import ThresholdReleases
 from stream.release.validation import Policy
 
@@ -43,7 +43,7 @@ class ReleaseStage:
         """
         outputs: list[Published | Charge]
         if isinstance(item, OccupancyWindow):
-            late = item.window_end <= state.through
+            late = item.window_end <= state.released_until
             outputs = list(self._counts.window(state, item))
             if not late:
                 outputs += self._thresholds.window(state, item)
@@ -72,7 +72,7 @@ class ReleaseStage:
         state, parts = decode_release_state(data)
         operators, runs, owners = self._counts.operators(), self._thresholds.operators(), self._counts.owners()
         unknown = set(parts) - operators.keys() - runs.keys() or {
-            name for name, owner in state.carried.items() if owners.get(name) != owner
+            name for name, owner in state.publication_keys.items() if owners.get(name) != owner
         }
         if unknown:
             msg = f"release state: must belong to this policy's releases, has {sorted(unknown)[0]}"
@@ -83,7 +83,7 @@ class ReleaseStage:
         state.runs = {name: runs[name].decode(part) for name, part in parts.items() if name in runs}
         return state
 
-    def adopt(self, data: bytes, now: Mapping[str, frozenset[str]]) -> ReleaseState:
+    def migrate(self, data: bytes, now: Mapping[str, frozenset[str]]) -> ReleaseState:
         """Return the state with which these releases continue another policy's; ledger and charges are kept.
 
         ``now`` maps each zone of the other policy to its present zones. Groups and filters restart from an empty
@@ -91,16 +91,16 @@ class ReleaseStage:
         and restarts has to wait.
         """
         state, parts = decode_release_state(data)
-        state.asked.rename(now)
+        state.queried_days.rename(now)
         state.charged.rename(now)
         state.ledger.rename(now)
-        old, owners = state.carried, self._counts.owners()
+        old, owners = state.publication_keys, self._counts.owners()
         kept = continued(old, owners)
         ended = {name: owner for name, owner in old.items() if name not in kept.values()}
         begun = {name: owner for name, owner in owners.items() if name not in kept}
-        if state.through >= 0:
-            state.waits = max(state.waits, waiting_until(state.through, ended, begun))
-        state.carried = {name: owners[name] for name in kept}
-        self._counts.carry_on(state, kept, parts)
-        self._thresholds.carry_on(state, parts)
+        if state.released_until >= 0:
+            state.blocked_until = max(state.blocked_until, blocked_until(state.released_until, ended, begun))
+        state.publication_keys = {name: owners[name] for name in kept}
+        self._counts.carry_over(state, kept, parts)
+        self._thresholds.carry_over(state, parts)
         return state

@@ -30,7 +30,7 @@ from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import Micros
 from stream.release.prices import PaidDays, decode_paid, encode_paid
-from stream.release.queried_days import QueriedDays, decode_asked, encode_asked
+from stream.release.queried_days import QueriedDays, decode_queried_days, encode_queried_days
 
 # Carried publications.
 
@@ -60,7 +60,7 @@ class PublicationKey:
         return cls(mechanism, tuple(audiences), tuple(zones), tuple((n, tuple(held)) for n, held in states), *rest)
 
 
-def owner_of(policy: PolicyDocument, release: CountRelease, site: str) -> PublicationKey:
+def publication_key(policy: PolicyDocument, release: CountRelease, site: str) -> PublicationKey:
     """Return the key of the publications of a w-event release at a site."""
     [epsilon] = set(release.epsilon.values())
     return PublicationKey(
@@ -91,7 +91,9 @@ def continued(old: Mapping[str, PublicationKey], new: Mapping[str, PublicationKe
     return found
 
 
-def waiting_until(through: Micros, ended: Mapping[str, PublicationKey], begun: Mapping[str, PublicationKey]) -> Micros:
+def blocked_until(
+    through: Micros, ended: Mapping[str, PublicationKey], started: Mapping[str, PublicationKey]
+) -> Micros:
     """Return the end of the last window in which restarting releases publish nothing.
 
     Args:
@@ -99,7 +101,7 @@ def waiting_until(through: Micros, ended: Mapping[str, PublicationKey], begun: M
         ended: publications that no release continues.
         begun: releases without a publication to continue.
     """
-    owners = [*ended.values(), *begun.values()]
+    owners = [*ended.values(), *started.values()]
     if not owners:
         return through
     return through + (max(owner.w for owner in owners) - 1) * max(owner.tick_length for owner in owners)
@@ -125,33 +127,33 @@ class ReleaseState:
     """State name -> the sparse-vector runs of a threshold stream."""
     key_day: int = -1
     """Key day of the latest window."""
-    asked: QueriedDays = field(default_factory=QueriedDays)
+    queried_days: QueriedDays = field(default_factory=QueriedDays)
     """Queried days of zones, of the last month."""
     closed: str = ""
     """Latest local day that was released; a date that recurs by a change of time zone is skipped."""
     charged: ChargeHistory = field(default_factory=ChargeHistory)
     """Charges of the count releases of the latest days."""
-    through: Micros = -1
+    released_until: Micros = -1
     """End of the latest window: windows up to it were charged and are not released again."""
     coverage: dict[str, Fraction] = field(default_factory=dict)
     """The current site-local day -> minimum coverage of its windows so far."""
-    carried: dict[str, PublicationKey] = field(default_factory=dict)
+    publication_keys: dict[str, PublicationKey] = field(default_factory=dict)
     """Release -> key of the publication that it carries."""
-    waits: Micros = -1
+    blocked_until: Micros = -1
     """End of the last window in which no release that carries publications may start."""
-    paid: PaidDays = field(default_factory=PaidDays)
+    paid_days: PaidDays = field(default_factory=PaidDays)
     """The privacy days that were paid as a whole."""
 
 
 def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) -> bytes:
     """Return the bytes of a state; ``operators`` are the encoded states of operators and runs, by name."""
-    head = {"ledger": encode_ledger(state.ledger), "day": state.key_day, "through": state.through}
+    head = {"ledger": encode_ledger(state.ledger), "day": state.key_day, "through": state.released_until}
     head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
-    carried = {name: owner.document() for name, owner in sorted(state.carried.items())}
-    head |= {"asked": encode_asked(state.asked), "charged": encode_charged(state.charged)}
-    head |= {"coverage": coverage, "carried": carried, "waits": state.waits}
-    return join_parts(head | ({"paid": encode_paid(state.paid)} if state.paid.terms else {}), operators)
+    carried = {name: owner.document() for name, owner in sorted(state.publication_keys.items())}
+    head |= {"asked": encode_queried_days(state.queried_days), "charged": encode_charged(state.charged)}
+    head |= {"coverage": coverage, "carried": carried, "waits": state.blocked_until}
+    return join_parts(head | ({"paid": encode_paid(state.paid_days)} if state.paid_days.terms else {}), operators)
 
 
 def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
@@ -159,7 +161,7 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
-    asked, charged = decode_asked(head["asked"]), decode_charged(head["charged"])
+    asked, charged = decode_queried_days(head["asked"]), decode_charged(head["charged"])
     carried = {name: PublicationKey.of_document(document) for name, document in head["carried"].items()}
     places = (head["day"], asked, head["closed"], charged, head["through"], coverage)
     paid = decode_paid(head.get("paid", {}))

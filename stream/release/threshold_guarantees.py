@@ -154,7 +154,7 @@ def threshold_promises(policy: Policy) -> list[ThresholdPromise]:
     ]
 
 
-def quiet_run(vector: SparseVector, asked: int, distance: int, real: int = 0) -> Quiet:
+def quiet_bounds(vector: SparseVector, asked: int, distance: int, real: int = 0) -> Quiet:
     """Return the bounds for a node that stays at a distance on the quiet side of its threshold.
 
     Args:
@@ -163,13 +163,13 @@ def quiet_run(vector: SparseVector, asked: int, distance: int, real: int = 0) ->
         distance: devices, at least 0.
         real: additional real events of the day.
     """
-    q, events = vector.law.crossing(vector.shift - 1 - distance, asked), vector.events
+    q, events = vector.run_distribution.crossing(vector.shift - 1 - distance, asked), vector.events
     false_alarms = math.fsum(q**j for j in range(1, events + 1))
     tail_of = (math.comb(events, k) * q**k * (1 - q) ** (events - k) for k in range(max(0, events - real), events + 1))
     return Quiet(distance, false_alarms, min(1.0, math.fsum(tail_of)))
 
 
-def asked_a_day(release: ThresholdRelease, place: Site) -> int:
+def windows_queried_per_day(release: ThresholdRelease, place: Site) -> int:
     """Return the most windows per day, or per privacy day where the site has those, at which a node is queried."""
     longest = LONGEST_DAY // place.tick
     if not release.schedule:
@@ -195,14 +195,14 @@ def _minutes(clock: str) -> int:
 
 def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdPromise:
     plan = RunPlan(policy, release, site)
-    vector, asked = plan.vector, asked_a_day(release, policy.site[site])
+    vector, asked = plan.vector, windows_queried_per_day(release, policy.site[site])
     low, high = 0, 1
-    while quiet_run(vector, asked, high).false_alarms > RARE:
+    while quiet_bounds(vector, asked, high).false_alarms > RARE:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if quiet_run(vector, asked, middle).false_alarms > RARE else (low, middle)
-    quiet = quiet_run(vector, asked, high), quiet_run(vector, asked, _nearest(plan))
+        low, high = (middle, high) if quiet_bounds(vector, asked, middle).false_alarms > RARE else (low, middle)
+    quiet = quiet_bounds(vector, asked, high), quiet_bounds(vector, asked, _nearest(plan))
     promise = _promise(
         plan, release.audiences, vector.shift, quiet,
         release.events, (plan.price.run, plan.price.day), plan.release.mechanism,
@@ -218,7 +218,7 @@ def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[Thresho
     return [
         _free(
             plan,
-            asked_a_day(release, policy.site[site]),
+            windows_queried_per_day(release, policy.site[site]),
             tuple(n for n in release.audiences if counts.epsilon[n] == e),
         )
         for e in alike
@@ -226,7 +226,7 @@ def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[Thresho
 
 
 def _free(plan: FreeDecision, asked: int, audiences: tuple[str, ...]) -> ThresholdPromise:
-    law, alarm = plan.law(audiences[0]), plan.alarm(audiences[0])
+    law, alarm = plan.noise_parameter(audiences[0]), plan.alarm(audiences[0])
     shift, draws = max(zip(alarm.shifts, map(len, plan.members), strict=True))
     most = float(min(asked, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
 

@@ -33,7 +33,7 @@ from stream.mechanisms.sparse_vector import (
     AlarmOutput,
     Noisy,
     NoisyAlarm,
-    RunLaw,
+    RunDistribution,
     SparseVector,
     SparseVectorInput,
     SparseVectorOutput,
@@ -78,13 +78,13 @@ class ThresholdPlan:
         zones = policy.zones_of(release, site)
         registry = [zone.id for zone in self._place.zones]
         self.covered = tuple(zone.id for zone in zones)
-        self._held = nodes_of(release, zones)
-        self.names = tuple(NODE[release.level].format(node) for node in self._held)
+        self._nodes = nodes_of(release, zones)
+        self.names = tuple(NODE[release.level].format(node) for node in self._nodes)
         """The nodes, in order: the registry in the labels of noise."""
         self.thresholds = tuple(thresholds_of(release, zones).values())
         self.bounded_to = self._place.bounded_to
         """How long a device is counted within a privacy day, in its counts; None: every device is counted."""
-        self._columns = [[registry.index(zones[place].id) for place in places] for places in self._held.values()]
+        self._columns = [[registry.index(zones[place].id) for place in places] for places in self._nodes.values()]
         self.terms = self._terms()
         """Digest of everything that determines the payment of the stream's day."""
 
@@ -96,19 +96,19 @@ class ThresholdPlan:
     @property
     def members(self) -> Sequence[tuple[int, ...]]:
         """For each node, the positions of its zones among those covered."""
-        return tuple(self._held.values())
+        return tuple(self._nodes.values())
 
     def counts(self, bounded: Sequence[int]) -> Ints:
         """Return the nodes' counts from the site's, in registry order."""
         return np.array([sum(bounded[column] for column in columns) for columns in self._columns], dtype=np.int64)
 
-    def booked(self, end: Micros) -> tuple[bool, ...]:
+    def scheduled(self, end: Micros) -> tuple[bool, ...]:
         """Return which nodes the schedule queries at a window's end."""
         if not self.release.schedule:
             return (True,) * len(self.names)
         local = (EPOCH + timedelta(microseconds=end)).astimezone(self._timezone)
         now = {booking.zone for booking in self.release.schedule if booking.holds(local)}
-        return tuple(node in now for node in self._held)
+        return tuple(node in now for node in self._nodes)
 
     def _terms(self) -> str:
         place = self._place
@@ -117,11 +117,11 @@ class ThresholdPlan:
         return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     def window_record(
-        self, head: Head, window: OccupancyWindow, audience: str, told: Mapping[str, bool | None] | None,
+        self, head: Head, window: OccupancyWindow, audience: str, outcomes: Mapping[str, bool | None] | None,
         denied: Mapping[str, str], reason: str | None, price: ThresholdPrice,
     ) -> ThresholdRecord:  # fmt: skip
         """Return the record of a window; without answers where ``reason`` is given."""
-        known = {name: int(above) for name, above in (told or {}).items() if above is not None}
+        known = {name: int(above) for name, above in (outcomes or {}).items() if above is not None}
         zones = {name.removeprefix("zone:"): each for name, each in known.items() if name.startswith("zone:")}
         record = ThresholdRecord(
             release_id=str(ReleaseId(self.site, self.release.name, audience, head.window_end, head.attempt)),
@@ -130,14 +130,14 @@ class ThresholdPlan:
             release=self.release.name,
             window_start=head.window_start,
             window_end=head.window_end,
-            values=None if told is None else zones,
-            released=told is not None,
+            values=None if outcomes is None else zones,
+            released=outcomes is not None,
             reason=reason,
             mechanism=price.mechanism,
             unit=price.unit,
             epsilon=decimal_string(price.epsilon),
             spend=decimal_string(price.spend),
-            noise_scale=dict.fromkeys(self._held, price.scale) if self.release.level == "zone" else {},
+            noise_scale=dict.fromkeys(self._nodes, price.scale) if self.release.level == "zone" else {},
             half_width_95=None,
             half_width_kind="noise",
             coverage=rounded_coverage(window.coverage),
@@ -145,14 +145,14 @@ class ThresholdPlan:
             laboratory=head.laboratory,
             alert=self.release.alert,
             thresholds=dict(zip(self.names, self.thresholds, strict=True)),
-            above=dict.fromkeys(self.names) if told is None else dict(told),
+            above=dict.fromkeys(self.names) if outcomes is None else dict(outcomes),
             denied=dict(denied),
         )
         if self.bounded_to is not None:
             record = record.model_copy(update={"bounded_to": self.bounded_to})
         if self.release.level == "zone":
             return record
-        levels = None if told is None else self._levels(known)
+        levels = None if outcomes is None else self._levels(known)
         return record.model_copy(update={"levels": levels})
 
     @staticmethod
@@ -190,11 +190,11 @@ class FreeDecision(ThresholdPlan):
         """Return the operator that decides for an audience."""
         return self._alarms[self.plan.release.epsilon[audience]]
 
-    def law(self, audience: str) -> NoiseParameter:
+    def noise_parameter(self, audience: str) -> NoiseParameter:
         """Return the noise of each zone on which an audience's decisions depend."""
         return self.plan.mechanisms[self.plan.release.epsilon[audience]].noise
 
-    def tells(self, audience: str) -> bool:
+    def publishes_to(self, audience: str) -> bool:
         """Whether an audience receives the decisions."""
         return audience in self.release.audience
 
@@ -205,7 +205,7 @@ class FreeDecision(ThresholdPlan):
     def step(self, state: Any, values: Values | None, end: Micros, epsilon: Fraction) -> tuple[Any, AlarmOutput | None]:
         """Process a window's values (None: denied) and its end; return the next state and the answer."""
         alarm = self._alarms[epsilon]
-        item = None if values is None else Noisy(self._counts(values), end, self.booked(end))
+        item = None if values is None else Noisy(self._counts(values), end, self.scheduled(end))
         after, [said] = alarm.step(alarm.initial() if state is None else state, item)
         return after, said
 
@@ -246,7 +246,7 @@ class RunPlan(ThresholdPlan):
         super().__init__(policy, release, site)
         place, price = policy.site[site], RunPrice.of(policy, release, site)
         self.price = price
-        law, miss = RunLaw(price.run), release.miss / release.events
+        law, miss = RunDistribution(price.run), release.miss / release.events
         self.vector = SparseVector(
             law, self.thresholds, release.alert == "above", law.least_shift(miss, release.windows(place.tick)),
             release.events, place.contribution_ticks, release.cooldown, release.hysteresis,
@@ -254,9 +254,9 @@ class RunPlan(ThresholdPlan):
         )  # fmt: skip
         self.state_name = f"{release.name}/runs"
 
-    def said(self, runs: int) -> ThresholdPrice:
+    def price_fields(self, runs: int) -> ThresholdPrice:
         """Return the price fields of a window's record, in which this number of runs was charged."""
-        scale = float(1 / self.vector.law.half)
+        scale = float(1 / self.vector.run_distribution.half)
         return ThresholdPrice(SPARSE_VECTOR, "device_day", self.price.day, runs * self.price.run, scale)
 
 
@@ -280,13 +280,13 @@ class ThresholdReleases:
         if not self.plans:
             return
         day = window.privacy_day
-        standing = DayPaymentStatus.OTHERWISE if day is None else state.paid.standing(STREAMS, day, self._terms)
+        standing = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(STREAMS, day, self._terms)
         if day is None or window.bounded is None or standing is DayPaymentStatus.OTHERWISE:
             for plan in self.plans:
                 yield from self._records(state, plan, window, None, WAITING)
             return
         if standing is DayPaymentStatus.UNPAID:
-            state.paid.pay(STREAMS, day, self._terms)
+            state.paid_days.record_payment(STREAMS, day, self._terms)
         for plan in self.plans:
             reason = self._reason(state, plan, window, day, begins=standing is DayPaymentStatus.UNPAID)
             output = self._query(state, plan, window, day) if reason is None else None
@@ -299,18 +299,20 @@ class ThresholdReleases:
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
-        if self._too_much(state, plan, window, day):
+        if self._exceeds_factor_limit(state, plan, window, day):
             return "factor"
         return None
 
-    def _too_much(self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay) -> bool:
+    def _exceeds_factor_limit(
+        self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay
+    ) -> bool:
         """Record the largest cost of a partly changed day; undo it where it would exceed the limit of an attribute."""
         name = line_name(plan.release.name, self._version, self._issuer.attempt, day.number)
         line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
         state.charged.note(window.window_end, name, line, dict.fromkeys(plan.release.audiences, 2 * plan.price.day))
         passed = self._limit.passed_by_window(state, plan.covered, window.window_end)
         if passed:
-            state.charged.take_back(window.window_end, name)
+            state.charged.undo(window.window_end, name)
         return passed
 
     def _query(
@@ -321,7 +323,7 @@ class ThresholdReleases:
         suffix = f"{Suffix.DAY} {day.number}/{plan.terms}"
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, suffix)
         assert window.bounded is not None  # noqa: S101
-        item = SparseVectorInput(plan.counts(window.bounded), end, day.number, plan.booked(end), key, context)
+        item = SparseVectorInput(plan.counts(window.bounded), end, day.number, plan.scheduled(end), key, context)
         runs = state.runs.get(plan.state_name) or plan.vector.initial()
         state.runs[plan.state_name], [output] = plan.vector.step(runs, item)
         return output
@@ -342,7 +344,7 @@ class ThresholdReleases:
         above = None if output is None else dict(zip(plan.names, output.above, strict=True))
         denied = {} if output is None else {plan.names[place]: why for place, why in output.denied.items()}
         for audience in release.audiences:
-            record = plan.window_record(head, window, audience, above, denied, reason, plan.said(runs))
+            record = plan.window_record(head, window, audience, above, denied, reason, plan.price_fields(runs))
             yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
             yield Published(private_topic(audience, release.name), head.site, record.to_bytes(), end, record.release_id)
         day = window.privacy_day
@@ -363,7 +365,7 @@ class ThresholdReleases:
         """Return the operators of the runs' states, by name."""
         return {plan.state_name: plan.vector for plan in self.plans}
 
-    def carry_on(self, state: ReleaseState, parts: Mapping[str, bytes]) -> None:
+    def carry_over(self, state: ReleaseState, parts: Mapping[str, bytes]) -> None:
         """Continue the runs of another policy where the terms are equal."""
         for plan in self.plans:
             part = parts.get(plan.state_name)

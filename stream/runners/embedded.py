@@ -39,7 +39,7 @@ class Store(Protocol):
     def snapshot(self) -> bytes | None:
         """Return the last committed state, None at first."""
 
-    def waiting(self, start: int) -> Iterable[tuple[int, bytes, Micros | None]]:
+    def pending_messages(self, start: int) -> Iterable[tuple[int, bytes, Micros | None]]:
         """Return the stored messages from position ``start`` on with their stamps, in order."""
 
     def commit(self, outputs: Sequence[OutputRecord], snapshot: bytes, position: int) -> None:
@@ -61,14 +61,14 @@ class Mark(Protocol):
     def read(self) -> Chains:
         """Return the mark; empty at first."""
 
-    def made_by(self) -> str | None:
+    def mechanism_version(self) -> str | None:
         """Return the mechanism version that published last; None if that is not known."""
 
-    def refuse_moved(self) -> None:
+    def check_unmoved(self) -> None:
         """Raise FinalityError if anything else has moved the mark since this process did."""
 
     def advance(self, chains: Chains) -> None:
-        """Move the mark forward; FinalityError as for ``refuse_moved``."""
+        """Move the mark forward; FinalityError as for ``check_unmoved``."""
 
 
 class KeyHolder(Protocol):
@@ -101,7 +101,7 @@ class Embedded:
         """The marks that the sites' chains have not reached; nothing is committed while there is one."""
         self._unfinished: Iterator[None] = iter(())
         """The remaining steps of the last message."""
-        self._whole = True
+        self._message_complete = True
         self.observers: list[Published] = []
 
     def start(self) -> None:
@@ -119,11 +119,11 @@ class Embedded:
         self._store.keep_policy(self.partition.policy.version, self.partition.policy.document())
         if not self._unreached:
             self._publish(())
-        for offset, value, stamp in self._store.waiting(self._position):
-            self._unfinished = self._fold(offset, value, stamp)
+        for offset, value, stamp in self._store.pending_messages(self._position):
+            self._unfinished = self._process_in_steps(offset, value, stamp)
             self._finish()
 
-    def take(self, message: Message, *, durable: bool = True) -> None:
+    def process(self, message: Message, *, durable: bool = True) -> None:
         """Process one message. It is stored first, unless its source can send it again (``durable`` False)."""
         for _ in self.steps(message, durable=durable):
             pass
@@ -137,15 +137,15 @@ class Embedded:
         self._finish()
         value = encode_message(message, self.partition.vault if durable else None)
         stamp = None if self._clock is None or not durable else self._clock()
-        self._unfinished = self._fold(self._store.append(value, stamp) if durable else None, value, stamp)
+        self._unfinished = self._process_in_steps(self._store.append(value, stamp) if durable else None, value, stamp)
         for _ in self._unfinished:  # not "yield from", with which it would end when the caller stops
             yield
 
-    def reopen(self, site: str) -> None:
+    def resume(self, site: str) -> None:
         """Resume a site that was suspended at ``max_devices``; UsageError when it is not suspended."""
-        self.partition.sites.reopen(site)
+        self.partition.sites.resume(site)
 
-    def keep(self, message: Message) -> None:
+    def enqueue(self, message: Message) -> None:
         """Store one message without processing it; the next start processes it in its order."""
         self._store.append(
             encode_message(message, self.partition.vault), None if self._clock is None else self._clock()
@@ -154,13 +154,13 @@ class Embedded:
     @property
     def unfinished(self) -> bool:
         """Whether the last message still has windows to close."""
-        return not self._whole
+        return not self._message_complete
 
     def _finish(self) -> None:
         for _ in self._unfinished:
             pass
 
-    def give(self, outputs: Sequence[OutputRecord]) -> None:
+    def publish(self, outputs: Sequence[OutputRecord]) -> None:
         """Commit and publish outputs that did not come from the stream, such as those of a backfill."""
         self._pending += outputs
         self._commit()
@@ -175,9 +175,9 @@ class Embedded:
             raise _unreached(min(self._unreached))
         self._commit()
 
-    def _fold(self, offset: int | None, value: bytes, stamp: Micros | None) -> Iterator[None]:
-        for outputs, last in self.partition.fold(0 if offset is None else offset, None, value, stamp):
-            self._whole = last
+    def _process_in_steps(self, offset: int | None, value: bytes, stamp: Micros | None) -> Iterator[None]:
+        for outputs, last in self.partition.process_in_steps(0 if offset is None else offset, None, value, stamp):
+            self._message_complete = last
             self._compare_outputs(outputs)
             self._pending += outputs
             if offset is not None and last:
@@ -189,7 +189,7 @@ class Embedded:
     def _commit(self) -> None:
         if self._unreached:
             return
-        self._mark.refuse_moved()
+        self._mark.check_unmoved()
         snapshot = self.partition.snapshot(self._position, 0)
         self._store.commit(self._pending, snapshot, self._position)
         committed, self._pending = self._pending, []
@@ -216,7 +216,7 @@ class Embedded:
 
     def _refuse_other_version(self) -> None:
         """Refuse to reproduce what another mechanism version published: a hash chain does not show the noise."""
-        others = {self.partition.made_by, self._mark.made_by()} - {None, MECHANISMS}
+        others = {self.partition.mechanism_version, self._mark.mechanism_version()} - {None, MECHANISMS}
         if self._unreached and others:
             msg = (
                 f"mechanism version: must be {min(map(str, others))}, which had a part in what was published beyond "

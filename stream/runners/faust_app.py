@@ -70,7 +70,7 @@ def create_app(
     brokers: str,
     group: str,
     source: str,
-    tenures: TaskManager,
+    task_manager: TaskManager,
     transport: Callable[[Any, Any], Any],
     session_timeout: float = SESSION_TIMEOUT,
 ) -> TacetApp:
@@ -98,15 +98,15 @@ def create_app(
         agent_supervisor="mode.CrashingSupervisor",
         TableManager=_TableManager,
     )
-    app.tenures, app.source, app.transport_type = tenures, source, transport
+    app.tenures, app.source, app.transport_type = task_manager, source, transport
     topic = app.topic(source, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
 
     async def engine(stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message
-            with tenures.failing():
-                await message.tenure.feed(
-                    message.follows, message.offset, message.key, message.value or b"", message.stamp,
+            with task_manager.failing():
+                await message.task.process(
+                    message.expected_offset, message.offset, message.key, message.value or b"", message.stamp,
                     after_loss=message.after_loss,
                 )  # fmt: skip
 

@@ -114,14 +114,14 @@ from stream.engine.ports import (
     LossError,
     Output,
     TransactionalWriter,
-    UnaskedEndError,
+    UnexpectedCancellationError,
     WriterFactory,
     audit_beyond,
+    check_audit_not_recreated,
     hole,
     loss_of,
     price_of,
     refusal_of,
-    refuse_audit_made_anew,
 )
 from stream.errors import LaterVersionError, UsageError
 from stream.records import Micros
@@ -151,21 +151,21 @@ class PartitionTask:
     ) -> None:
         """Begin at ``position``; ``consent`` raises a loss, or says that it was accepted and what it costs."""
         self.partition = partition
-        self.delivered = position
+        self.fetch_offset = position
         """The offset that the consumer passes on next."""
         self.position = position
         """The offset that the engine processes next."""
-        self.acknowledged: int | None = None
+        self.committed_offset: int | None = None
         """The offset after the last input that a snapshot of this task covers; None before its first commit."""
         self.ended = False
-        self.lost: FencedError | InterruptedWriteError | None = None
+        self.loss_error: FencedError | InterruptedWriteError | None = None
         """The error by which the task lost its partition, although as far as it knows the group still assigns it."""
         self._engine = engine
         self._writer = writer
         self._audit_topic = audit_topic
         self._audit_end = audit_end
-        self._audit_known = engine.audit_offset()
-        self._first = engine.snapshot(position, self._audit_known) if engine.unsaved else None
+        self._snapshot_audit_offset = engine.audit_offset()
+        self._restored_snapshot = engine.snapshot(position, self._snapshot_audit_offset) if engine.unsaved else None
         """The restored state if it must be saved before anything is published; None otherwise, and once it is saved."""
         self._pending: list[Output] = []
         # Consent to another policy or version is saved even if no message arrives, but not while a window that was
@@ -174,23 +174,23 @@ class PartitionTask:
         """Whether the engine has processed anything since the last snapshot was taken."""
         self._ending = False
         """Whether the last checkpoint was requested."""
-        self._wanted = asyncio.Event()
+        self._checkpoint_requested = asyncio.Event()
         """Set while a checkpoint is requested that has not begun."""
-        self._rested = asyncio.Event()
+        self._spacing_over = asyncio.Event()
         """Set when ``SNAPSHOT_SPACING`` has passed since the last commit."""
-        self._rested.set()
-        self._saving: asyncio.Task[None] | None = None
+        self._spacing_over.set()
+        self._checkpoint_loop: asyncio.Task[None] | None = None
         """The checkpoint loop that ran last."""
         self._fail = fail
         self._consent = consent
         self._lock = asyncio.Lock()
         """Held while a message is processed or a requested checkpoint is made."""
 
-    async def feed(
-        self, follows: int, offset: int, key: bytes | None, value: bytes, stamp: Micros | None,
+    async def process(
+        self, expected_offset: int, offset: int, key: bytes | None, value: bytes, stamp: Micros | None,
         *, after_loss: bool = False,
     ) -> None:  # fmt: skip
-        """Take one message; ``follows`` is the offset that had to come after the message before.
+        """Take one message; ``expected_offset`` is the offset that had to come after the message before.
 
         ``after_loss``: messages between that offset and this one are gone, which was accepted.
 
@@ -200,113 +200,117 @@ class PartitionTask:
         async with self._lock:
             if self.ended or self._ending:
                 return
-            if follows != self.position:
-                msg = f"partition {self.partition}: offset {self.position} was due, {follows} came"
+            if expected_offset != self.position:
+                msg = f"partition {self.partition}: offset {self.position} was due, {expected_offset} came"
                 raise DeliveryError(msg)
             if after_loss:
                 self._engine.resume_after_loss(offset)
                 self.position = offset
             try:
-                await self._fold(offset, key, value, stamp)
+                await self._process_in_steps(offset, key, value, stamp)
             except LaterVersionError as later:  # the version that can read it resumes at this offset
-                await self._saved()
+                await self._checkpoint_now()
                 msg = f"partition {self.partition}, offset {offset}: {later}"
                 raise LaterVersionError(msg) from None
 
-    async def _fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> None:
-        for outputs, last in self._engine.fold(offset, key, value, stamp):
+    async def _process_in_steps(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> None:
+        for outputs, last in self._engine.process_in_steps(offset, key, value, stamp):
             if last:
                 self.position = offset + 1
-            await self._take(outputs)
+            await self._collect(outputs)
             if last or self.ended or self._ending:
                 return
             await asyncio.sleep(0)
 
-    async def _take(self, outputs: Sequence[Output]) -> None:
+    async def _collect(self, outputs: Sequence[Output]) -> None:
         self._unsaved = True
         self._pending += outputs
         if any(output.checkpoint for output in outputs) or len(self._pending) >= PENDING_LIMIT:
             self._begin_checkpoint()
         if len(self._pending) >= PENDING_LIMIT:
-            await self._settled()
+            await self._wait_for_checkpoint()
 
     async def checkpoint(self, *, last: bool = False) -> None:
         """Commit everything that was processed, and wait for it; ``last`` ends the task."""
         self._ending = self._ending or last
         async with self._lock:
-            await self._saved()
+            await self._checkpoint_now()
             self.ended = self.ended or last
 
-    async def _saved(self) -> None:
+    async def _checkpoint_now(self) -> None:
         """Commit everything that was processed, without waiting for the spacing."""
         if self._unsaved:
-            self._rested.set()
+            self._spacing_over.set()
             self._begin_checkpoint()
-        await self._settled()
+        await self._wait_for_checkpoint()
 
     def _begin_checkpoint(self) -> None:
         """Request a commit beside the processing of messages; if one is under way, another follows it."""
-        self._wanted.set()
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._save())
-            self._saving.add_done_callback(self._settle)
+        self._checkpoint_requested.set()
+        if self._checkpoint_loop is None or self._checkpoint_loop.done():
+            self._checkpoint_loop = asyncio.create_task(self._run_checkpoints())
+            self._checkpoint_loop.add_done_callback(self._on_checkpoint_end)
 
-    async def _settled(self) -> None:
+    async def _wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint loop; its error is raised here too, unless it means that the partition is lost."""
-        if self._saving is not None:
+        if self._checkpoint_loop is not None:
             with contextlib.suppress(FencedError, InterruptedWriteError):
-                await asyncio.shield(self._saving)
+                await asyncio.shield(self._checkpoint_loop)
 
-    def _settle(self, saving: asyncio.Task[None]) -> None:
+    def _on_checkpoint_end(self, checkpoint_loop: asyncio.Task[None]) -> None:
         """Change the task's state when the checkpoint loop has failed."""
-        failure = UnaskedEndError("a checkpoint was cancelled") if saving.cancelled() else saving.exception()
+        failure = (
+            UnexpectedCancellationError("a checkpoint was cancelled")
+            if checkpoint_loop.cancelled()
+            else checkpoint_loop.exception()
+        )
         if isinstance(failure, FencedError | InterruptedWriteError):
             if not self.ended:
                 level = logging.INFO if isinstance(failure, FencedError) else logging.WARNING  # the first is ordinary
                 log.log(level, "partition %d: %s", self.partition, failure)
-                self.ended, self.lost = True, failure
+                self.ended, self.loss_error = True, failure
         elif isinstance(failure, Exception):
             self._fail(failure)
 
-    async def _save(self) -> None:
+    async def _run_checkpoints(self) -> None:
         """Run the checkpoint loop until no checkpoint is requested; the module lists the steps."""
-        while self._wanted.is_set():
-            await self._rested.wait()
+        while self._checkpoint_requested.is_set():
+            await self._spacing_over.wait()
             if self.ended:
                 return
-            self._wanted.clear()
+            self._checkpoint_requested.clear()
             # No await: snapshot, position and outputs must be of one moment.
             snapshot, position = self._snapshot(), self.position
             outputs, self._pending = self._pending, []
             self._unsaved = False
             outputs.sort(key=lambda output: output.topic != self._audit_topic)
-            await self._save_first(outputs)
+            await self._commit_restored(outputs)
             audit_end = await self._writer.commit(outputs, snapshot)
             if audit_end is not None:
-                refuse_audit_made_anew(self.partition, self._audit_end, audit_end)
+                check_audit_not_recreated(self.partition, self._audit_end, audit_end)
                 self._audit_end = audit_end
-            self.acknowledged = position
+            self.committed_offset = position
             if not self._ending:
-                self._rest()
+                self._start_spacing()
 
-    async def _save_first(self, outputs: Sequence[Output]) -> None:
+    async def _commit_restored(self, outputs: Sequence[Output]) -> None:
         """Commit the restored state in a transaction of its own, where outputs follow that need it (step 4)."""
-        first, self._first = self._first, None
+        first, self._restored_snapshot = self._restored_snapshot, None
         if first is not None and outputs:
             await self._writer.commit([], first)
 
     def _snapshot(self) -> bytes:
         if not self._engine.has_unreplayed_entries():  # the next owner must read outstanding entries (step 2)
-            self._audit_known = self._audit_end
-        return self._engine.snapshot(self.position, self._audit_known)
+            self._snapshot_audit_offset = self._audit_end
+        return self._engine.snapshot(self.position, self._snapshot_audit_offset)
 
-    def _rest(self) -> None:
-        self._rested.clear()
-        asyncio.get_running_loop().call_later(SNAPSHOT_SPACING, self._rested.set)
+    def _start_spacing(self) -> None:
+        self._spacing_over.clear()
+        asyncio.get_running_loop().call_later(SNAPSHOT_SPACING, self._spacing_over.set)
 
-    async def refuse_another_log(self, bounds: Bounds) -> None:
+    async def check_same_log(self, bounds: Bounds) -> None:
         """Raise LossError unless the log is the one that was read; ``bounds`` returns its offsets [begin, end)."""
-        loss = await loss_of(self.partition, self._engine, self._writer, self.delivered, await bounds())
+        loss = await loss_of(self.partition, self._engine, self._writer, self.fetch_offset, await bounds())
         if loss is not None:
             raise refusal_of(loss, self._engine.due())
 
@@ -315,19 +319,19 @@ class PartitionTask:
 
         LossError where it was not. What the log passes over besides are marks of transactions, and what was aborted.
         """
-        missing = await self._writer.missing(self.delivered, offset)
+        missing = await self._writer.missing(self.fetch_offset, offset)
         if not missing:
             return False
-        loss, due = hole(self.partition, self.delivered, offset, missing), self._engine.due()
+        loss, due = hole(self.partition, self.fetch_offset, offset, missing), self._engine.due()
         self._consent(refusal_of(loss, due), f"{loss}; {price_of(due)}")
         return True
 
     async def retire(self) -> None:
         """End the task: let a commit under way complete, then close the writer."""
         self.ended = True
-        self._rested.set()
-        if self._saving is not None:
-            await asyncio.wait({self._saving})
+        self._spacing_over.set()
+        if self._checkpoint_loop is not None:
+            await asyncio.wait({self._checkpoint_loop})
         await self._writer.close()
 
 
@@ -337,16 +341,16 @@ class TaskManager:
     def __init__(
         self,
         engine_factory: Callable[[int], Awaitable[Engine]],
-        journal: WriterFactory,
+        writer_factory: WriterFactory,
         *,
         audit_topic: str,
         accept_loss: bool = False,
     ) -> None:
-        self.held: dict[int, PartitionTask] = {}
+        self.tasks: dict[int, PartitionTask] = {}
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
         self._engine_factory = engine_factory
-        self._journal = journal
+        self._writer_factory = writer_factory
         self._audit_topic = audit_topic
         self._accept_loss = accept_loss
         self._retiring: set[asyncio.Task[None]] = set()
@@ -361,7 +365,7 @@ class TaskManager:
             LossError: the log no longer holds what the state needs, and ``accept_loss`` is not set.
             UsageError: results were published before, but neither audit nor snapshot records exist.
         """
-        writer = await self._journal.take(partition)
+        writer = await self._writer_factory.acquire(partition)
         try:
             task = await self._restored(partition, writer, bounds)
         except BaseException:
@@ -375,7 +379,7 @@ class TaskManager:
         position = engine.restore(await self._snapshot(writer))
         entries, audit_end = await audit_beyond(engine, writer)
         if position is None and not entries:
-            await _refuse_fresh_books(partition, writer)
+            await _check_no_earlier_results(partition, writer)
         begin, end = await bounds()
         loss = None if position is None else await loss_of(partition, engine, writer, position, (begin, end))
         if loss is not None:
@@ -395,10 +399,10 @@ class TaskManager:
         )
 
     def _replace(self, task: PartitionTask) -> None:
-        former = self.held.get(task.partition)
+        former = self.tasks.get(task.partition)
         if former is not None:
             self._retire(former.retire())
-        self.held[task.partition] = task
+        self.tasks[task.partition] = task
 
     def _retire(self, ending: Coroutine[Any, Any, None]) -> None:
         """Run the end of a task or writer in the background; an error of it is only logged."""
@@ -426,18 +430,18 @@ class TaskManager:
 
     async def checkpoint(self, *, last: bool = False) -> None:
         """Checkpoint every partition that has processed anything since its last one; ``last`` ends the tasks."""
-        await asyncio.gather(*(task.checkpoint(last=last) for task in list(self.held.values())))
+        await asyncio.gather(*(task.checkpoint(last=last) for task in list(self.tasks.values())))
 
     def end(self) -> None:
         """End every task: nothing more is processed, and no commit begins."""
-        for task in self.held.values():
+        for task in self.tasks.values():
             task.ended = True
 
     def release(self) -> None:
         """End every task in the background and forget it; the partitions may belong to another worker now."""
-        for task in self.held.values():
+        for task in self.tasks.values():
             self._retire(task.retire())
-        self.held.clear()
+        self.tasks.clear()
 
     async def close(self) -> None:
         """End every task and wait until each has closed its writer."""
@@ -464,7 +468,7 @@ class TaskManager:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            unasked = UnaskedEndError("work was cancelled and nobody had asked for that")
+            unasked = UnexpectedCancellationError("work was cancelled and nobody had asked for that")
             self.fail(unasked)
             raise unasked from None
         except Exception as failure:
@@ -472,7 +476,7 @@ class TaskManager:
             raise
 
 
-async def _refuse_fresh_books(partition: int, writer: TransactionalWriter) -> None:
+async def _check_no_earlier_results(partition: int, writer: TransactionalWriter) -> None:
     """Raise UsageError if results were published before: with an empty ledger their windows would be released again."""
     topic = await writer.released()
     if topic is not None:

@@ -60,7 +60,7 @@ class DayCounter:
     """Resident device that does not count yet -> number of ticks in a row, up to the last one, at which it was
     absent."""
 
-    def break_off(self, until: Micros) -> None:
+    def suspend_until(self, until: Micros) -> None:
         """Forget all devices, and count nothing before the first day that starts at ``until`` or later."""
         self.counted, self.residents = {}, {}
         self.resumes = until if self.resumes is None else max(self.resumes, until)
@@ -98,11 +98,11 @@ class BoundedCounts:
         """Return the counters of a site before its first message; they count from its first tick on."""
         return DayCounter(self.definition)
 
-    def break_off(self, tally: DayCounter, next_tick: Micros | None) -> None:
+    def suspend(self, tally: DayCounter, next_tick: Micros | None) -> None:
         """Stop counting for the privacy days of the last and of the next tick."""
         over = [day.end for day in (tally.day, next_tick and self.days.at(next_tick)) if day]
         if over:
-            tally.break_off(max(over))
+            tally.suspend_until(max(over))
 
     def count(
         self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
@@ -141,7 +141,7 @@ class BoundedCounts:
         day = self.days.at(tick)
         if day != tally.day:
             if tally.day is not None and day.start < tally.day.end:
-                tally.break_off(tally.day.end)
+                tally.suspend_until(tally.day.end)
             tally.day, tally.counted, tally.residents = day, {}, {}
             if tally.resumes is not None and day.start >= tally.resumes:
                 tally.resumes = None
@@ -158,7 +158,9 @@ def _note_residents(tally: DayCounter, here: Mapping[str, int], *, early: bool) 
             del tally.residents[device]
 
 
-def adopted(held: DayCounter | None, definition: ContributionBound | None, reach: Micros | None) -> DayCounter | None:
+def migrated_counter(
+    stored: DayCounter | None, definition: ContributionBound | None, reach: Micros | None
+) -> DayCounter | None:
     """Return the counters with which a site resumes from a stored state.
 
     The time at which counting resumes follows from policy and clock alone, never from observations: otherwise one
@@ -175,18 +177,18 @@ def adopted(held: DayCounter | None, definition: ContributionBound | None, reach
         starts after the day of the stored ones is over and after all observations under other pseudonyms; None if there
         is nothing to wait for and nothing to count.
     """
-    if held is not None and held.definition == definition:
-        return held
-    over = [] if held is None else [held.resumes, held.day and held.day.end]
-    if definition is not None and renames(held, definition):
+    if stored is not None and stored.definition == definition:
+        return stored
+    over = [] if stored is None else [stored.resumes, stored.day and stored.day.end]
+    if definition is not None and changes_pseudonyms(stored, definition):
         over.append(reach)
     resumes = max((each for each in over if each is not None), default=None)
     return None if definition is None and resumes is None else DayCounter(definition, resumes=resumes)
 
 
-def renames(held: DayCounter | None, definition: ContributionBound | None) -> bool:
+def changes_pseudonyms(stored: DayCounter | None, definition: ContributionBound | None) -> bool:
     """Whether devices change pseudonyms at other times under this definition than under that of the counters."""
-    return _name_period(None if held is None else held.definition) != _name_period(definition)
+    return _name_period(None if stored is None else stored.definition) != _name_period(definition)
 
 
 def _name_period(definition: ContributionBound | None) -> tuple[str, str] | None:

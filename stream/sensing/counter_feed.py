@@ -76,7 +76,7 @@ class CounterFeedOperator(OccupancyOperator):
         beat = Heartbeat(item.site, item.source, item.session, item.window_end)
         if not watermark.record_heartbeat(state.clock, beat):
             return "stale_session"
-        watermark.settle(state.clock, self.sources, self.source_timeout)
+        watermark.update_watermark(state.clock, self.sources, self.source_timeout)
         if self.last_window is not None and item.window_end > self.last_window:
             return "after_last"
         if self.first_window is not None and item.window_end < self.first_window:
@@ -95,16 +95,16 @@ class CounterFeedOperator(OccupancyOperator):
             out: list[Out] = []
             last = begin + WINDOWS_AT_ONCE >= len(due)
             for tick in due[begin : begin + WINDOWS_AT_ONCE]:
-                out.append(self._counted(tick, item if tick == item.window_end and self._is_whole(item) else None))
+                out.append(self._counted(tick, item if tick == item.window_end and self._is_complete(item) else None))
                 state.closed, state.next_tick = tick, tick + self.tick_length
-            if last and item.counts and not self._is_whole(item):
+            if last and item.counts and not self._is_complete(item):
                 out.append(Rejected(item.source, INCOMPLETE, "counts"))
                 state.count_dropped(item, INCOMPLETE)
             elif last:
                 state.counters.update({"rows": len(item.counts), "accepted": len(item.counts)})
             yield out, last
 
-    def _is_whole(self, item: CountedWindow) -> bool:
+    def _is_complete(self, item: CountedWindow) -> bool:
         """Whether a message determines the count of each zone; if zeros are omitted, every message does."""
         return self.zeros_omitted or {zone for zone, _ in item.counts} == set(self.zones)
 

@@ -35,10 +35,10 @@ class DeviceDays:
         self._ticks: dict[tuple[int, str], int] = {}
         """(number of the day, device) -> a bit for each tick; bit n is the nth tick after the day's start."""
 
-    def add(self, heard: Iterable[tuple[str, Micros]]) -> None:
+    def add(self, observed: Iterable[tuple[str, Micros]]) -> None:
         """Add devices with the times at which they were observed, in any order."""
         tick, validity = self._definition.tick_length, self._definition.validity
-        for device, time in heard:
+        for device, time in observed:
             day = self._days.at(time)
             before = day.start // tick + 1
             first, behind = -(-time // tick), -(-(time + validity) // tick)

@@ -49,7 +49,7 @@ from stream.records import (
 )
 from stream.sensing import presence, watermark
 from stream.sensing import state as sense_state
-from stream.sensing.contribution import BoundedCounts, ContributionBound, adopted, renames
+from stream.sensing.contribution import BoundedCounts, ContributionBound, changes_pseudonyms, migrated_counter
 from stream.sensing.state import END, Entry, PendingWindows, SensingState, TickRun
 
 UNKNOWN = -2
@@ -75,7 +75,7 @@ class Window(NamedTuple):
     low: Micros
     high: Micros
     """Rows with times in (low, high] are admitted."""
-    waiting: PendingWindows
+    pending: PendingWindows
     rows: dict[tuple[str, Micros], Entry] | None
     """(device, time) -> its last entry; None unless stays are kept."""
 
@@ -139,11 +139,11 @@ class OccupancyOperator:
         if fault is not None or isinstance(item, CountedWindow):
             state.count_dropped(item, "input" if fault is None else fault.reason)
             yield [] if fault is None else [fault], True
-        elif state.shut:
+        elif state.suspended:
             state.count_dropped(item, "site_shut")
             yield [], True
         elif isinstance(item, Heartbeat):
-            if self._take_heartbeat(state, item):
+            if self._on_heartbeat(state, item):
                 yield from self._close_due(state)
             else:
                 yield [], True
@@ -167,9 +167,9 @@ class OccupancyOperator:
                     out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
         after, limit = self._held(state), self.max_devices
         if any(now > max(limit, then) for then, now in zip(before, after, strict=True)):
-            return self._shut(state, batch)
+            return self._suspend(state, batch)
         if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
-            return self._shut(state, batch)
+            return self._suspend(state, batch)
         state.count(batch, dropped)
         return out
 
@@ -233,7 +233,7 @@ class OccupancyOperator:
     def _held(self, state: SensingState) -> tuple[int, int]:
         """Return the number of known devices and, while no watermark bounds their times, of buffered entries."""
         waiting = 0 if state.clock.watermark is not None else sum(map(len, state.pending.values()))
-        return len(state.known), waiting
+        return len(state.known_devices), waiting
 
     def _file_at_once(
         self, state: SensingState, batch: ObservationBatch, columns: Columns, zones: Sequence[int]
@@ -254,11 +254,11 @@ class OccupancyOperator:
             return False
         stamp = (batch.source, batch.session, batch.sequence)
         run = TickRun(stamp, columns.devices, [*map(zones.__getitem__, columns.places)], times)
-        if first > window.waiting.latest and state.clock.watermark is not None:
-            window.waiting.append(run)
+        if first > window.pending.latest and state.clock.watermark is not None:
+            window.pending.append(run)
         else:
-            window.waiting.merge(run)
-        state.known.update(columns.devices)
+            window.pending.merge(run)
+        state.known_devices.update(columns.devices)
         self._note_latest(window, last)
         return True
 
@@ -269,7 +269,7 @@ class OccupancyOperator:
 
         The window is looked up again only where two neighbouring rows lie on two sides of a tick.
         """
-        stamp, known = (batch.source, batch.session, batch.sequence), state.known
+        stamp, known = (batch.source, batch.session, batch.sequence), state.known_devices
         window, entries = Window(0, 0, 0, PendingWindows(0), None), dict[str, Entry]()
         latest = max(columns.times, default=0)
         for row, (device, place, time) in enumerate(zip(columns.devices, columns.places, columns.times, strict=True)):
@@ -280,7 +280,7 @@ class OccupancyOperator:
                     yield row, refusal
                     continue
                 window = self._window_of(state, time)
-                entries = window.waiting.entries
+                entries = window.pending.entries
                 self._note_latest(window, latest)
             entry = (time, stamp, row, zone)
             last = entries.get(device)
@@ -291,30 +291,30 @@ class OccupancyOperator:
                 window.rows[device, time] = entry
 
     def _note_latest(self, window: Window, time: Micros) -> None:
-        window.waiting.latest = min(window.tick, max(time, window.waiting.latest))
+        window.pending.latest = min(window.tick, max(time, window.pending.latest))
 
     # --- windows to counts
 
-    def _shut(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
+    def _suspend(self, state: SensingState, batch: ObservationBatch) -> list[Out]:
         """Suspend the site on a batch that exceeds ``max_devices``; its clock stays, so that it can be resumed."""
-        state.shut = True
-        self._break_off_counting(state)
-        state.forget_devices()
+        state.suspended = True
+        self._suspend_bounded_counts(state)
+        state.remove_devices()
         state.count_dropped(batch, "site_shut")
         return [Rejected(batch.source, "site_shut", "site")]
 
-    def reopen(self, state: SensingState) -> SensingState:
+    def resume(self, state: SensingState) -> SensingState:
         """Return the state of a suspended site that resumes; no source covers what it missed."""
-        state.shut = False
-        watermark.lose(state.clock, self.sources)
+        state.suspended = False
+        watermark.mark_data_loss(state.clock, self.sources)
         return state
 
-    def _take_heartbeat(self, state: SensingState, beat: Heartbeat) -> bool:
+    def _on_heartbeat(self, state: SensingState, beat: Heartbeat) -> bool:
         """Record a heartbeat; return whether the site has a watermark, so that windows may be due."""
         if not watermark.record_heartbeat(state.clock, beat):
             state.counters["stale_heartbeats"] += 1
             return False
-        watermark.settle(state.clock, self.sources, self.source_timeout)
+        watermark.update_watermark(state.clock, self.sources, self.source_timeout)
         reached = state.clock.watermark
         if reached is not None and state.next_tick is None:
             begin = reached if self.first_window is None else max(reached, self.first_window)
@@ -360,10 +360,10 @@ class OccupancyOperator:
         for device in expired:
             del current[device]
         day, bounded = self._count_by_day(state, tick)
-        state.note_known()
+        state.update_known_devices()
         state.closed = tick
         share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
-        watermark.forget_listened(state.clock, tick)
+        watermark.remove_intervals(state.clock, tick)
         return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded)
 
     def _count_by_day(self, state: SensingState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
@@ -375,23 +375,23 @@ class OccupancyOperator:
             return None, None
         return self._day_counts.days.at(tick), self._day_counts.count(tally, tick, state.current, len(self.zones))
 
-    def lose(self, state: SensingState) -> SensingState:
+    def mark_data_loss(self, state: SensingState) -> SensingState:
         """Return the state after a loss in the log: no source covers any time before its next heartbeat."""
-        watermark.lose(state.clock, self.sources)
-        self._break_off_counting(state)
+        watermark.mark_data_loss(state.clock, self.sources)
+        self._suspend_bounded_counts(state)
         return state
 
-    def _break_off_counting(self, state: SensingState) -> None:
+    def _suspend_bounded_counts(self, state: SensingState) -> None:
         """Suspend bounded counts until the next privacy day: the counters of this one are incomplete."""
         if self._day_counts is not None and state.tally is not None:
-            self._day_counts.break_off(state.tally, state.next_tick)
+            self._day_counts.suspend(state.tally, state.next_tick)
 
-    def rejoin(self, state: SensingState) -> SensingState:
+    def resume_after_absence(self, state: SensingState) -> SensingState:
         """Return the state of a site that was absent from the policy: the windows of that time are not closed."""
         state.next_tick = None
         return state
 
-    def regrid(self, state: SensingState) -> SensingState:
+    def rebase_ticks(self, state: SensingState) -> SensingState:
         """Return a state made under another tick length: its next window and its buffered entries are moved to this
         grid.
 
@@ -409,8 +409,8 @@ class OccupancyOperator:
 
     def _finish_stays(self, state: SensingState, until: Micros | None) -> list[Stay]:
         """Return the stays that nothing after ``until`` (None: nothing at all) can prolong, by end."""
-        found = presence.extend(state.stays_open, self._sightings(state, until), self.validity)
-        found += presence.expire(state.stays_open, self.validity, until)
+        found = presence.extend(state.open_stays, self._sightings(state, until), self.validity)
+        found += presence.expire(state.open_stays, self.validity, until)
         found.sort(key=lambda stay: (stay.end, stay.start, stay.device))
         return [Stay(self.site, *stay) for stay in found]
 
@@ -440,10 +440,10 @@ class OccupancyOperator:
         """
         state = sense_state.decode(data, self.zones)
         reach = None if state.clock.watermark is None else state.clock.watermark + self.ahead
-        if renames(state.tally, self.by_day):
-            state.forget_after(reach)
-        state.tally = adopted(state.tally, self.by_day, reach)
-        state.note_known()
+        if changes_pseudonyms(state.tally, self.by_day):
+            state.remove_after(reach)
+        state.tally = migrated_counter(state.tally, self.by_day, reach)
+        state.update_known_devices()
         return state
 
 

@@ -63,7 +63,7 @@ def extend(
     for device, time in sorted(sightings):
         zone = sightings[device, time]
         stay = stays_open.pop(device, None)
-        if stay is not None and _goes_on(stay, time, zone, validity, cut):
+        if stay is not None and _continues(stay, time, zone, validity, cut):
             stays_open[device] = stay._replace(last=time)
             continue
         if stay is not None:
@@ -74,7 +74,7 @@ def extend(
     return finished
 
 
-def _goes_on(stay: OpenStay, time: Micros, zone: str | None, validity: Micros, cut: Cut | None) -> bool:
+def _continues(stay: OpenStay, time: Micros, zone: str | None, validity: Micros, cut: Cut | None) -> bool:
     if zone != stay.zone or time - stay.last > validity:
         return False
     return cut is None or cut(time) == cut(stay.last)

@@ -132,12 +132,12 @@ class SensingState:
     """Open window -> its buffered rows."""
     rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
     """Open window -> (device, time) -> the last entry of that time; filled only if stays are kept."""
-    stays_open: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
-    shut: bool = False
+    open_stays: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
+    suspended: bool = False
     """The site is suspended, because it would have stored more than ``max_devices``: it has no input or output."""
     counters: Counter[str] = field(default_factory=Counter, repr=False)
     """``rows`` received = ``accepted`` + the rows dropped for each reason."""
-    known: set[str] = field(default_factory=set, repr=False, compare=False)
+    known_devices: set[str] = field(default_factory=set, repr=False, compare=False)
     """The devices of ``current``, ``pending`` and ``tally``; derived from them."""
     tally: DayCounter | None = None
     """The counters of the privacy day; None if the site does not bound counts."""
@@ -155,17 +155,17 @@ class SensingState:
         elif isinstance(item, CountedWindow):
             self.counters.update({"rows": len(item.counts), reason: len(item.counts)})
 
-    def forget_devices(self) -> None:
+    def remove_devices(self) -> None:
         """Remove all devices, and nothing else."""
-        self.current, self.pending, self.rows, self.stays_open, self.known = {}, {}, {}, {}, set()
+        self.current, self.pending, self.rows, self.open_stays, self.known_devices = {}, {}, {}, {}, set()
 
-    def note_known(self) -> None:
-        """Derive ``known`` again."""
-        self.known = set(self.current).union(*(waiting.devices() for waiting in self.pending.values()))
+    def update_known_devices(self) -> None:
+        """Derive ``known_devices`` again."""
+        self.known_devices = set(self.current).union(*(waiting.devices() for waiting in self.pending.values()))
         if self.tally is not None:
-            self.known |= self.tally.counted.keys()
+            self.known_devices |= self.tally.counted.keys()
 
-    def forget_after(self, instant: Micros | None) -> None:
+    def remove_after(self, instant: Micros | None) -> None:
         """Remove the buffered observations later than an instant; None: all of them."""
         waiting: list[dict[Any, Entry]] = [each.entries for each in self.pending.values()]
         for entries in (*waiting, *self.rows.values()):
@@ -180,13 +180,13 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
     plain = {
         "form": FORM,
         "clock": watermark.to_plain(state.clock),
-        "ticks": [state.next_tick, state.closed, state.shut],
+        "ticks": [state.next_tick, state.closed, state.suspended],
         "zones": zones,
         "current": [[device, *where] for device, where in sorted(state.current.items())],
         "stamps": stamps,
         "pending": [[tick, _flat(waiting.entries, number)] for tick, waiting in sorted(state.pending.items())],
         "rows": [[tick, _flat(entries, number)] for tick, entries in sorted(state.rows.items())],
-        "stays": [[device, *stay] for device, stay in sorted(state.stays_open.items())],
+        "stays": [[device, *stay] for device, stay in sorted(state.open_stays.items())],
         "counters": sorted(state.counters.items()),
     }
     return orjson.dumps(plain if state.tally is None else plain | {"tally": state.tally.to_plain()})
@@ -219,13 +219,13 @@ class SensingStatus(NamedTuple):
     watermark: Micros | None
     last_window: Micros | None
     """End of the window that closed last."""
-    shut: bool
+    suspended: bool
     """Whether the site is suspended at ``max_devices``."""
     reached: Micros
     """The site's present time by its own clock."""
 
 
-def standing(data: bytes) -> SensingStatus:
+def decode_status(data: bytes) -> SensingStatus:
     """Return the progress of the sensing state whose byte form is ``data``; zones are not needed.
 
     Raises:
@@ -235,7 +235,7 @@ def standing(data: bytes) -> SensingStatus:
         plain = orjson.loads(data)
         _, closed, shut = plain["ticks"]
         clock = watermark.from_plain(plain["clock"])
-        return SensingStatus(clock.watermark, closed, shut, watermark.reached(clock))
+        return SensingStatus(clock.watermark, closed, shut, watermark.present_time(clock))
     except (ValueError, TypeError, KeyError, IndexError):
         raise DataError("sense state: not the byte form of a state") from None
 
@@ -247,15 +247,15 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
     index = {zone: i for i, zone in enumerate(zones)}
     now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
     next_tick, closed, shut = plain["ticks"]
-    state = SensingState(watermark.from_plain(plain["clock"]), next_tick, closed, shut=shut)
+    state = SensingState(watermark.from_plain(plain["clock"]), next_tick, closed, suspended=shut)
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
         waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
         state.pending[tick] = PendingWindows(tick, waiting)
     for tick, entries in plain["rows"]:
         state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
-    state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
+    state.open_stays = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
     state.tally = DayCounter.from_plain(plain["tally"]) if "tally" in plain else None
-    state.note_known()
+    state.update_known_devices()
     return state

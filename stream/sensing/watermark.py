@@ -42,7 +42,7 @@ class SourceProgress:
     """Its greatest heartbeat, over all sessions; None before the first."""
     listened: list[tuple[Micros, Micros]] = field(default_factory=list)
     """(since, until), ordered and disjoint: the intervals in which its connector listened, by its heartbeats."""
-    vouches_from: Micros | None = 0
+    covers_from: Micros | None = 0
     """It covers no time before this; None: part of its log was lost, and it has not reported since."""
 
 
@@ -81,10 +81,10 @@ def record_heartbeat(clock: SiteClock, beat: Heartbeat) -> bool:
         clock.first = beat.watermark
     if progress.watermark is None or beat.watermark > progress.watermark:
         progress.watermark = beat.watermark
-        if progress.vouches_from is None:
-            progress.vouches_from = beat.watermark
+        if progress.covers_from is None:
+            progress.covers_from = beat.watermark
         if beat.listened_since is not None:
-            _extend(progress.listened, max(beat.listened_since, progress.vouches_from), beat.watermark)
+            _extend(progress.listened, max(beat.listened_since, progress.covers_from), beat.watermark)
     return True
 
 
@@ -109,7 +109,7 @@ def _progress(clock: SiteClock, source: str, session: int) -> SourceProgress | N
     return progress
 
 
-def settle(clock: SiteClock, sources: tuple[str, ...], timeout: Micros) -> None:
+def update_watermark(clock: SiteClock, sources: tuple[str, ...], timeout: Micros) -> None:
     """Update the site's watermark from its sources' heartbeats.
 
     The watermark exists from the moment when every listed source has reported, or when the greatest heartbeat is
@@ -138,14 +138,14 @@ def _covers(progress: SourceProgress, start: Micros, end: Micros) -> bool:
     return any(since <= start and end <= until for since, until in progress.listened)
 
 
-def lose(clock: SiteClock, sources: tuple[str, ...]) -> None:
+def mark_data_loss(clock: SiteClock, sources: tuple[str, ...]) -> None:
     """Record that part of the log is lost: each source covers time only from its next heartbeat on."""
     for source in sources:
         progress = clock.progress.setdefault(source, SourceProgress(-1))
-        progress.listened, progress.vouches_from = [], None
+        progress.listened, progress.covers_from = [], None
 
 
-def forget_listened(clock: SiteClock, before: Micros) -> None:
+def remove_intervals(clock: SiteClock, before: Micros) -> None:
     """Remove the listening intervals that no window beginning at ``before`` or later needs."""
     for progress in clock.progress.values():
         progress.listened = [stretch for stretch in progress.listened if stretch[1] > before]
@@ -173,7 +173,7 @@ def newest_session_of(clock: SiteClock, source: str) -> Micros:
     return -1 if progress is None else progress.session
 
 
-def reached(clock: SiteClock) -> Micros:
+def present_time(clock: SiteClock) -> Micros:
     """Return a site's present time by its own clock: watermark or newest session, 0 before both."""
     return max(newest_session(clock), clock.watermark or 0, 0)
 
@@ -181,7 +181,7 @@ def reached(clock: SiteClock) -> Micros:
 def to_plain(clock: SiteClock) -> list[object]:
     """Return the clock as lists, numbers and strings, in one fixed order."""
     rows = [
-        [name, p.session, p.sequence, p.watermark, p.listened, p.vouches_from]
+        [name, p.session, p.sequence, p.watermark, p.listened, p.covers_from]
         for name, p in sorted(clock.progress.items())
     ]
     return [clock.first, clock.watermark, rows]

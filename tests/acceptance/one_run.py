@@ -28,7 +28,7 @@ def main() -> None:
             print("open", flush=True)
             for line in sys.stdin:
                 for message in islice(coming, int(line)):
-                    runner.take(message, durable=False)
+                    runner.process(message, durable=False)
                 print("done", flush=True)
     except TacetError as error:
         print(error, flush=True)

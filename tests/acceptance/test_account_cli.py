@@ -40,7 +40,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     policy = load_policy(text)
     with opened(policy, folder / "key", folder / "store") as (runner, _):
         for message in messages(people(hours=50), policy):
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
     return Ground(folder / "store", folder / "policy.toml")
 
 
@@ -190,7 +190,7 @@ def change(tmp_path_factory: pytest.TempPathFactory) -> Change:
         path.write_text(text)
         with opened(load_policy(text), folder / "key", folder / "store", accept_policy=True) as (runner, _):
             for message in part:
-                runner.take(message, durable=False)
+                runner.process(message, durable=False)
     return Change(folder / "store", *paths)
 
 

@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = load_policy(TEXT)
     with opened(policy, folder / "key", folder / "store") as (runner, _):
         for message in messages(SEEN, policy):
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
     write_csv(folder / "rows.csv", SEEN)
     return folder
 

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.cli.backfill import StoreBook
+from connectors.cli.backfill import StoreHistory
 from connectors.keys import key_files
 from connectors.lab.simulation import files as simulation
 from connectors.lab.simulation import policy as simulation_policy
@@ -49,7 +49,7 @@ def run(
     options = Options(first_window=first, last_window=last)
     with opened(policy, key, where, options, accept_policy=accept_policy) as (runner, _):
         for message in ObservationFile(folder / "o.csv", policy, key_files.pseudonym_key(key)).messages():
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 def backfill(
@@ -59,12 +59,12 @@ def backfill(
     folder, policy = day
     options = Options(attempt=attempt, first_window=first, last_window=last)
     with opened(policy, key, where) as (runner, store):
-        book = StoreBook(store)
+        book = StoreHistory(store)
         settled = Backfill(policy, key_files.FileKeys(key), runner.partition, book, options, earlier, names)
         for message in ObservationFile(file or folder / "o.csv", policy, key_files.pseudonym_key(key)).messages():
-            settled.take(message)
+            settled.process(message)
         settled.close()
-        runner.give(settled.made.emitted)
+        runner.publish(settled.made.emitted)
         return settled.made
 
 
@@ -171,9 +171,9 @@ def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day: An
 def test_a_recording_with_more_devices_than_a_site_may_hold_settles_nothing(tmp_path: Path) -> None:
     policy, key = building(site="max_devices = 3"), new_key(tmp_path)
     with opened(policy, key, tmp_path / "s") as (runner, store):
-        settled = Backfill(policy, key_files.FileKeys(key), runner.partition, StoreBook(store), Options())
+        settled = Backfill(policy, key_files.FileKeys(key), runner.partition, StoreHistory(store), Options())
         with pytest.raises(DataError, match=r"^site dbh: the recording has more devices than its max_devices; nothing"):
-            list(map(settled.take, messages(people(hours=2), policy)))
+            list(map(settled.process, messages(people(hours=2), policy)))
 
 
 def test_windows_ahead_of_the_live_run_are_left_to_it(day: Any, tmp_path: Path) -> None:

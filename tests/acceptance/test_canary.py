@@ -277,7 +277,7 @@ def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(
     report = f"{shortfall(made.tally)!r} {shortfall(made.tally)} {made!r}"
     with embedded(policy, key, tmp_path / "store") as runner:
         for message in ObservationFile(path, policy, key_files.pseudonym_key(key)).messages():
-            runner.take(message)
+            runner.process(message)
     replayed = "\n".join(p.read_text() for p in (tmp_path / "out").rglob("*.jsonl"))
     assert made.tally.bad == 10
     captured = capfd.readouterr()
@@ -337,15 +337,15 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key: Path
         json.dumps(body | {"sequence": 1, "rows": [[row[0], "02:ff:ff:ff:ff:01", EVENING]]}).encode(),
         json.dumps(body | {"kind": COMMUNITY.decode(), "rows": []}).encode(), b"", b"{" * 5000,
     ]  # fmt: skip
-    emitted = [out for offset, value in enumerate(broken) for out in partition.feed(offset, None, value)]
+    emitted = [out for offset, value in enumerate(broken) for out in partition.process(offset, None, value)]
     assert len(emitted) >= 11
     assert {out.topic for out in emitted} == {QUARANTINE}
     text = " ".join(f"{out.value.decode()} {out.key.decode()} {out.id}" for out in emitted)
     assert not needles.found_in(text)
     assert "02:ff:ff" not in text
     keys = key_files.FileKeys(key)
-    stages = Pipeline(policy, SITE, keys).table
-    report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages.release._issuer))
+    stages = Pipeline(policy, SITE, keys).stages
+    report = " ".join(repr(thing) for thing in (keys, keys.keys, partition, stages, stages.release._issuer))
     assert not needles.found_in(report)
 
 
@@ -354,7 +354,7 @@ def test_errors_of_the_state_show_nothing_of_it(key: Path, needles: Any) -> None
     partition = PartitionEngine(policy, key_files.laboratory_keys(key))
     file = ObservationFile(write_csv(key.with_name("o.csv"), day_of_traps()), policy, key_files.pseudonym_key(key))
     for offset, item in enumerate(file.messages()):
-        partition.feed(offset, None, encode_message(item))
+        partition.process(offset, None, encode_message(item))
     snapshot = partition.snapshot(1, 0)
     report = []
     for cut in range(0, len(snapshot), max(1, len(snapshot) // 40)):

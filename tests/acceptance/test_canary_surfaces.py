@@ -52,8 +52,8 @@ def make(folder: Path, policy: str, messages: list[Message], until: int) -> None
     replace_file(folder / "key", KEY)
     with opened(load_policy(policy), folder / "key", folder / "store") as (runner, _):
         for message in messages[:until]:
-            runner.take(message, durable=False)
-        runner.keep(messages[until])
+            runner.process(message, durable=False)
+        runner.enqueue(messages[until])
         done = run("store", "backup", "--store", folder / "store", "--out", folder / "backup")
         assert done.code == 0, done.problem
         (folder / "running").mkdir()

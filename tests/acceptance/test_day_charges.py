@@ -116,7 +116,7 @@ class Ground:
             for message in _messages(self.recording, self.key):
                 if isinstance(message, Heartbeat) and message.watermark > last + TICK + 5 * MINUTE:
                     break
-                runner.take(message, durable=False)
+                runner.process(message, durable=False)
 
     def backfill(self, wanted: Policy, first: Micros, last: Micros, attempt: int = 1, names: Sequence[str] = ()) -> int:
         """Return how many windows were released."""
@@ -302,9 +302,9 @@ def test_a_site_that_shut_waits_for_the_next_day_when_it_is_reopened(ground: Gro
     with opened(policy(), ground.key, ground.store) as (runner, _):
         messages = _messages(crowded, ground.key)
         for message in messages:
-            runner.take(message, durable=False)
-            if runner.partition.sites.shut():
-                runner.reopen("dbh")
+            runner.process(message, durable=False)
+            if runner.partition.sites.suspended_sites():
+                runner.resume("dbh")
     assert ground.outcomes(at(0.5), at(11.5)) == {"released"}
     assert ground.outcomes(at(12), at(24)) == {"waiting"}
     assert ground.outcomes(at(24.5), at(48)) == {"released"}

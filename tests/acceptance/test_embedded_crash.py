@@ -117,7 +117,7 @@ def run_file(ground: Path, folder: Path) -> None:
     key = key_files.pseudonym_key(ground / "key")
     with embedded(POLICY, ground / "key", folder) as runner:
         for message in ObservationFile(ground / "seen.csv", POLICY, key).messages():
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happened(
@@ -248,13 +248,13 @@ def test_a_run_that_ends_between_any_two_steps_of_a_commit_goes_on_alike(
             try:
                 with embedded(POLICY, ground / "key", folder) as runner:
                     for message in ObservationFile(file, POLICY, key).messages():
-                        runner.take(message, durable=step.startswith("before"))
+                        runner.process(message, durable=step.startswith("before"))
             except Killed:
                 ended += 1
     assert ended >= 2
     with embedded(POLICY, ground / "key", folder) as runner:
         for message in ObservationFile(file, POLICY, key).messages():
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
     assert_as_replayed(folder, ground)
 
 

@@ -14,7 +14,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.operations.reports.recovery import store_findings
 from connectors.storage.embedded.backup import CONTENTS, _digest
-from connectors.storage.embedded.reader import read_books, read_outbox, read_topic
+from connectors.storage.embedded.reader import read_outbox, read_state_and_entries, read_topic
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.sqlite_file import StoreError
 from connectors.storage.embedded.store import SqliteStore
@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key_files.create(folder / "key", laboratory=False)
     with opened(policy, folder / "key", folder / "store") as (runner, _):
         for message in messages(people(hours=1.5, devices=3), policy):
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
     assert run("store", "backup", "--store", folder / "store", "--out", folder / "backup").code == 0
     return folder
 
@@ -116,7 +116,7 @@ def test_nothing_reads_or_runs_such_a_store(altered: Callable[..., Path], name: 
     """Not a run, a report or an account, wherever it came from."""
     store = altered(HOSTILE[name]) / "backup"
     for read in (
-        lambda: SqliteStore(store), lambda: read_books(store), lambda: read_topic(store, AUDIT),
+        lambda: SqliteStore(store), lambda: read_state_and_entries(store), lambda: read_topic(store, AUDIT),
     ):  # fmt: skip
         with pytest.raises(StoreError, match="tables of a store"):
             read()
@@ -145,7 +145,7 @@ def test_a_value_that_no_store_has_is_not_read(altered: Callable[..., Path], mon
     monkeypatch.setattr("connectors.storage.embedded.sqlite_file.LARGEST_VALUE", 1 << 20)
     ground = altered("UPDATE state SET value = zeroblob(1 << 22)")
     with pytest.raises(StoreError, match=r"SQLITE_TOOBIG|must be a file of a store that is whole"):
-        read_books(ground / "backup")
+        read_state_and_entries(ground / "backup")
     assert restored(ground).code != 0
     assert not (ground / "again").exists()
 

@@ -14,7 +14,7 @@ from connectors.keys import key_files
 from connectors.storage.embedded import succession
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_topic
 from connectors.storage.embedded.runner import opened
-from stream.engine.snapshot import books_only, open_snapshot
+from stream.engine.snapshot import ledger_and_account_only, open_snapshot
 from stream.errors import TacetError
 from stream.policy.fields import decimal_string
 from stream.records import DAY, HOUR, PrivacyDay
@@ -35,7 +35,7 @@ HALF = len(MESSAGES) // 2
 def go_on(folder: Path, part: slice, store: str, key: str) -> None:
     with opened(load_policy(TEXT), folder / key, folder / store) as (runner, _):
         for message in MESSAGES[part]:
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 @pytest.fixture(scope="module")
@@ -186,11 +186,11 @@ def test_a_third_ledger_begins_with_what_both_have_spent(ground: Path) -> None:
 def test_no_begun_privacy_day_is_gone_on_with_for_the_price_that_was_paid() -> None:
     """That price bought one run of the counters, with one noise."""
     day = PrivacyDay(20_000, 20_000 * DAY, 20_001 * DAY)
-    state = ReleaseState(paid=PaidDays({"busy": {day: "terms"}}), through=20_000 * DAY + HOUR)
+    state = ReleaseState(paid_days=PaidDays({"busy": {day: "terms"}}), released_until=20_000 * DAY + HOUR)
     stages = {"release": encode_release_state(state, {}), "sense": encode(SensingState(), ()), "account": b"{}"}
-    begun, _ = decode_release_state(books_only(stages)["release"])
-    assert begun.paid.standing("busy", day, "terms") is DayPaymentStatus.OTHERWISE
-    assert begun.through == state.through
+    begun, _ = decode_release_state(ledger_and_account_only(stages)["release"])
+    assert begun.paid_days.status("busy", day, "terms") is DayPaymentStatus.OTHERWISE
+    assert begun.released_until == state.released_until
 
 
 # --- what an auditor with the old key is told ------------------------------------------------------------------------

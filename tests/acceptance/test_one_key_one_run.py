@@ -17,7 +17,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.storage.embedded import backup
-from connectors.storage.embedded.reader import outboxes, read_books, read_outbox
+from connectors.storage.embedded.reader import outboxes, read_outbox, read_state_and_entries
 from connectors.storage.embedded.rollback_mark import mark_path
 from stream.schemas import parse_record
 from tests.acceptance.command_line import run
@@ -173,11 +173,11 @@ def test_a_mark_that_somebody_else_changes_between_two_commits_ends_a_run_before
     key_files.create(tmp_path / "key", laboratory=kind == "laboratory")
     with one_run(tmp_path, "store") as first:
         assert (first.says(), first.take(HALF)) == ("open", "done")
-        before = given(tmp_path, "store"), read_books(tmp_path / "store")
+        before = given(tmp_path, "store"), read_state_and_entries(tmp_path / "store")
         meanwhile(tmp_path)
         changed = {path.name: path.read_bytes() for path in tmp_path.glob("key.mark")}
         said = first.take(1_000)
         assert "nothing more is released" in said, said
         first.end()
-    assert before == (given(tmp_path, "store"), read_books(tmp_path / "store"))
+    assert before == (given(tmp_path, "store"), read_state_and_entries(tmp_path / "store"))
     assert changed == {path.name: path.read_bytes() for path in tmp_path.glob("key.mark")}

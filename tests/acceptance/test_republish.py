@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from connectors.keys import key_files
-from connectors.storage.embedded.reader import read_books, read_outbox
+from connectors.storage.embedded.reader import read_outbox, read_state_and_entries
 from tests.acceptance.command_line import Done, run
 from tests.core_ground import people, policy_text, write_csv
 
@@ -85,7 +85,7 @@ def held(folder: Path) -> dict[str, list[bytes]]:
 @pytest.mark.parametrize("statement", LOSSES.values(), ids=LOSSES)
 def test_records_that_are_lost_are_missed_and_put_back_byte_for_byte_at_no_cost(ground: Path, statement: str) -> None:
     """54 and 432 records were gone, and all was well for recover, doctor and audit verify."""
-    before, (_, entries) = held(ground), read_books(ground / "store")
+    before, (_, entries) = held(ground), read_state_and_entries(ground / "store")
     assert verified(ground)["missing"] == []
     lose(ground, statement)
     lost = len(before["board"]) - len(held(ground)["board"])
@@ -105,7 +105,7 @@ def test_records_that_are_lost_are_missed_and_put_back_byte_for_byte_at_no_cost(
     assert (done.code, json.loads(done.out)["republished"]) == (0, lost), done.problem
     assert held(ground) == before
     assert verified(ground)["ok"]
-    assert read_books(ground / "store")[1] == entries
+    assert read_state_and_entries(ground / "store")[1] == entries
     assert json.loads(republish(ground, "--json").out)["republished"] == 0
 
 

@@ -80,7 +80,7 @@ class Noting:
         self.now = START
         self.item: Any = None
         self.order: list[str] = []
-        fold = runner.partition.fold
+        fold = runner.partition.process_in_steps
 
         def noted(*given: Any) -> Iterator[tuple[list[OutputRecord], bool]]:
             for outputs, last in fold(*given):
@@ -90,13 +90,13 @@ class Noting:
                     self.closing[out.id] = (self.item.source, self.item.watermark, self.now)
                 yield outputs, last
 
-        runner.partition.fold = noted
+        runner.partition.process_in_steps = noted
 
     def take(self, messages: list[Any], now: Micros) -> None:
         self.now = now
         for message in messages:
             self.item = message
-            self.runner.take(message, durable=False)
+            self.runner.process(message, durable=False)
 
 
 def observed(folder: Path, key: Path, *, with_person: bool) -> tuple[Noting, dict[str, list[Any]]]:

@@ -30,7 +30,7 @@ MESSAGES = list(messages(people(hours=3, devices=4), load_policy(TEXT)))
 def go_on(folder: Path, part: slice, store: str = "store") -> None:
     with opened(load_policy(TEXT), folder / "key", folder / store) as (runner, _):
         for message in MESSAGES[part]:
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(gr
         thread = threading.Thread(target=copy)
         thread.start()
         for message in MESSAGES:
-            runner.take(message)
+            runner.process(message)
         stop.set()
         thread.join()
     assert whole

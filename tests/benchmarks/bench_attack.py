@@ -15,7 +15,16 @@ import numpy as np
 
 from connectors.lab.attacks.published import Nodes, PublishedDay
 from connectors.lab.attacks.study import Scene, beliefs, pairs
-from stream.lab.attackers.beliefs import Floats, Ints, LearntLaw, NoiseLaw, by_span, learn, prior, worst_case
+from stream.lab.attackers.beliefs import (
+    Floats,
+    Ints,
+    LearntDistribution,
+    NoiseDistribution,
+    by_span,
+    learn,
+    prior,
+    worst_case,
+)
 from stream.lab.attackers.localised import found_by_confidence
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.mechanisms.noise import discrete_laplace
@@ -53,7 +62,7 @@ def measured(counts: Ints, spans: Ints) -> list[Figure]:
     now = PublishedDay(told.values[at], everywhere[at], None)
     truth, values = pairs(PublishedDay(told.values[:-last], everywhere[:-last], None), nodes, counts[:-last])
     bound, bound_seconds = timed(lambda: worst_case(scene.closed, float(EPSILON), "all"))
-    exact, exact_seconds = timed(lambda: beliefs(now, nodes, (NoiseLaw("laplace", 1.0),) * 64, scene))
+    exact, exact_seconds = timed(lambda: beliefs(now, nodes, (NoiseDistribution("laplace", 1.0),) * 64, scene))
     law, train = timed(lambda: trained(truth, values, now.values, int(scene.counts.sum(axis=1).max())))
     learnt, learnt_seconds = timed(lambda: beliefs(now, nodes, law, scene))
     return [
@@ -65,7 +74,7 @@ def measured(counts: Ints, spans: Ints) -> list[Figure]:
     ]
 
 
-def trained(truth: Ints, values: Ints, asked: Ints, most: int) -> LearntLaw:
+def trained(truth: Ints, values: Ints, asked: Ints, most: int) -> LearntDistribution:
     return learn(truth, values, None, int(asked.min()), int(asked.max()), most)
 
 

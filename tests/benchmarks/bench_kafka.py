@@ -39,7 +39,7 @@ from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.strict_consumer import StrictTransport
 from connectors.storage.kafka.topics import create_topics, topic_names
 from connectors.storage.kafka.worker import GARBAGE
-from connectors.storage.kafka.writers import KafkaJournal
+from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import Engine
@@ -137,7 +137,7 @@ class Timed:
 
     def fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> Any:
         self._watch.first()
-        for outputs, last in self._engine.fold(offset, key, value, stamp):
+        for outputs, last in self._engine.process_in_steps(offset, key, value, stamp):
             if last:  # whoever takes it asks for no more
                 self._watch.passed(0 if value.startswith(b"{") else BATCH)  # a heartbeat is JSON
             yield outputs, last
@@ -160,11 +160,11 @@ async def everything() -> tuple[int, int]:
 
 
 async def faust(bootstrap: str) -> dict[str, float]:
-    watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap, fence=uuid.uuid4().hex)
+    watch, journal = Stopwatch(TOTAL), KafkaWriterFactory(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
     tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     app = create_app(
-        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, tenures=tenures, transport=StrictTransport
+        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, task_manager=tenures, transport=StrictTransport
     )
     await app.start()
     await asyncio.wait_for(watch.done.wait(), 300)
@@ -176,7 +176,7 @@ async def faust(bootstrap: str) -> dict[str, float]:
 
 
 async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
-    watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap, fence=uuid.uuid4().hex)
+    watch, journal = Stopwatch(TOTAL), KafkaWriterFactory(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
     tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, max_partition_fetch_bytes=16 << 20)
@@ -192,12 +192,12 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
         for batch in (await consumer.getmany(timeout_ms=500)).values():
             for record in batch:
                 if publish:
-                    held = tenures.held[record.partition]
-                    if failure := tenures.failure or held.lost:
+                    held = tenures.tasks[record.partition]
+                    if failure := tenures.failure or held.loss_error:
                         raise failure  # else it would wait for ever
-                    await held.feed(held.position, record.offset, record.key, record.value, None)
+                    await held.process(held.position, record.offset, record.key, record.value, None)
                 else:
-                    [*engines[record.partition].fold(record.offset, record.key, record.value, None)]
+                    [*engines[record.partition].process_in_steps(record.offset, record.key, record.value, None)]
                 await asyncio.sleep(0)  # lets checkpoints go on beside the stream, as the agent does
     await tenures.checkpoint(last=True)
     result = watch.read()

@@ -120,12 +120,12 @@ def drive(
     for before, closing in by_window(rules, messages):
         store._db.execute("PRAGMA synchronous = OFF")
         for message in before:
-            runner.take(message)
+            runner.process(message)
         store._db.execute("PRAGMA synchronous = FULL")
         closed = runner.partition.counters.windows
         with timed(runner, parts):
             begun.append(time.monotonic())
-            parts["CPU"].append(cpu(lambda: runner.take(closing)))  # noqa: B023
+            parts["CPU"].append(cpu(lambda: runner.process(closing)))  # noqa: B023
         assert runner.partition.counters.windows == closed + 1
         if len(begun) == windows:
             break

@@ -39,7 +39,7 @@ def main() -> None:
             with embedded(rules, folder / "key", folder / "store") as runner:
                 end = buildings[0].start + DAY
                 for message in log(buildings, rules):
-                    runner.take(message)
+                    runner.process(message)
                     if isinstance(message, Heartbeat) and message.watermark >= end - 2_000_000:
                         held.append(resident())
                         _trace(len(held), days)

@@ -67,7 +67,7 @@ def cost(rules: Policy, values: list[bytes]) -> float:
 def feed(partition: PartitionEngine, values: list[bytes]) -> None:
     """Feed all messages, with a snapshot at each closed window."""
     for offset, value in enumerate(values):
-        if any(output.checkpoint for output in partition.feed(offset, None, value)):
+        if any(output.checkpoint for output in partition.process(offset, None, value)):
             partition.snapshot(offset + 1, 0)
 
 

@@ -44,12 +44,12 @@ def measure(
     partition, begin = PartitionEngine(rules, KEYS), buildings[0].start + 10 * 60 * MINUTE
     last = begin
     for offset, message in enumerate(log(buildings, rules, begin, begin + span)):
-        partition.feed(offset, None, encode_message(message))
+        partition.process(offset, None, encode_message(message))
         last = max(last, message.watermark) if isinstance(message, Heartbeat) else last
     seconds: list[float] = []
     gc.collect()
     for n in range(3):
-        partition.feed(0, None, encode_message(Heartbeat("site0", SOURCE, begin, last + n * SECOND // 10, 0)))
+        partition.process(0, None, encode_message(Heartbeat("site0", SOURCE, begin, last + n * SECOND // 10, 0)))
         seconds.append(cpu(lambda: partition.snapshot(0, 0)))
     snapshot = partition.snapshot(0, 0)
     raw = sum(len(data) for stages in open_snapshot(snapshot)[1].values() for data in stages.values())

@@ -53,7 +53,9 @@ def main() -> None:
         partition = PartitionEngine(rules, keys)
         gc.collect()
         return (
-            cpu(lambda: deque((partition.feed(*each) for each in zip(count(), repeat(None), values)), 0)) / rows * 1e6
+            cpu(lambda: deque((partition.process(*each) for each in zip(count(), repeat(None), values)), 0))
+            / rows
+            * 1e6
         )
 
     whole, without = feed(sealed, keys), feed(clear, KEYS)
@@ -75,7 +77,7 @@ def profile(values: list[bytes], partition: PartitionEngine) -> None:
     """Print the ten functions that take most, without their callees."""
     with cProfile.Profile() as profiler:
         for offset, value in enumerate(values):
-            partition.feed(offset, None, value)
+            partition.process(offset, None, value)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(10)
 
 

@@ -25,7 +25,7 @@ from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Message
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from stream.pseudonyms.derivation import Pseudonyms
 
@@ -69,7 +69,7 @@ async def own() -> None:
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     sink = Forget()
     receiver = Receiver(
-        [TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [COMMUNITY]))],
+        [TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [COMMUNITY]))],
         ingest=ingest, sink=sink, clock=clock,
     )  # fmt: skip
     async with receiver:

@@ -44,7 +44,7 @@ from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
 from stream.accounting.privacy_loss import grid_variance
-from stream.accounting.units import whole_day
+from stream.accounting.units import day_cells
 from stream.decisions.min_entropy import EXACT_UP_TO, minimum_entropy
 from stream.decisions.plan import DecisionTerms, Form, Mechanism, plan_of
 from stream.lab.attackers.membership import LEVEL, most_shown
@@ -81,7 +81,7 @@ def kept(topic: str, unit: int) -> int:
 
 TICK, VALIDITY = default("tick"), default("validity")
 REACH = -(-VALIDITY // TICK)
-DAY_CELLS = sum(whole_day(TICK, REACH))
+DAY_CELLS = sum(day_cells(TICK, REACH))
 PERSON = Privacy().devices_per_person
 SHARED, OWN = (float(part) for part in CHAIN_AND_GROUPER)
 PYTHON = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")

@@ -74,7 +74,7 @@ class ChainEngine:
     def audit_offset(self) -> int:
         return self._audit
 
-    def published(self, entries: Iterable[bytes], *, whole: bool = False) -> None:
+    def expect_replay(self, entries: Iterable[bytes], *, complete: bool = False) -> None:
         there = set()
         for entry in entries:
             body = orjson.loads(entry)
@@ -83,7 +83,7 @@ class ChainEngine:
             if int(count) > self._sites.get(site, (0, b""))[0]:
                 self._outstanding[body["release_id"]] = entry
 
-        if whole and not self._given_out() <= there:
+        if complete and not self._given_out() <= there:
             msg = "an output is missing"
             raise LossError(msg)
 
@@ -110,7 +110,7 @@ class ChainEngine:
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")
 
-    def fold(
+    def process_in_steps(
         self, offset: int, key: bytes | None, value: bytes, stamp: int | None
     ) -> Iterator[tuple[list[Record], bool]]:
         outputs = self._take(offset, key, value)

@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from connectors.keys.key_files import create
 from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import KafkaSink, partition_of, producer_of
-from connectors.storage.kafka.source_leases import Claims
+from connectors.storage.kafka.source_leases import SourceLeases
 from connectors.storage.kafka.topic_readers import Record
 from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.encoding import encode_message
@@ -194,7 +194,7 @@ class EngineStorm:
 
     async def twin(self, field: Field) -> None:
         """A second ingest for a source that has one."""
-        second = Claims(self.broker.bootstrap, [(field.random.choice(SITES), SOURCE)])
+        second = SourceLeases(self.broker.bootstrap, [(field.random.choice(SITES), SOURCE)])
         try:
             await second.start(PARTITIONS)
             self.outcomes["twin admitted"] += 1
@@ -236,11 +236,11 @@ class EngineStorm:
         """Send for all sources, which are claimed meanwhile."""
         sink, claims = (
             KafkaSink(self.broker.bootstrap),
-            Claims(self.broker.bootstrap, [(site, SOURCE) for site in SITES]),
+            SourceLeases(self.broker.bootstrap, [(site, SOURCE) for site in SITES]),
         )
         await sink.start()
         await claims.start(PARTITIONS, session=1)
-        living = asyncio.create_task(claims.keep())
+        living = asyncio.create_task(claims.renew())
         yield sink
         living.cancel()
         await claims.stop()

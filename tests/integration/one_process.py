@@ -158,7 +158,7 @@ class MemoryStore:
     def snapshot(self) -> bytes | None:
         return self._snapshot
 
-    def waiting(self, start: int) -> list[tuple[int, bytes, Micros | None]]:
+    def pending_messages(self, start: int) -> list[tuple[int, bytes, Micros | None]]:
         return []
 
     def commit(self, outputs: Sequence[OutputRecord], snapshot: bytes, position: int) -> None:
@@ -179,10 +179,10 @@ class MemoryMark:
     def read(self) -> Chains:
         return {}
 
-    def made_by(self) -> str | None:
+    def mechanism_version(self) -> str | None:
         return None
 
-    def refuse_moved(self) -> None:
+    def check_unmoved(self) -> None:
         pass
 
     def advance(self, chains: Chains) -> None:
@@ -219,7 +219,7 @@ def reference(policies: Mapping[str, Policy], key: Path, movement: Movement, beg
                     PartitionEngine(policies[version], keys, accept_policy=True), store, MemoryMark(), keys
                 )
                 runner.start()
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
         if runner is not None:
             runner.stop()
         outputs += store.outputs

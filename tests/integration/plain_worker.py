@@ -45,7 +45,7 @@ class PlainTransport(driver.Transport):  # type: ignore[misc]
 
 
 def plain_app(*, source: str, tenures: TaskManager, **settings: Any) -> Any:
-    app = create_app(source=source, tenures=tenures, **settings)
+    app = create_app(source=source, task_manager=tenures, **settings)
     app._agents_to_keep = None
     app.agents.clear()
     topic = app.topic(source, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
@@ -53,13 +53,13 @@ def plain_app(*, source: str, tenures: TaskManager, **settings: Any) -> Any:
     async def engine(stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message
-            tenure = tenures.held.get(message.partition)
+            tenure = tenures.tasks.get(message.partition)
             while tenure is None:
                 await asyncio.sleep(0.05)
-                tenure = tenures.held.get(message.partition)
+                tenure = tenures.tasks.get(message.partition)
             if message.offset >= tenure.position:
                 tenure.position = message.offset
-                await tenure.feed(message.offset, message.offset, message.key, message.value, None)
+                await tenure.process(message.offset, message.offset, message.key, message.value, None)
             event.ack()
 
     app.agent(topic, name="plain", concurrency=1)(engine)

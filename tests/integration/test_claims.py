@@ -13,7 +13,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.storage.kafka.client import KafkaSink
 from connectors.storage.kafka.cluster import found_cluster
-from connectors.storage.kafka.source_leases import Claims, ClockApartError, DisplacedError, wall
+from connectors.storage.kafka.source_leases import ClockApartError, DisplacedError, SourceLeases, wall
 from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
 from stream.records import MINUTE, Heartbeat
@@ -39,9 +39,9 @@ async def bootstrap(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 async def test_a_twin_is_refused_while_the_first_lives(bootstrap: str) -> None:
-    first, twin = Claims(bootstrap, PAIRS), Claims(bootstrap, PAIRS[:1])
+    first, twin = SourceLeases(bootstrap, PAIRS), SourceLeases(bootstrap, PAIRS[:1])
     await first.start(PARTITIONS)
-    living = asyncio.create_task(first.keep())
+    living = asyncio.create_task(first.renew())
     with pytest.raises(UsageError, match=r"another ingest sends for it.*--take-over"):
         await twin.start(PARTITIONS)
     assert not living.done()
@@ -51,9 +51,9 @@ async def test_a_twin_is_refused_while_the_first_lives(bootstrap: str) -> None:
 
 
 async def test_take_over_ends_the_other_loudly_and_later_sessions_win(bootstrap: str) -> None:
-    first, heir = Claims(bootstrap, PAIRS), Claims(bootstrap, PAIRS[:1])
+    first, heir = SourceLeases(bootstrap, PAIRS), SourceLeases(bootstrap, PAIRS[:1])
     session = await first.start(PARTITIONS)
-    living = asyncio.create_task(first.keep())
+    living = asyncio.create_task(first.renew())
     assert await heir.start(PARTITIONS, take_over=True) > session
     with pytest.raises(DisplacedError, match=r"source 127.0.0.1 of site east: another ingest has taken it"):
         await within_patience(living, "the first to find out")
@@ -62,10 +62,10 @@ async def test_take_over_ends_the_other_loudly_and_later_sessions_win(bootstrap:
 
 
 async def test_what_ended_well_is_free_at_once_and_a_session_never_goes_back(bootstrap: str) -> None:
-    first = Claims(bootstrap, PAIRS)
+    first = SourceLeases(bootstrap, PAIRS)
     session = await first.start(PARTITIONS)
     await first.stop()
-    behind = Claims(bootstrap, PAIRS, clock=lambda: wall() - MINUTE // 2)
+    behind = SourceLeases(bootstrap, PAIRS, clock=lambda: wall() - MINUTE // 2)
     assert await within_patience(behind.start(PARTITIONS), "a claim") == session + 1
     await behind.stop()
 
@@ -77,17 +77,17 @@ async def test_a_session_is_later_than_any_in_the_log(bootstrap: str) -> None:
     await sink.append(Heartbeat("east", "127.0.0.1", ahead, 0, 0))
     await sink.append(Heartbeat("east", "10.9.9.9", ahead + MINUTE, 0, 0))  # not one of its sources
     await sink.stop()
-    claims = Claims(bootstrap, PAIRS)
+    claims = SourceLeases(bootstrap, PAIRS)
     assert await claims.start(PARTITIONS) == ahead + 1
     await claims.stop()
 
 
 async def test_a_recording_keeps_its_session_and_is_refused_where_all_of_it_would_be_dropped(bootstrap: str) -> None:
     for session in (1000, 1000, 2000):
-        claims = Claims(bootstrap, PAIRS)
+        claims = SourceLeases(bootstrap, PAIRS)
         assert await claims.start(PARTITIONS, session=session) == session
         await claims.stop()
-    old = Claims(bootstrap, PAIRS)
+    old = SourceLeases(bootstrap, PAIRS)
     with pytest.raises(UsageError, match="recording: must not begin before what its sources sent last"):
         await old.start(PARTITIONS, session=1500)
     await old.stop()
@@ -95,7 +95,7 @@ async def test_a_recording_keeps_its_session_and_is_refused_where_all_of_it_woul
 
 @pytest.mark.parametrize(("ahead", "said"), [(2 * MINUTE, "ahead"), (-2 * MINUTE, "behind")])
 async def test_a_clock_that_is_not_the_brokers_stops_loudly(bootstrap: str, ahead: int, said: str) -> None:
-    claims = Claims(bootstrap, PAIRS, clock=lambda: wall() + ahead)
+    claims = SourceLeases(bootstrap, PAIRS, clock=lambda: wall() + ahead)
     with pytest.raises(ClockApartError, match=rf"clock: must agree with the broker's within 60 s, is 1\d\d s {said}"):
         await claims.start(PARTITIONS)
     await claims.stop()

@@ -13,7 +13,7 @@ import pytest
 
 from connectors.storage.kafka.topic_readers import consume
 from connectors.storage.kafka.topics import create_topics
-from connectors.storage.kafka.writers import EngineTopics, KafkaJournal, headers_of
+from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory, headers_of
 from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE
 from stream.schemas import AUDIT, SNAPSHOT, private_topic, rfc3339
@@ -38,9 +38,9 @@ async def written(kafka: Broker, prefix: str) -> list[OutputRecord]:
     records = [released(prefix, number) for number in range(5)]
     topics = EngineTopics()
     await create_topics(kafka.bootstrap, [SNAPSHOT, AUDIT, records[0].topic], partitions=4)
-    journal = KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics)
+    journal = KafkaWriterFactory(kafka.bootstrap, fence=prefix, topics=topics)
     await journal.start()
-    writer = await journal.take(0)
+    writer = await journal.acquire(0)
     entry = OutputRecord(AUDIT, b"dbh", b'{"sequence":0}', END // 1000, True, "0")
     await writer.commit([entry, *records], b"snapshot")
     await writer.close()

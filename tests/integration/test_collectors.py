@@ -21,13 +21,13 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from connectors.runtime.clock import wall_clock
-from connectors.sources.external_topic import ForeignTopic
+from connectors.sources.external_topic import ExternalTopic
 from connectors.sources.ingest.followed_logs import TailedFile
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.listeners import Listener
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.source_filter import AllowList
-from connectors.sources.snmp.collectors import CollectedEntrance, LoggedEntrance
+from connectors.sources.snmp.collectors import SnmptrapdLogListener, TelegrafListener
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.sources.snmp.snmptrapd import LONGEST, written_at
 from connectors.storage.kafka.topics import create_topics
@@ -106,8 +106,8 @@ async def test_snmptrapds_log_is_read_over_its_rotation_and_our_restart(
     monkeypatch.chdir(tmp_path)
     port, sink = free_port(), Log()
 
-    def entrance() -> LoggedEntrance:
-        return LoggedEntrance(
+    def entrance() -> SnmptrapdLogListener:
+        return SnmptrapdLogListener(
             TailedFile(Path("traps.log"), Path("state"), LONGEST, written_at), AllowList(["127.0.0.1"])
         )
 
@@ -146,12 +146,12 @@ async def bootstrap(kafka: Broker) -> AsyncIterator[str]:
     await delete_topics(kafka.bootstrap, [TOPIC])
 
 
-def collected(bootstrap: str, folder: Path, group: str) -> CollectedEntrance:
+def collected(bootstrap: str, folder: Path, group: str) -> TelegrafListener:
     file = folder / "communities"
     if not file.exists():
         file.write_text("public\nc0mm\n")
         file.chmod(0o600)
-    return CollectedEntrance(ForeignTopic(bootstrap, TOPIC, group), AllowList(["127.0.0.1"]), CommunityFile(file))
+    return TelegrafListener(ExternalTopic(bootstrap, TOPIC, group), AllowList(["127.0.0.1"]), CommunityFile(file))
 
 
 async def play(bootstrap: str, *messages: str, ago: int = 0) -> None:

@@ -25,13 +25,13 @@ from aiokafka.errors import TransactionalIdAuthorizationFailed
 
 from connectors.keys import key_files
 from connectors.runtime.clock import wall_clock
-from connectors.sources.external_topic import ForeignTopic
+from connectors.sources.external_topic import ExternalTopic
 from connectors.sources.ingest.followed_logs import Piece
 from connectors.sources.inputs import TopicSource
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from connectors.storage.kafka.acls import commands, users
 from connectors.storage.kafka.client import partitions_of, reader_of
-from connectors.storage.kafka.topics import BESIDES, held_topics, topic_names
+from connectors.storage.kafka.topics import BESIDES, existing_topics, topic_names
 from stream.errors import TacetError, UsageError
 from stream.release.validation import load_policy
 from stream.schemas import (
@@ -146,13 +146,13 @@ async def test_an_operator_may_ask_how_topics_are_set_and_an_audience_may_not(
 ) -> None:
     for variable, value in secured_kafka.secured.variables("tacet-operator").items():
         monkeypatch.setenv(variable, value)
-    held = await held_topics(secured_kafka.bootstrap, TOPICS)
+    held = await existing_topics(secured_kafka.bootstrap, TOPICS)
     assert set(held) == set(TOPICS)
     assert held[OBSERVATIONS].config["message.timestamp.type"] == "LogAppendTime"
     for variable, value in secured_kafka.secured.variables("tacet-audience-dean").items():
         monkeypatch.setenv(variable, value)
     with pytest.raises(UsageError, match="must be allowed to read its settings"):
-        await held_topics(secured_kafka.bootstrap, TOPICS)
+        await existing_topics(secured_kafka.bootstrap, TOPICS)
 
 
 # --- topics of other programs ---------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ async def test_who_reads_telegrafs_topic_may_read_it_and_keep_its_place_under_it
 ) -> None:
     be(foreign_kafka, name, monkeypatch)
     topic, (group,) = FOREIGN.traps or "", FOREIGN.groups
-    log = ForeignTopic(foreign_kafka.bootstrap, topic, group)
+    log = ExternalTopic(foreign_kafka.bootstrap, topic, group)
     await log.open()
     found: list[Piece] = []
     try:
@@ -198,7 +198,7 @@ async def test_who_reads_telegrafs_topic_may_read_it_and_keep_its_place_under_it
             while len(found) < 2:
                 found += (await log.read(10))[0]
         assert [piece.content for piece in found] == [b"one", b"two"]
-        assert await log.keep({0: found[-1].end}), "the group must be open to this user"
+        assert await log.store_positions({0: found[-1].end}), "the group must be open to this user"
     finally:
         await log.close()
 
@@ -208,7 +208,7 @@ async def test_nobody_else_reads_it_and_under_no_other_group(
     foreign_kafka: SecuredKafka, name: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     be(foreign_kafka, name, monkeypatch)
-    log = ForeignTopic(foreign_kafka.bootstrap, FOREIGN.traps or "", group)
+    log = ExternalTopic(foreign_kafka.bootstrap, FOREIGN.traps or "", group)
     with pytest.raises(TacetError, match=r"must be open to this user|must be one that can be read"):
         await log.open()
     await log.close()

@@ -19,7 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from connectors.storage.embedded.store import SqliteStore
 from connectors.storage.kafka.client import MAX_RECORD, partition_of
 from connectors.storage.kafka.topics import create_topics, topic_config
-from connectors.storage.kafka.writers import EngineTopics, KafkaJournal
+from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.subscriber import subscribe
 from connectors.subscribe.topics import LOOK_BACK
@@ -298,7 +298,7 @@ async def test_a_record_is_stamped_with_its_window_and_quarantine_with_the_prese
     private = count("east", "occupancy", prefix, MIDNIGHT)
     refused = OutputRecord(QUARANTINE, b"unknown", b"{}", 0, False, "")
     await create_topics(kafka.bootstrap, [private.topic, QUARANTINE, SNAPSHOT, AUDIT], partitions=PARTITIONS)
-    writer = await KafkaJournal(kafka.bootstrap, fence=prefix).take(2)
+    writer = await KafkaWriterFactory(kafka.bootstrap, fence=prefix).acquire(2)
     await writer.commit([private, refused], b"{}")
     await writer.close()
     assert await stamp(kafka, private.topic, 2) == MIDNIGHT // 1000
@@ -314,10 +314,12 @@ async def test_the_largest_snapshot_that_is_allowed_can_be_written_and_read(kafk
     await admin.create_topics([NewTopic(topics.snapshot, 1, 1, topic_configs=topic_config(SNAPSHOT))])
     await admin.close()
     largest = random.Random(1).randbytes(MAX_RECORD)
-    writer = await KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics).take(0)
+    writer = await KafkaWriterFactory(kafka.bootstrap, fence=prefix, topics=topics).acquire(0)
     await writer.commit([], largest)
     await writer.close()
-    writer = await KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics).take(0)  # waits for what was committed
+    writer = await KafkaWriterFactory(kafka.bootstrap, fence=prefix, topics=topics).acquire(
+        0
+    )  # waits for what was committed
     assert await writer.last_snapshot() == largest
     with pytest.raises(UsageError, match="its snapshot must be at most 16 MiB"):
         await writer.commit([], largest + b"x")

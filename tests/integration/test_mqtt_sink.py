@@ -14,7 +14,7 @@ import aiomqtt
 import pytest
 
 from connectors.sinks import mqtt
-from connectors.sinks.feed import feed
+from connectors.sinks.feed import deliver_releases
 from connectors.sinks.mqtt import Broker, MqttSink
 from connectors.subscribe.cursor import Cursor
 from tests.acceptance.command_line import command
@@ -47,7 +47,7 @@ async def sinking(broker: Running, folder: Path, home_assistant: str | None = No
         Broker("127.0.0.1", broker.port, tls=False), PREFIX, cursor.notes, SITES, home_assistant=home_assistant
     )
     source: Any = {"store": folder / "store", "audience": "public"}
-    works = [asyncio.create_task(w) for w in (sink.run(), feed(source, cursor, sink.deliver, sink.deliver))]
+    works = [asyncio.create_task(w) for w in (sink.run(), deliver_releases(source, cursor, sink.deliver, sink.deliver))]
     try:
         yield
     finally:

@@ -97,7 +97,7 @@ async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES", more: s
 
 async def until_it_answers(asked: ProbeMethod) -> ProbeAnswer:
     async with waiting_for("an answer of the agent"):
-        while (answer := await asked.ask()) is None:
+        while (answer := await asked.probe()) is None:
             await asyncio.sleep(0.05)
     return answer
 
@@ -137,16 +137,16 @@ class TestSnmp:
                 users(auth_password="another password"), users(privacy_password="another password"),
                 users(engines=("80000000010a0b0d",)),
             ):  # fmt: skip
-                assert await ByUser(HOST, port, given, "tacet").ask() is None
-            assert await ByCommunity(HOST, port, b"wrong").ask() is None
+                assert await ByUser(HOST, port, given, "tacet").probe() is None
+            assert await ByCommunity(HOST, port, b"wrong").probe() is None
             assert await until_it_answers(ByUser(HOST, port, users(engines=()), "tacet"))
 
     async def test_an_agent_that_has_gone_does_not_answer_and_one_that_is_replaced_does(self, tmp_path: Path) -> None:
         async with agent(tmp_path) as port:
             asked = ByUser(HOST, port, users(), "tacet")
             assert await until_it_answers(asked)
-        assert await asked.ask() is None
-        assert await ByCommunity(HOST, port, COMMUNITY).ask() is None
+        assert await asked.probe() is None
+        assert await ByCommunity(HOST, port, COMMUNITY).probe() is None
 
 
 class TestTheWayOfTraps:
@@ -161,11 +161,13 @@ class TestTheWayOfTraps:
             host, port = made.address
             sink = f"authtrapenable 1\ntrap2sink {host}:{port} {COMMUNITY.decode()}\n" if sent else ""
             async with agent(tmp_path, more=sink) as asked_at:
-                way = TrapPath(partial(provoke, HOST, asked_at), partial(made.refused, HOST))
+                way = TrapPath(partial(provoke, HOST, asked_at), partial(made.last_refusal, HOST))
                 assert await way.step(5 * HOUR + MINUTE) is None
                 assert await way.step(hour := made._clock.now() // HOUR * HOUR) is None
                 await until_it_answers(ByCommunity(HOST, asked_at, COMMUNITY))  # after the wrong one
-                await until(lambda: not sent or made.refused(HOST) is not None, "a trap of the agent that is refused")
+                await until(
+                    lambda: not sent or made.last_refusal(HOST) is not None, "a trap of the agent that is refused"
+                )
                 assert await way.step(hour + MINUTE) is sent
                 assert await way.step(hour + 2 * MINUTE) is None
 
@@ -182,7 +184,7 @@ class TestTheWayOfTraps:
         )  # fmt: skip
         with structlog.testing.capture_logs() as lines:
             for minute in range(5 * 60, 8 * 60 + 2):
-                await rounds_.ask(minute * MINUTE)
+                await rounds_.probe_all(minute * MINUTE)
         assert len(hours) == 4
         assert [line["event"] for line in lines] == ["trap_way_lost", "trap_way_found", "trap_way_lost"]
 
@@ -226,25 +228,25 @@ class TestHttps:
         self, tmp_path: Path
     ) -> None:
         async with self.server(tmp_path) as (port, digest, _):
-            assert await Head(HOST, port, None, digest).ask() == ProbeAnswer()
+            assert await Head(HOST, port, None, digest).probe() == ProbeAnswer()
 
     async def test_another_certificate_or_a_name_nobody_vouches_for_is_not_believed(self, tmp_path: Path) -> None:
         async with self.server(tmp_path) as (port, _, _):
-            assert await Head(HOST, port, None, "0" * 64).ask() is None
-            assert await Head(HOST, port, "wlc.example.org", None).ask() is None
+            assert await Head(HOST, port, None, "0" * 64).probe() is None
+            assert await Head(HOST, port, "wlc.example.org", None).probe() is None
 
     async def test_a_name_that_a_trusted_authority_signed_is(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.server(tmp_path) as (port, _, path):
             monkeypatch.setenv("SSL_CERT_FILE", str(path))
-            assert await Head(HOST, port, "wlc.example.org", None).ask() == ProbeAnswer()
-            assert await Head(HOST, port, "other.example.org", None).ask() is None
+            assert await Head(HOST, port, "wlc.example.org", None).probe() == ProbeAnswer()
+            assert await Head(HOST, port, "other.example.org", None).probe() is None
 
     async def test_what_is_no_web_server_is_not_alive(self, tmp_path: Path) -> None:
         async with self.server(tmp_path, b"SSH-2.0-x\r\n") as (port, digest, _):
-            assert await Head(HOST, port, None, digest).ask() is None
-        assert await Head(HOST, port, None, digest).ask() is None
+            assert await Head(HOST, port, None, digest).probe() is None
+        assert await Head(HOST, port, None, digest).probe() is None
 
 
 class TestIcmp:
@@ -270,7 +272,7 @@ class TestIcmp:
 
         playing = asyncio.create_task(echo())
         try:
-            assert (await Echo(HOST).ask() == ProbeAnswer()) is alive
+            assert (await Echo(HOST).probe() == ProbeAnswer()) is alive
         finally:
             playing.cancel()
             there.close()
@@ -292,7 +294,7 @@ class Played:
     def __init__(self, *answers: ProbeAnswer | None) -> None:
         self.answers = list(answers)
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         return self.answers.pop(0)
 
 
@@ -314,7 +316,7 @@ class TestRounds:
         asking_all = ProbeScheduler({PAIR: played}, clock(), tell)
         with structlog.testing.capture_logs() as lines:
             for minute in range(7):
-                await asking_all.ask(minute * MINUTE)
+                await asking_all.probe_all(minute * MINUTE)
         assert told == [(0, False), (1, False), *((minute, True) for minute in range(2, 7))]
         assert [line["event"] for line in lines] == ["source_silent", "source_answers", "source_restarted"]
         assert all(line["address"] == PAIR[1] for line in lines)

@@ -21,7 +21,7 @@ from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.radius.clients import Client, Clients
-from connectors.sources.radius.listener import AccountingEntrance
+from connectors.sources.radius.listener import AccountingListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
 from tests.documents import ROOT
@@ -48,7 +48,7 @@ async def receiving(sink: Log, client: dict[str, Any] | None = None) -> AsyncIte
     made = Client(address="127.0.0.1", secrets=(SECRET,), **client or {})
     limits = SiteLimits(("127.0.0.1",), 10 * MINUTE, 100, NAMES, 30 * SECOND)
     async with Receiver(
-        [AccountingEntrance(("127.0.0.1", 0), Clients([made], ["127.0.0.1"]))],
+        [AccountingListener(("127.0.0.1", 0), Clients([made], ["127.0.0.1"]))],
         ingest=Ingest(
             access_points={RADIO: ("dbh", "2065")}, sites={"dbh": limits}, aliases={"2065-clwa": RADIO},
         ),

@@ -22,7 +22,7 @@ from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
 from connectors.sources.snmp.usm.receiver import V3Files
 from connectors.sources.snmp.usm.users import Source, User, Users
@@ -54,7 +54,7 @@ async def receiving(folder: Path, sink: Log, given: Users | None = None, **more:
         sites={"dbh": SiteLimits((HOST,), 10 * MINUTE, 1000, Pseudonyms.daily(bytes(32)))},
     )
     senders = CommunityAuth(AllowList([HOST]), more.pop("communities", [COMMUNITY.encode()]), or_v3=True)
-    entrance = TrapEntrance((HOST, 0), senders, v3=V3Files(given or users(), folder / "state"))
+    entrance = TrapListener((HOST, 0), senders, v3=V3Files(given or users(), folder / "state"))
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     async with Receiver([entrance], ingest=ingest, sink=sink, clock=clock, **more) as receiver:
         yield receiver
@@ -296,7 +296,7 @@ class TestDeception:
             await post(receiver, datagram)
             assert dropped(receiver) == {"duplicate_inform": 1}
             assert receiver.counters.informs_answered == 2
-            entrance._informs._heard.clear()  # as after the minute for which they are remembered
+            entrance._informs._seen.clear()  # as after the minute for which they are remembered
             await post(receiver, datagram)
             assert dropped(receiver) == {"duplicate_inform": 1, "replayed": 1}
         async with receiving(tmp_path, log) as receiver:
@@ -327,7 +327,7 @@ class TestDeception:
     async def test_without_users_every_v3_message_is_unsupported(self, tmp_path: Path) -> None:
         ingest = Ingest(access_points={}, sites={})
         clock = AnchoredClock(now, now)
-        entrance = TrapEntrance((HOST, 0), CommunityAuth(AllowList([HOST]), [b"c"]))
+        entrance = TrapListener((HOST, 0), CommunityAuth(AllowList([HOST]), [b"c"]))
         async with Receiver([entrance], ingest=ingest, sink=Log(), clock=clock) as receiver:
             await post(receiver, controller().trap(now()))
             assert dropped(receiver) == {"unsupported_version": 1}

@@ -21,7 +21,7 @@ from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.profiles import PROFILES
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE
@@ -60,7 +60,7 @@ async def receiving(sink: Any) -> AsyncIterator[Any]:
     )
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     async with Receiver(
-        [TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]))],
+        [TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]))],
         ingest=ingest, sink=sink, clock=clock,
     ) as receiver:  # fmt: skip
         yield receiver

@@ -17,7 +17,7 @@ from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.source_filter import AllowList
-from connectors.sources.snmp.collectors import ForwardedEntrance
+from connectors.sources.snmp.collectors import SnmptrapdPipeListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, ObservationBatch
 from tests.documents import section
@@ -66,7 +66,7 @@ async def test_traps_of_both_versions_come_through_and_a_wrong_community_does_no
     sink = Log()
     limits = SiteLimits(("127.0.0.1",), 10 * MINUTE, 100, Pseudonyms.daily(bytes(32)))
     async with Receiver(
-        [ForwardedEntrance(Path("pipe"), AllowList(["127.0.0.1"]))],
+        [SnmptrapdPipeListener(Path("pipe"), AllowList(["127.0.0.1"]))],
         ingest=Ingest(access_points={RADIO: ("dbh", "2065")}, sites={"dbh": limits}), sink=sink,
         clock=AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000),
     ) as receiver:  # fmt: skip

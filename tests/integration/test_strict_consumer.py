@@ -19,7 +19,7 @@ from faust.types import TP
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.strict_consumer import HOLE_TRIES, StrictConsumer, StrictThread
 from connectors.storage.kafka.topics import create_topics
-from stream.engine.ports import LossError, UnaskedEndError
+from stream.engine.ports import LossError, UnexpectedCancellationError
 from stream.runners.partition_tasks import TaskManager
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
@@ -64,7 +64,7 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
         if message.offset == full:
             suspending.set()
             await asyncio.Event().wait()
-        given.append((message.follows, message.offset))
+        given.append((message.expected_offset, message.offset))
         if message.after_loss:
             after_loss.append(message.offset)
 
@@ -201,14 +201,14 @@ def opener(
         await asyncio.sleep(0)
         if open_ is not None:
             await open_(number)
-        tenures.held[number] = tenure = FakeTenure(5)  # type: ignore[assignment]
+        tenures.tasks[number] = tenure = FakeTenure(5)  # type: ignore[assignment]
         return tenure
 
     async def seek_wait(_: Any) -> None:
         seek()
 
     tenures.open = opened  # type: ignore[method-assign,assignment]
-    tenures.release = tenures.held.clear  # type: ignore[method-assign]
+    tenures.release = tenures.tasks.clear  # type: ignore[method-assign]
     given = {TP("t", number) for number in assigned}
     strict.__dict__.update(
         _tenures=tenures, _holes={}, _lost={}, _opening=asyncio.Lock(), seek_wait=seek_wait, assigned=given,
@@ -222,7 +222,7 @@ async def test_every_assigned_partition_is_opened() -> None:
     strict = opener(0, 3)
     assert strict.unopened() == [0, 3]
     await strict.perform_seek()
-    assert (sorted(strict._tenures.held), strict.unopened()) == ([0, 3], [0, 3])
+    assert (sorted(strict._tenures.tasks), strict.unopened()) == ([0, 3], [0, 3])
     strict.resume_flow()
     assert strict.unopened() == []
 
@@ -232,7 +232,7 @@ async def test_what_hands_nothing_on_is_not_open() -> None:
     strict = opener(0, 3)
     await strict.perform_seek()
     strict.resume_flow()
-    strict._tenures.held[3].ended = True
+    strict._tenures.tasks[3].ended = True
     assert strict.unopened() == [3]
     strict.flow_active = False
     assert strict.unopened() == [0, 3]
@@ -248,14 +248,14 @@ async def test_nothing_is_handed_on_before_all_is_open() -> None:
     given: list[int] = []
 
     async def deliver(_: int) -> None:
-        for number, tenure in list(strict._tenures.held.items()):
-            assert not await strict._deliver(TP("t", number), fetched(tenure.delivered))
+        for number, tenure in list(strict._tenures.tasks.items()):
+            assert not await strict._deliver(TP("t", number), fetched(tenure.fetch_offset))
 
     async def hand_on(_: Any, __: Any, record: Any, ___: bool) -> None:
         given.append(record.offset)
 
     strict = opener(0, 3, open_=deliver)
-    strict._hand_on = hand_on
+    strict._enqueue = hand_on
     await strict.perform_seek()
     await deliver(0)
     assert (given, strict.can_resume_flow.is_set(), strict.suspend_flow.is_set()) == ([], False, True)
@@ -288,9 +288,9 @@ async def test_an_opening_that_nobody_has_cancelled_ends_the_work() -> None:
         raise asyncio.CancelledError
 
     strict = opener(0, open_=cancelled)
-    with pytest.raises(UnaskedEndError):
+    with pytest.raises(UnexpectedCancellationError):
         await asyncio.create_task(strict.perform_seek())
-    assert isinstance(strict._tenures.failure, UnaskedEndError)
+    assert isinstance(strict._tenures.failure, UnexpectedCancellationError)
 
 
 async def test_an_opening_that_a_rebalance_ends_is_no_fault() -> None:
@@ -309,9 +309,9 @@ async def test_a_delivery_that_nobody_has_cancelled_ends_the_work() -> None:
         raise asyncio.CancelledError
 
     strict.__dict__.update(_stopped=asyncio.Event(), _crashed=asyncio.Event(), _wait_next_records=cancelled)
-    with pytest.raises(UnaskedEndError):
+    with pytest.raises(UnexpectedCancellationError):
         await asyncio.create_task(strict._drain_messages(SimpleNamespace(should_stop=False)))
-    assert isinstance(strict._tenures.failure, UnaskedEndError)
+    assert isinstance(strict._tenures.failure, UnexpectedCancellationError)
 
 
 async def test_a_task_of_aiokafkas_that_has_ended_is_named() -> None:

@@ -15,7 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topic_readers import consume, last_snapshot
 from connectors.storage.kafka.topics import create_topics
-from connectors.storage.kafka.writers import EngineTopics, KafkaJournal
+from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from stream.engine.outputs import OutputRecord
 from stream.engine.ports import InterruptedWriteError
 from stream.schemas import OBSERVATIONS, private_topic
@@ -83,13 +83,13 @@ async def test_with_too_few_in_sync_replicas_nothing_is_published_and_it_goes_on
     await create_topics(servers, [topics.snapshot, topics.audit, private], partitions=1)
     entry = OutputRecord(topics.audit, b"east", b'{"release_id": "a"}', 0, True, "east/0")
     record = OutputRecord(private, b"east", b'{"release_id": "a"}', 0, True, f"east/occupancy/{prefix}/x")
-    journal = KafkaJournal(servers, fence=prefix, topics=topics)
+    journal = KafkaWriterFactory(servers, fence=prefix, topics=topics)
     async with administrator(servers) as admin:
         setting = {"min.insync.replicas": "3"}
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, private, setting)])
     three_brokers.kill()
     try:
-        writer = await journal.take(0)
+        writer = await journal.acquire(0)
         with pytest.raises(InterruptedWriteError):
             await writer.commit([entry, record], b"state")
         await writer.close()
@@ -97,7 +97,7 @@ async def test_with_too_few_in_sync_replicas_nothing_is_published_and_it_goes_on
         await asyncio.to_thread(three_brokers.start)
     async with waiting_for("a commit with enough replicas"):
         while await last_snapshot(servers, 0, topic=topics.snapshot) is None:
-            writer = await journal.take(0)
+            writer = await journal.acquire(0)
             with suppress(InterruptedWriteError):
                 await writer.commit([entry, record], b"state")
             await writer.close()

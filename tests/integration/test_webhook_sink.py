@@ -24,9 +24,9 @@ from starlette.routing import Route
 
 from connectors.secrets.private_files import read_secrets
 from connectors.sinks import webhooks
-from connectors.sinks.feed import feed
+from connectors.sinks.feed import deliver_releases
 from connectors.sinks.occasions import Occasion
-from connectors.sinks.webhooks import WebhookSink, _NotNowError
+from connectors.sinks.webhooks import WebhookSink, _ReceiverBusyError
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topics import create_topics
 from connectors.subscribe.cursor import Cursor
@@ -95,7 +95,7 @@ async def report(
     sink = WebhookSink(receiver.url, lambda: (secret,), occasion, cursor.notes)
     source: Any = {"store": folder / "store", "audience": "public"}
     try:
-        await feed(source, cursor, sink.deliver, None if from_start else sink.begin, until_end=True)
+        await deliver_releases(source, cursor, sink.deliver, None if from_start else sink.begin, until_end=True)
     finally:
         await sink.close()
 
@@ -135,7 +135,7 @@ async def test_while_a_secret_is_changed_both_sign_and_nothing_is_restarted(tmp_
     for lines in (f"{SECRET}\n", f"{new}\n{SECRET}\n", f"{new}\n", ""):
         file.write_text(lines)
         if not lines:
-            with pytest.raises(_NotNowError):  # nothing is sent amid an edit
+            with pytest.raises(_ReceiverBusyError):  # nothing is sent amid an edit
                 sink._headers("id", b"{}")
             continue
         headers, accepted = sink._headers("id", b"{}"), []
@@ -226,7 +226,7 @@ async def test_from_kafka_a_sink_goes_on_where_it_was_and_a_new_one_begins_at_th
         await produce(kafka, topic, records[first:last])
         cursor = Cursor(tmp_path / "cursor")
         sink = WebhookSink(receiver.url, lambda: (SECRET,), Occasion("release"), cursor.notes)
-        await feed(source, cursor, sink.deliver, sink.begin, until_end=True)
+        await deliver_releases(source, cursor, sink.deliver, sink.begin, until_end=True)
         await sink.close()
     assert receiver.ids == [record["release_id"] for record in records[8:]]
 

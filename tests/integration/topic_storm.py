@@ -195,7 +195,7 @@ class TopicFaults:
     async def _expect_consent(self) -> None:
         found = await self.operator.findings()
         assert found
-        assert all("--accept-loss" in way.do for finding in found for way in finding.ways), found
+        assert all("--accept-loss" in way.do for finding in found for way in finding.remedies), found
 
     async def _take_consent_back(self, storm: Field) -> None:
         """Start workers anew without it when they have gone on: it is given once."""
@@ -213,7 +213,7 @@ class TopicFaults:
         if topic == AUDIT:
             found = await self.operator.findings()
             assert any("put the records of the topic back from a mirror" in way.do
-                       for finding in found for way in finding.ways), found  # fmt: skip
+                       for finding in found for way in finding.remedies), found  # fmt: skip
         await self._copied(storm, topic, held)
 
     async def _copied(self, storm: Field, topic: str, held: Sequence[Kept]) -> None:

@@ -73,7 +73,7 @@ def cells(sent: Sequence[Sent], begin: Micros) -> tuple[Cells, Counter[str | Non
         log += core.poll(state, now)
     found = Cells()
     for offset, message in enumerate(log):
-        for out in partition.feed(offset, None, encode_message(message)):
+        for out in partition.process(offset, None, encode_message(message)):
             if out.topic == OCCUPANCY:
                 record = parse_record(out.value)
                 found.update({(record["window_end"], zone): n for zone, n in record["counts"].items()})

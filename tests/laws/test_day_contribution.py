@@ -72,7 +72,7 @@ epsilon = { public = "1" }
 
 
 def stage(policy: Policy) -> OccupancyOperator:
-    return Pipeline(policy, SITE, laboratory()).table.sense
+    return Pipeline(policy, SITE, laboratory()).stages.occupancy
 
 
 def drawn(rng: random.Random, day: PrivacyDay) -> list[Seen]:
@@ -132,7 +132,7 @@ def recorded(held: Ground, walks: Walks, since: Micros, until: Micros) -> Log:
     playback = Playback(held.policy, names, points, Range(since, until), since)
     log: Log = [*playback.begin()]
     for row in sorted(row for row in rows if since < row[0] <= until):
-        log += [*playback.advance(row[0]), *playback.take(row)]
+        log += [*playback.advance(row[0]), *playback.process(row)]
     return [*log, *playback.finish(until)]
 
 
@@ -175,7 +175,7 @@ def cells(held: Ground, walks: Walks, course: Course) -> Cells:
         if isinstance(message, Heartbeat):
             if beats in course.restarts:
                 data, sense = sense.encode(state), held.stages[course.restarts[beats]]
-                state = sense.regrid(sense.decode(data))
+                state = sense.rebase_ticks(sense.decode(data))
             beats += 1
     return found
 

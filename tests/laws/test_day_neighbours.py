@@ -210,7 +210,7 @@ def history(ear: Ear, held: Ground, known: list[Policy], walks: Walks, course: C
         if lost_until >= 0:
             partition.resume_after_loss(offset)
             lost_until = -1
-        book.emitted += partition.feed(offset, None, encode_message(message))
+        book.emitted += partition.process(offset, None, encode_message(message))
         if isinstance(message, Heartbeat) and beats in course.losses:
             lost_until = beats + 4
         if isinstance(message, Heartbeat) and beats in course.takeovers:
@@ -244,7 +244,7 @@ def late(
     options = Options(attempt=attempt, first_window=first, last_window=last)
     settled = Backfill(policy, KEYS, partition, book, options, known, names)
     for message in log:
-        settled.take(message)
+        settled.process(message)
     settled.close()
     return settled.made.emitted
 

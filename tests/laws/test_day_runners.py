@@ -102,7 +102,7 @@ def test_partitions_straight_and_taken_over_all_the_time_give_the_same(
         keys, topics = key_files.laboratory_keys(key), Topics()
         partition = PartitionEngine(POLICY, keys)
         for offset, item in enumerate(log):
-            for out in partition.feed(offset, None, encode_message(item)):
+            for out in partition.process(offset, None, encode_message(item)):
                 topics.setdefault(out.topic, []).append(out.value)
             if offset % often == often - 1:
                 snapshot, partition = partition.snapshot(offset + 1, 0), PartitionEngine(POLICY, keys)
@@ -118,7 +118,7 @@ def test_a_store_opened_again_and_again_and_a_replay_give_the_same(
     for part in (log[:third], log[third : 2 * third], log[2 * third :]):
         with opened(POLICY, key, tmp_path / "s") as (runner, _):
             for item in part:
-                runner.take(item)
+                runner.process(item)
     file = ObservationFile(rows, POLICY, key_files.pseudonym_key(key))
     replay(file, POLICY, key_files.laboratory_keys(key), tmp_path / "out", Options())
     for topic, name in ((AUDIT, "audit"), (LEAKAGE, "leakage")):

@@ -82,7 +82,7 @@ def cells(log: Sequence[bytes], rng: random.Random | None = None, max_devices: i
         if rng is not None and rng.random() < 0.02:
             snapshot, partition = partition.snapshot(offset, 0), made()
             partition.restore(snapshot)
-        for out in partition.feed(offset, None, value):
+        for out in partition.process(offset, None, value):
             if out.topic == OCCUPANCY:
                 record = parse_record(out.value)
                 found.update({(record["window_end"], zone): n for zone, n in record["counts"].items()})
@@ -127,8 +127,8 @@ def test_at_the_stop_the_site_closes_for_all_whoever_was_one_too_many() -> None:
         found = cells(log, max_devices=5)
         assert max(end for end, _ in found) == "2026-03-03T04:05:00Z", "the last window that had closed by then"
         partition = PartitionEngine(policy(5), laboratory())
-        made = [out for offset, value in enumerate(log) for out in partition.feed(offset, None, value)]
-        assert partition.sites.shut() == [SITE]
+        made = [out for offset, value in enumerate(log) for out in partition.process(offset, None, value)]
+        assert partition.sites.suspended_sites() == [SITE]
         assert [parse_record(out.value)["reason"] for out in made if out.topic == QUARANTINE] == ["site_shut"]
     assert len(cells(log_of(everybody[1:], 5), max_devices=5)) > 4 * 20, "one less, and it goes on"
 
@@ -157,8 +157,8 @@ def test_what_a_site_remembers_is_bounded_by_the_stop_before_it_grows() -> None:
     partition = PartitionEngine(policy(limit), laboratory())
     rows = [Heard(EVENING + n, n, "a") for n in range(4 * limit)]
     for offset, value in enumerate(log_of(rows, 10**5)):
-        partition.feed(offset, None, value)
+        partition.process(offset, None, value)
         state = partition.sites.sensing()[SITE]
-        assert len(state.known) <= limit
+        assert len(state.known_devices) <= limit
         assert sum(map(len, state.pending.values())) <= limit
-    assert partition.sites.shut() == [SITE]
+    assert partition.sites.suspended_sites() == [SITE]

@@ -75,7 +75,7 @@ def inputs_of_stages() -> dict[str, list[Any]]:
         for place, (name, reads) in enumerate(READS.items()):
             if place >= start and isinstance(item, reads):
                 given.setdefault(name, []).append(item)
-                after, produced = getattr(made.table, name).step(getattr(state, name), item)
+                after, produced = getattr(made.stages, name).step(getattr(state, name), item)
                 setattr(state, name, after)
                 for each in produced:
                     push(state, each, place + 1)
@@ -95,7 +95,7 @@ STAGES = [field.name for field in fields(Stages)]
 
 
 def operator(name: str) -> Any:
-    return getattr(pipeline().table, name)
+    return getattr(pipeline().stages, name)
 
 
 def test_every_stage_of_the_table_takes_part_in_this_run(given: Any) -> None:
@@ -166,7 +166,7 @@ def test_the_partition_gives_what_the_table_gives(plain: Any) -> None:
     partition = PartitionEngine(POLICY, laboratory(), OPTIONS)
     emitted = []
     for offset, item in enumerate(messages(SEEN, POLICY)):
-        emitted += partition.feed(offset, None, encode_message(item))
+        emitted += partition.process(offset, None, encode_message(item))
     wanted = [(out.topic, out.value) for out in plain if out.topic != "tacet.presence.v1"]
     assert sorted((out.topic, out.value) for out in emitted if out.topic != "tacet.presence.v1") == sorted(wanted)
 
@@ -174,10 +174,10 @@ def test_the_partition_gives_what_the_table_gives(plain: Any) -> None:
 def test_a_partition_brought_back_from_its_snapshot_at_any_message_goes_on_alike() -> None:
     log = [encode_message(item) for item in messages(SEEN[:1200], POLICY)]
     straight = PartitionEngine(POLICY, laboratory(), OPTIONS)
-    wanted = [out for offset, value in enumerate(log) for out in straight.feed(offset, None, value)]
+    wanted = [out for offset, value in enumerate(log) for out in straight.process(offset, None, value)]
     partition, emitted = PartitionEngine(POLICY, laboratory(), OPTIONS), []
     for offset, value in enumerate(log):
-        emitted += partition.feed(offset, None, value)
+        emitted += partition.process(offset, None, value)
         if offset % 5 == 0:
             snapshot = partition.snapshot(offset + 1, 0)
             partition = PartitionEngine(POLICY, laboratory(), OPTIONS)
@@ -195,7 +195,7 @@ def test_an_audit_entry_comes_before_the_record_that_it_pays_for(plain: Any) -> 
             assert out.id in charged, "published before it was charged"
     partition = PartitionEngine(POLICY, laboratory())
     for offset, item in enumerate(messages(SEEN[:900], POLICY)):
-        topics = [out.topic for out in partition.feed(offset, None, encode_message(item))]
+        topics = [out.topic for out in partition.process(offset, None, encode_message(item))]
         assert topics == sorted(topics, key=lambda topic: topic != AUDIT)
 
 
@@ -251,7 +251,7 @@ def _noise_key(day: int) -> bytes:
 
 
 def run_windows(policy: Any, seen: Any) -> list[OccupancyWindow]:
-    stage = Pipeline(policy, SITE, laboratory()).table.sense
+    stage = Pipeline(policy, SITE, laboratory()).stages.occupancy
     return [out for out in scan(stage, messages(seen, policy))[1] if isinstance(out, OccupancyWindow)]
 
 

@@ -234,7 +234,7 @@ def test_state_survives_its_byte_form_at_every_step(seed: Any) -> None:
         data = stage.encode(state)
         restored = stage.decode(data)
         assert restored == state
-        assert restored.known == state.known
+        assert restored.known_devices == state.known_devices
         assert stage.encode(restored) == data
         state, produced = stage.step(restored, item)
         out += produced
@@ -247,8 +247,8 @@ def test_two_orders_of_arrival_meet_in_the_same_windows_ever_after() -> None:
     rng = random.Random(5)
     one, _ = scan(sense(), at_once(seen))
     other, _ = scan(sense(), deliver(seen, lambda: rng.randrange(LATENESS), lambda: True))
-    assert (one.current, one.pending, one.rows, one.stays_open) == ({}, {}, {}, {})
-    assert (other.current, other.pending, other.rows, other.stays_open) == ({}, {}, {}, {})
+    assert (one.current, one.pending, one.rows, one.open_stays) == ({}, {}, {}, {})
+    assert (other.current, other.pending, other.rows, other.open_stays) == ({}, {}, {}, {})
 
 
 # Sensitivity: what one datagram less can change, through the connector's collapse and naming and presence.

@@ -72,7 +72,7 @@ def run(under: Policy, seen: Sequence[Seen], monkeypatch: pytest.MonkeyPatch) ->
     true_step = SparseVector.step
 
     def step(self: SparseVector, state: Runs, item: SparseVectorInput) -> tuple[Runs, list[SparseVectorOutput]]:
-        read[item.context.release][item.end] = Read(tuple(item.counts.tolist()), item.booked)
+        read[item.context.release][item.end] = Read(tuple(item.counts.tolist()), item.scheduled)
         return true_step(self, state, item)
 
     with monkeypatch.context() as patched:
@@ -135,11 +135,11 @@ def likelihoods(plan: RunPlan, told: Mapping[Micros, Sequence[bool | None]], rea
             assert crossings[above] < vector.events
             margins.append(vector.margin(place, read[end].counts[place], above=above))
             if answer is not above:
-                total += math.log(vector.law.transcript(margins, crosses=True))
+                total += math.log(vector.run_distribution.transcript(margins, crosses=True))
                 crossings[above] += 1
                 above, waits, margins = answer, end + vector.cooldown, []
         if margins:
-            total += math.log(vector.law.transcript(margins, crosses=False))
+            total += math.log(vector.run_distribution.transcript(margins, crosses=False))
     return total
 
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream.mechanisms.sparse_vector import RunLaw
+from stream.mechanisms.sparse_vector import RunDistribution
 
 EPSILON = Fraction(1)
 HALF = 0.5
@@ -27,7 +27,7 @@ Law = Callable[[Margins], Iterator[float]]
 
 def true_run(margins: Margins) -> Iterator[float]:
     """Yield what one run says: where it crosses, or nowhere."""
-    law = RunLaw(EPSILON)
+    law = RunDistribution(EPSILON)
     yield from (law.transcript(margins[: k + 1], crosses=True) for k in range(len(margins)))
     yield law.transcript(margins, crosses=False)
 
@@ -59,7 +59,7 @@ def test_no_transcript_of_a_run_tells_more_than_its_price() -> None:
 def test_a_long_silence_tells_the_threshold_noise_and_no_more() -> None:
     for windows in (12, 96, 288):
         silent = [(-8,) * windows, (-7,) * windows]
-        p, q = (RunLaw(EPSILON).transcript(margins, crosses=False) for margins in silent)
+        p, q = (RunDistribution(EPSILON).transcript(margins, crosses=False) for margins in silent)
         assert 0 < math.log(p / q) <= HALF + SLACK
         crossed = [(*margins, margins[-1] - there) for there, margins in enumerate(silent)]
         assert most_told(true_run, *crossed) <= float(EPSILON) + SLACK
@@ -136,7 +136,7 @@ def without_an_end(margins: Margins) -> Iterator[float]:
 
 def with_half_the_noise(margins: Margins) -> Iterator[float]:
     """Both noises are those of twice the price."""
-    law = RunLaw(2 * EPSILON)
+    law = RunDistribution(2 * EPSILON)
     yield from (law.transcript(margins[: k + 1], crosses=True) for k in range(len(margins)))
     yield law.transcript(margins, crosses=False)
 

@@ -25,7 +25,7 @@ from stream.policy.document import audiences_of
 from stream.records import WAITING
 from stream.release.budget_gate import BudgetDecision, BudgetGate
 from stream.sensing import state as sense_state
-from stream.sensing.contribution import adopted
+from stream.sensing.contribution import migrated_counter
 from stream.sensing.occupancy import OccupancyOperator
 from tests.support.policy_edits import EDITS, RELEASES, InapplicableError, edited, policy_keys, whole_document
 from tests.support.twin_worlds import first_difference, twins
@@ -65,8 +65,8 @@ def resuming_at_the_latest_observation(patch: pytest.MonkeyPatch) -> None:
         state = sense_state.decode(data, self.zones)
         times = [time for _, time in state.current.values()]
         times += [entry[0] for waiting in state.pending.values() for entry in waiting.entries.values()]
-        state.tally = adopted(state.tally, self.by_day, max(times, default=None))
-        state.note_known()
+        state.tally = migrated_counter(state.tally, self.by_day, max(times, default=None))
+        state.update_known_devices()
         return state
 
     patch.setattr(OccupancyOperator, "decode", decode)
@@ -101,7 +101,7 @@ def beating_when_heard(patch: pytest.MonkeyPatch) -> None:
     beat = Ingest._beat
 
     def beaten(self: Ingest, state: Any, pairs: Any, watermark: int) -> None:
-        beat(self, state, tuple(pair for pair in pairs if any(state.seen.values())), watermark)
+        beat(self, state, tuple(pair for pair in pairs if any(state.devices.values())), watermark)
 
     patch.setattr(Ingest, "_beat", beaten)
 

@@ -36,7 +36,7 @@ def policy(releases: str, zones: int, audiences: Any = EPSILONS) -> Policy:
 
 
 def stage_of(made: Policy, seed: int = 1) -> ReleaseStage:
-    return Pipeline(made, SITE, laboratory(seed)).table.release
+    return Pipeline(made, SITE, laboratory(seed)).stages.release
 
 
 def private(outputs: list[Any]) -> Iterator[dict[str, Any]]:

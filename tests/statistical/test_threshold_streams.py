@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from stream.mechanisms.noise_labels import Context
-from stream.mechanisms.sparse_vector import EVENTS, RunLaw, SparseVector, SparseVectorInput, SparseVectorOutput
+from stream.mechanisms.sparse_vector import EVENTS, RunDistribution, SparseVector, SparseVectorInput, SparseVectorOutput
 from stream.records import MINUTE
-from stream.release.threshold_guarantees import quiet_run
+from stream.release.threshold_guarantees import quiet_bounds
 
 UNLIKELY = 1e-7
 TICK = 5 * MINUTE
@@ -40,9 +40,9 @@ def vector(
     *, events: int = 3, within: int = 1, cooldown: int = 0, hysteresis: int | None = None, drawn: Fraction = RUN
 ) -> SparseVector:
     """Return a stream with the shift of its promise, and with noise for a run of ``drawn``."""
-    shift = RunLaw(RUN).least_shift(MISS / events, within)
+    shift = RunDistribution(RUN).least_shift(MISS / events, within)
     return SparseVector(
-        RunLaw(drawn), (THRESHOLD,) * NODES, True, shift, events, 96, cooldown * TICK, hysteresis
+        RunDistribution(drawn), (THRESHOLD,) * NODES, True, shift, events, 96, cooldown * TICK, hysteresis
     )  # fmt: skip
 
 
@@ -92,23 +92,23 @@ def test_events_are_missed_and_seen_late_as_often_as_promised(within: int) -> No
     seen = events_seen(of, within)
     assert seen.of == 10_000
     assert seen.missed <= float(MISS) * seen.of, "beta, of which the first run of a day has a third"
-    assert plausible(seen.missed, seen.of, of.law.silence(of.shift, within))
+    assert plausible(seen.missed, seen.of, of.run_distribution.silence(of.shift, within))
     for windows, number in seen.later.items():
-        assert plausible(number, seen.of, of.law.silence(of.shift, windows)), f"delay of {windows} windows"
+        assert plausible(number, seen.of, of.run_distribution.silence(of.shift, windows)), f"delay of {windows} windows"
 
 
 @pytest.mark.parametrize("factor", [Fraction(1, 2), Fraction(2)], ids=["twice the noise", "half the noise"])
 def test_noise_of_another_size_is_caught_by_its_misses(factor: Fraction) -> None:
     of = vector(drawn=factor * RUN)
     seen = events_seen(of, 1)
-    assert not plausible(seen.missed, seen.of, RunLaw(RUN).silence(of.shift, 1))
+    assert not plausible(seen.missed, seen.of, RunDistribution(RUN).silence(of.shift, 1))
     if factor < 1:
         assert seen.missed > 1.2 * float(MISS / of.events) * seen.of, "and the share of one run is broken"
 
 
 def crossing_times(of: SparseVector, margin: int, windows: int) -> list[float]:
     """Return the probability that a fresh run crosses at its first, second, … window."""
-    silent = [of.law.silence(margin, k) for k in range(windows + 1)]
+    silent = [of.run_distribution.silence(margin, k) for k in range(windows + 1)]
     return [silent[k] - silent[k + 1] for k in range(windows)]
 
 
@@ -158,10 +158,10 @@ def test_false_alarms_and_denials_are_as_frequent_as_their_law_and_never_more_th
     assert plausible(seen.alarmed[0], seen.of, math.fsum(first.values()))
     used_up = math.fsum(p for place, p in second.items() if place + cooldown < windows)
     assert plausible(seen.denied, seen.of, used_up)
-    promised = quiet_run(of, windows, distance)
+    promised = quiet_bounds(of, windows, distance)
     assert math.fsum(first.values()) + math.fsum(second.values()) <= promised.false_alarms + 1e-12
     assert used_up <= promised.denied + 1e-12
-    assert promised.denied == pytest.approx(of.law.crossing(margin, windows) ** 2)
+    assert promised.denied == pytest.approx(of.run_distribution.crossing(margin, windows) ** 2)
 
 
 @pytest.mark.parametrize("factor", [Fraction(1, 2), Fraction(2)], ids=["twice the noise", "half the noise"])
@@ -196,9 +196,9 @@ def test_a_days_runs_are_charged_as_they_are_opened_and_never_more_than_the_most
 
 
 @pytest.mark.parametrize("law", [lambda law: law.crossing(-8, 40), lambda law: law.silence(2, 1)])
-def test_the_comparisons_would_pass_what_they_expect_and_no_neighbour(law: Callable[[RunLaw], float]) -> None:
+def test_the_comparisons_would_pass_what_they_expect_and_no_neighbour(law: Callable[[RunDistribution], float]) -> None:
     """At 10,000 events a probability that is a fifth larger or smaller is no longer plausible."""
-    p = law(RunLaw(RUN))
+    p = law(RunDistribution(RUN))
     assert plausible(round(10_000 * p), 10_000, p)
     assert not plausible(round(10_000 * p), 10_000, min(0.999, 1.35 * p))
     assert not plausible(round(10_000 * p), 10_000, 0.65 * p)

@@ -130,7 +130,7 @@ def _couple_publications(patch: pytest.MonkeyPatch) -> None:
 
 def _couple_crossings(patch: pytest.MonkeyPatch) -> None:
     """The tests of threshold streams; their digest is left what it holds of earlier answers."""
-    ask = SparseVector._ask
+    ask = SparseVector._query
 
     def coupled(
         self: SparseVector, state: Runs, node: Node, place: int, item: SparseVectorInput, drawn: tuple[int, int]
@@ -139,7 +139,7 @@ def _couple_crossings(patch: pytest.MonkeyPatch) -> None:
         return ask(self, state, node, place, item._replace(counts=counts), drawn)
 
     patch.setattr(sparse_vector, "counts_digest", lambda _, *earlier: counts_digest(*earlier))
-    patch.setattr(SparseVector, "_ask", coupled)
+    patch.setattr(SparseVector, "_query", coupled)
 
 
 def _couple_attributes(patch: pytest.MonkeyPatch) -> None:

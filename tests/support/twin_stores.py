@@ -21,14 +21,14 @@ import orjson
 from connectors.http.limits import Names
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import Nature
-from connectors.monitoring.engine import EngineFigures
-from connectors.monitoring.figures import Figures
+from connectors.monitoring.engine import EngineMetrics
+from connectors.monitoring.figures import MetricValues
 from connectors.serve import indexer
 from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role
 from connectors.serve.app import application
-from connectors.serve.ledger_views import OperatorBook
+from connectors.serve.ledger_views import OperatorView
 from connectors.serve.service import Service
-from connectors.serve.startup import ServeConfig, made, together
+from connectors.serve.startup import ServeConfig, combined_account, open_service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, outboxes, read_outbox
 from connectors.storage.embedded.runner import opened
 from connectors.storage.embedded.store import SqliteStore
@@ -82,8 +82,8 @@ class StoreWorld:
         self.now, self.made = BEGIN, Shown(course)
         self._opened: AbstractContextManager[tuple[Embedded, SqliteStore]] | None = None
         self._runner: Embedded | None = None
-        self._figures: EngineFigures | None = None
-        self._told: Figures | None = None
+        self._figures: EngineMetrics | None = None
+        self._told: MetricValues | None = None
         self.policy = course.policies[0]
 
     def run(self) -> Shown:
@@ -103,7 +103,7 @@ class StoreWorld:
                         self._look()
                         look = next(looks)
                 self.now = sent.at
-                self._runner_now.take(sent.message)
+                self._runner_now.process(sent.message)
             self._close()
         except TacetError as error:
             self.made.errors.append((self.now, type(error).__name__, str(error).replace(str(self.folder), "")))
@@ -120,7 +120,7 @@ class StoreWorld:
         """Note what metrics tell now; the clock says when."""
         assert self._figures is not None
         assert self._told is not None
-        self._figures.look()
+        self._figures.update()
         told = {
             each.metric.name: (dict(each.values), {name: (s.counts, s.total) for name, s in each.spreads.items()})
             for each in self._told.families()
@@ -138,8 +138,8 @@ class StoreWorld:
         self._opened = opened(self.policy, Path(self.key), self.store, accept_policy=True, clock=clock)
         self._runner, _ = self._opened.__enter__()
         runner = self._runner
-        self._told = figures = Figures("run", lambda: self.now)
-        self._figures = engine = EngineFigures(figures, self.policy, lambda: [runner.partition], lambda: self.now)
+        self._told = figures = MetricValues("run", lambda: self.now)
+        self._figures = engine = EngineMetrics(figures, self.policy, lambda: [runner.partition], lambda: self.now)
         runner.observers.append(lambda _, committed: engine.committed(committed))
 
     def _close(self, *, crashes: bool = False) -> None:
@@ -178,7 +178,7 @@ async def _asked(folder: Path, store: Path, policy: Policy) -> dict[str, Any]:
     secrets |= {role: tokens.add(role, [role], end + DAY) for role in (ACCOUNT, OPERATOR)}
     wanted = ServeConfig(policy, audiences, store, account=True, operator=True, tokens=folder / "tokens")
     found = dict[str, Any]()
-    with made(wanted, lambda: end, Names.of((), PORT, "http")) as service:
+    with open_service(wanted, lambda: end, Names.of((), PORT, "http")) as service:
         await _filled(service, wanted, store)
         transport = httpx.ASGITransport(application(service))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://127.0.0.1:{PORT}") as client:
@@ -200,15 +200,15 @@ def _answered(answer: httpx.Response) -> tuple[int, list[tuple[str, str]], bytes
 
 async def _filled(service: Service, wanted: ServeConfig, store: Path) -> None:
     """Take in all that a store's outboxes hold, as the service's feeds do."""
-    intake, book = indexer.Indexer(service), OperatorBook()
+    intake, book = indexer.Indexer(service), OperatorView()
     for audience in wanted.audiences:
         rows = read_outbox(store, audience, 0)
         if rows:
-            await intake.take([value for _, value in rows], {f"outbox:{audience}": rows[-1][0]})
-    service.account.take(value for _, value in read_outbox(store, ACCOUNT_BOX, 0))
-    book.take(value for _, value in read_outbox(store, OPERATOR_BOX, 0))
+            await intake.add([value for _, value in rows], {f"outbox:{audience}": rows[-1][0]})
+    service.account.add(value for _, value in read_outbox(store, ACCOUNT_BOX, 0))
+    book.add(value for _, value in read_outbox(store, OPERATOR_BOX, 0))
     service.operator = book
-    service.coalition = lambda names: together(wanted.policy, store, names)
+    service.coalition = lambda names: combined_account(wanted.policy, store, names)
 
 
 def _questions(policy: Policy, name: str, audiences: tuple[str, ...]) -> list[str]:

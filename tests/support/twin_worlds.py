@@ -411,7 +411,7 @@ class World:
     def _catch_up(self) -> None:
         while self._read < len(self._log):
             value, stamp = self._log[self._read]
-            for outputs, last in self._partition.fold(self._read, None, value, stamp):
+            for outputs, last in self._partition.process_in_steps(self._read, None, value, stamp):
                 self._emit(outputs)
                 if any(output.checkpoint for output in outputs):
                     self._save(self._read + 1 if last else self._read)
@@ -436,14 +436,22 @@ class World:
         """Note what is told of each site besides its records."""
         sites = self._partition.sites
         for name, mark in sites.watermarks().items():
-            held = sites.held(name)
+            held = sites.get(name)
             assert held is not None
             if not watermark.has_begun(held.sensing.clock):
                 continue
-            place = (held.chain[0], held.released_through(), held.oldest_start(), held.shut, _when(held.sensing))
+            place = (
+                held.chain[0],
+                held.released_through(),
+                held.oldest_start(),
+                held.is_suspended,
+                _when(held.sensing),
+            )
             if self._stood.get(name) != place:
                 self._stood[name] = place
-                self.made.standing.append((self.now, name, (mark, place, _books(held.books()), sites.standing(name))))
+                self.made.standing.append(
+                    (self.now, name, (mark, place, _books(held.release_state()), sites.current_account(name)))
+                )
 
     # --- what happens -----------------------------------------------------------------------------------
 
@@ -467,7 +475,7 @@ class World:
         other = self._opened(policy)
         try:
             other.restore(checkpoint.snapshot)
-            other.published(self._audit[other.audit_offset() :])
+            other.expect_replay(self._audit[other.audit_offset() :])
         except TacetError as error:
             self._note(error)
             return
@@ -491,7 +499,7 @@ class World:
                 policy, laboratory(), self._partition, self, options, earlier, names[:1] if event.attempt > 1 else []
             )
             for message in recorded(policy, self.people, self.now):
-                settled.take(message)
+                settled.process(message)
             prices = settled.price()
             settled.close()
         except TacetError as error:
@@ -535,7 +543,7 @@ def recorded(policy: Policy, people: People, until: Micros) -> Iterator[Observat
             called = names[places[place][1]]
             name = bytes.fromhex(called.name(_address(seen.device), called.epoch(seen.time)))
             yield from playback.advance(seen.time)
-            yield from playback.take((seen.time, place, name, line, seen.device))
+            yield from playback.process((seen.time, place, name, line, seen.device))
     yield from playback.finish(until)
 
 

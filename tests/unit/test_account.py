@@ -241,12 +241,12 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None
             'daily_budget = { board = "10" }', "").replace('[[audience]]\nname = "board"\n', "")),
         SITE, laboratory(),
     )  # fmt: skip
-    states = fewer.adopt(made.encode(states))
+    states = fewer.migrate(made.encode(states))
     for item in list(messages(SEEN[:1500], building()))[-200:]:
         states, _ = fewer.step(states, item)
     assert before > 0
     assert states.account.sums["board"].total == before
-    back = made.adopt(fewer.encode(states))
+    back = made.migrate(fewer.encode(states))
     assert back.account.sums["board"].total == before
 
 

@@ -17,7 +17,7 @@ from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
 from stream.records import DAY, DayAttribute, DayClosed, Published
 from stream.release.backfill import BackfillStage
-from stream.release.queried_days import LocalDay, QueriedDays, ZoneAsked, decode_asked, encode_asked
+from stream.release.queried_days import LocalDay, QueriedDays, ZoneQuery, decode_queried_days, encode_queried_days
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
@@ -53,11 +53,11 @@ def step(policy: Policy, state: ReleaseState, item: DayClosed) -> list[dict[str,
 
 
 def adopted(policy: Policy, old: Policy, state: ReleaseState) -> ReleaseState:
-    return ReleaseStage(policy, SITE, laboratory()).adopt(ReleaseStage(old, SITE, laboratory()).encode(state), {})
+    return ReleaseStage(policy, SITE, laboratory()).migrate(ReleaseStage(old, SITE, laboratory()).encode(state), {})
 
 
 def late(policy: Policy, state: ReleaseState, item: DayClosed) -> list[Published]:
-    return BackfillStage(policy, SITE, laboratory()).past(state, item, ReleaseState())
+    return BackfillStage(policy, SITE, laboratory()).release_late(state, item, ReleaseState())
 
 
 def reasons(records: Iterable[dict[str, Any]]) -> dict[str, set[str | None]]:
@@ -72,7 +72,7 @@ def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells() -> None:
     _, made = ReleaseStage(PLAIN, SITE, laboratory()).step(state, closed("2026-03-03"))
     other = renamed()
     stage, books = BackfillStage(other, SITE, laboratory()), ReleaseState()
-    stage.open_books(books, audit_of(made), {PLAIN.version: PLAIN})
+    stage.load_full_history(books, audit_of(made), {PLAIN.version: PLAIN})
     assert reasons(bodies(late(other, books, closed("2026-03-03")), "private")) == {"x": {"asked"}, "y": {"asked"}}
     assert reasons(bodies(late(other, books, closed("2026-03-04")), "private")) == {"x": {None}, "y": {None}}
 
@@ -123,7 +123,7 @@ def test_asked_days_survive_their_byte_form_and_a_month() -> None:
     for number in range(1, 32):
         day = f"2026-03-{number:02d}"
         state.note(LocalDay(day, *span_of_day(day, ZoneInfo(LOS_ANGELES))), "x", "arrival", 1.0)
-    assert decode_asked(orjson.loads(orjson.dumps(encode_asked(state)))) == state
+    assert decode_queried_days(orjson.loads(orjson.dumps(encode_queried_days(state)))) == state
     state.forget("2026-03-31")
     assert min(state.days).local_day == "2026-03-02"
     assert state.in_month("2026-03-31", "x", ["arrival"]) == 29
@@ -168,7 +168,7 @@ def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones() -> None:
     first, second = Pipeline(PLAIN, SITE, laboratory()), Pipeline(other_ids(MONTHLY), SITE, laboratory())
     states = first.initial()
     states.release, _ = ReleaseStage(PLAIN, SITE, laboratory()).step(states.release, closed("2026-03-03"))
-    state = second.adopt(first.encode(states)).release
+    state = second.migrate(first.encode(states)).release
     item = closed("2026-03-04")
     records = tuple(replace(record, zone=f"new-{record.zone}") for record in item.attributes)
     made = step(other_ids(MONTHLY), state, replace(item, attributes=records))
@@ -185,7 +185,7 @@ def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_n
     asked.rename(now)
     charged.rename(now)
     assert asked.days[day] == {
-        "x": ZoneAsked(frozenset(["arrival"]), 1.0), "y": ZoneAsked(frozenset(["breaks"]), 2.0),
-        "z": ZoneAsked(frozenset(["arrival", "breaks"]), 2.0),
+        "x": ZoneQuery(frozenset(["arrival"]), 1.0), "y": ZoneQuery(frozenset(["breaks"]), 2.0),
+        "z": ZoneQuery(frozenset(["arrival", "breaks"]), 2.0),
     }  # fmt: skip
     assert charged.covering("z") == charged.covering("w") == {"r/v/1"}

@@ -15,7 +15,7 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.keys.data_keys import DataKeys
-from connectors.operations.reports.audit import store_books, verify
+from connectors.operations.reports.audit import store_bundle, verify
 from connectors.operations.reports.status import describe
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_topic
@@ -26,7 +26,7 @@ from stream.encryption import Kind as Envelope
 from stream.encryption import clear_of, join_parts, split_parts, unseal
 from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
-from stream.errors import DataError, GoneKeyError, KeyFileError
+from stream.errors import DataError, DestroyedKeyError, KeyFileError
 from stream.records import DAY, HOUR, MINUTE, Heartbeat, ObservationBatch
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, RESTRICTED, parse_time
@@ -86,7 +86,7 @@ def copy_of(key: Path, folder: Path) -> Path:
 def taken(key: Path, folder: Path, log: Iterable[ObservationBatch | Heartbeat]) -> None:
     with embedded(POLICY, key, folder) as runner:
         for message in log:
-            runner.take(message)
+            runner.process(message)
 
 
 def given_out(folder: Path) -> dict[str, Any]:
@@ -137,10 +137,10 @@ def test_every_field_outside_a_public_list_lies_in_an_envelope(tmp_path: Path, k
     seen: set[tuple[str, str]] = set()
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log_of(tmp_path):
-            runner.take(message)
+            runner.process(message)
             if isinstance(message, Heartbeat):
                 continue
-            runner.keep(message)  # waits until the next window closes
+            runner.enqueue(message)  # waits until the next window closes
             for table, row in tables(tmp_path / "store"):
                 for column in row.keys() - PUBLIC[table]:
                     clear_part(table, column, row[column], row.get("topic", ""))
@@ -154,12 +154,12 @@ def test_of_what_people_counters_tell_the_counts_lie_in_an_envelope_too(tmp_path
     seen: set[tuple[str, str]] = set()
     with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
         for number in range(6):
-            runner.keep(window(number, 3, 4, 5))
+            runner.enqueue(window(number, 3, 4, 5))
             for table, row in tables(tmp_path / "store"):
                 for column in row.keys() - PUBLIC[table]:
                     clear_part(table, column, row[column], row.get("topic", ""))
                     seen.add((table, row.get("topic", "")))
-            runner.take(window(number, 3, 4, 5))
+            runner.process(window(number, 3, 4, 5))
     assert {("observations", ""), ("state", ""), ("outputs", OCCUPANCY)} <= seen
 
 
@@ -183,7 +183,7 @@ def test_no_address_and_no_pseudonym_is_in_any_file_of_a_store_at_any_moment(tmp
     assert len(sought) >= 24
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log:
-            runner.take(message)  # between two commits it lies in the write-ahead log
+            runner.process(message)  # between two commits it lies in the write-ahead log
             assert not found(sought, tmp_path / "store")
     assert not found(sought, tmp_path / "store")
 
@@ -194,7 +194,7 @@ def test_they_would_be_found_if_they_were_there(tmp_path: Path) -> None:
     partition = PartitionEngine(POLICY, laboratory())
     (tmp_path / "store").mkdir()
     for offset, message in enumerate(log[:20]):
-        partition.feed(offset, None, encode_message(message))
+        partition.process(offset, None, encode_message(message))
         (tmp_path / "store" / str(offset)).write_bytes(encode_message(message))
     assert len(found(needles(log), tmp_path / "store")) >= 6
 
@@ -202,11 +202,11 @@ def test_they_would_be_found_if_they_were_there(tmp_path: Path) -> None:
 def test_true_counts_are_read_with_the_key_and_left_out_without(tmp_path: Path, key: Path) -> None:
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log_of(tmp_path):
-            runner.take(message)
+            runner.process(message)
     counts = read_topic(tmp_path / "store", OCCUPANCY, key_files.FileKeys(key).vault)
     assert {orjson.loads(value)["window_end"][:10] for value in counts} == {"2026-03-03"}
     assert read_topic(tmp_path / "store", OCCUPANCY) == []
-    report = verify(store_books(tmp_path / "store", records=True), tmp_path / "store", key)
+    report = verify(store_bundle(tmp_path / "store", records=True), tmp_path / "store", key)
     assert (report["ok"], report["unchecked"]) == (True, [])
     assert report["commitments"] > 0
 
@@ -214,7 +214,7 @@ def test_true_counts_are_read_with_the_key_and_left_out_without(tmp_path: Path, 
 def test_where_a_site_stands_needs_no_key(tmp_path: Path, key: Path) -> None:
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log_of(tmp_path):
-            runner.take(message)
+            runner.process(message)
     snapshot, _ = read_snapshot(tmp_path / "store")
     assert snapshot is not None
     status = describe(snapshot, POLICY)["sites"][SITE]
@@ -233,7 +233,7 @@ def test_what_is_released_is_the_same_with_and_without_encryption(tmp_path: Path
             each
             for partition in [PartitionEngine(PLAIN, keys)]
             for offset, message in enumerate(log)
-            for each in partition.feed(offset, None, encode_message(message, keys.vault))
+            for each in partition.process(offset, None, encode_message(message, keys.vault))
         ]
         for keys in (laboratory(), sealed)
     )
@@ -245,11 +245,11 @@ def test_a_run_that_is_restarted_at_each_instant_over_a_days_end_releases_the_sa
     straight = copy_of(key, tmp_path / "one")
     with embedded(POLICY, straight, tmp_path / "straight") as runner:
         for message in log:
-            runner.take(message)
+            runner.process(message)
     days = set()
     for message in log:
         with embedded(POLICY, key, tmp_path / "often") as runner:
-            runner.take(message)
+            runner.process(message)
         days.add(key_files.FileKeys(key).vault.first)
     assert days == {TODAY - 1, TODAY}
     assert key_files.FileKeys(straight).vault.first == TODAY
@@ -286,12 +286,12 @@ def test_yesterdays_snapshot_does_not_open_today(tmp_path: Path, key: Path) -> N
     copies: list[bytes] = []
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log_of(tmp_path):
-            runner.take(message)
+            runner.process(message)
             snapshot, _ = read_snapshot(tmp_path / "store")
             copies += [] if snapshot is None or snapshot in copies[-1:] else [snapshot]
     vault = key_files.FileKeys(key).vault
     open_snapshot(copies[-1], vault)
-    with pytest.raises(GoneKeyError, match="1 days before its oldest"):
+    with pytest.raises(DestroyedKeyError, match="1 days before its oldest"):
         open_snapshot(copies[1], vault)
     assert open_snapshot(copies[1])[0]["policy"] == POLICY.version
 
@@ -302,9 +302,9 @@ def test_late_rows_under_a_key_that_is_gone_are_refused_and_nothing_else_changes
     value = encode_message(early, key_files.FileKeys(key).vault)
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in log:
-            runner.take(message)
+            runner.process(message)
         before = runner.partition.sites.sensing()[SITE].counters.copy()
-        [out] = runner.partition.feed(10_000, None, value)
+        [out] = runner.partition.process(10_000, None, value)
         assert orjson.loads(out.value)["reason"] == "key_gone"
         assert runner.partition.sites.sensing()[SITE].counters == before
 
@@ -318,16 +318,16 @@ def test_a_batch_under_another_key_stops_the_engine_and_is_read_with_the_right_o
     keys = replace(laboratory(), vault=ours)
     values = [encode_message(message, ours) for message in log]
     partition, straight = PartitionEngine(PLAIN, keys), PartitionEngine(PLAIN, keys)
-    whole = [each for offset, value in enumerate(values) for each in straight.feed(offset, None, value)]
+    whole = [each for offset, value in enumerate(values) for each in straight.process(offset, None, value)]
     middle = next(n for n, message in enumerate(log) if n > 20 and isinstance(message, ObservationBatch))
-    outputs = [each for offset in range(middle) for each in partition.feed(offset, None, values[offset])]
+    outputs = [each for offset in range(middle) for each in partition.process(offset, None, values[offset])]
     saved = partition.snapshot(middle, 0)
     with pytest.raises(KeyFileError, match="must be the one under which this was encrypted, got another"):
-        partition.feed(middle, None, encode_message(log[middle], others))
+        partition.process(middle, None, encode_message(log[middle], others))
     assert partition.snapshot(middle, 0) == saved
     again = PartitionEngine(PLAIN, keys)
     assert again.restore(saved) == middle
-    outputs += [each for offset in range(middle, len(log)) for each in again.feed(offset, None, values[offset])]
+    outputs += [each for offset in range(middle, len(log)) for each in again.process(offset, None, values[offset])]
     assert outputs == whole != []
 
 
@@ -336,8 +336,8 @@ def two_sites(vault: DataKeys) -> tuple[PartitionEngine, Any, bytes]:
     keys = replace(laboratory(), vault=vault)
     partition = PartitionEngine(policy, keys)
     for offset, message in enumerate(list(messages(people(hours=2, devices=5), policy))):
-        partition.feed(offset, None, encode_message(message, vault))
-        partition.feed(offset, None, encode_message(replace(message, site="two"), vault))
+        partition.process(offset, None, encode_message(message, vault))
+        partition.process(offset, None, encode_message(replace(message, site="two"), vault))
     return PartitionEngine(policy, keys), policy, partition.snapshot(7, 0)
 
 
@@ -391,17 +391,17 @@ def test_a_site_away_for_longer_than_its_key_comes_back_with_its_books_and_nobod
     alone.restore(snapshot)
     kept = alone.snapshot(8, 0)
     vault.forget_before(TODAY + 9)
-    with pytest.raises(GoneKeyError):
+    with pytest.raises(DestroyedKeyError):
         open_snapshot(snapshot, vault)
     head, sites = split_parts(unseal(Envelope.SNAPSHOT, kept))
     back = PartitionEngine(policy, keys, accept_policy=True)
     back.restore(seal_snapshot(head, {"two": sites["two"]}))
-    held = back.sites.held("two")
+    held = back.sites.get("two")
     assert held is not None
-    assert (held.sensing.current, held.sensing.pending, held.sensing.known) == ({}, {}, set())
+    assert (held.sensing.current, held.sensing.pending, held.sensing.known_devices) == ({}, {}, set())
     assert held.chain == alone.sites.chains()["two"]
     assert held.chain[0] > 0
-    with pytest.raises(GoneKeyError):  # one that the policy had all the time is not forgotten unasked
+    with pytest.raises(DestroyedKeyError):  # one that the policy had all the time is not forgotten unasked
         back.restore(seal_snapshot(head, {SITE: sites[SITE]}))
 
 

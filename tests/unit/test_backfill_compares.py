@@ -46,13 +46,13 @@ def settled(policy: Policy, recording: int) -> Backfilled:
     """Return what a backfill under a policy finds of a recording that lacks the first so many sightings."""
     live = PartitionEngine(POLICY, laboratory())
     log = [encode_message(item) for item in messages(SEEN, POLICY)]
-    book = Book([out for offset, value in enumerate(log) for out in live.feed(offset, None, value)])
+    book = Book([out for offset, value in enumerate(log) for out in live.process(offset, None, value)])
     partition = PartitionEngine(policy, laboratory(), accept_policy=True)
     partition.restore(live.snapshot(len(log), 0))
     first, *rest = SEEN
     backfill = Backfill(policy, laboratory(), partition, book, Options(), [POLICY])
     for message in messages([first, *rest[recording:]], policy):
-        backfill.take(message)
+        backfill.process(message)
     backfill.close()
     return backfill.made
 

@@ -14,7 +14,7 @@ import pytest
 from connectors.operations.inventory.access_points import read_inventory
 from connectors.sources.recordings import text_rows
 from connectors.sources.recordings.replay import read_history
-from connectors.sources.recordings.text_rows import csv_rows, held_whole, lines_of, open_text
+from connectors.sources.recordings.text_rows import csv_rows, lines_in_memory, lines_of, open_text
 from connectors.tables.decisions import read_counts, read_thresholds, read_values
 from stream.errors import DataError, UsageError
 from tests.core_ground import building
@@ -84,7 +84,7 @@ def test_values_are_read_as_they_come(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(text_rows, "LARGEST_HELD", 1)
     (tmp_path / "values.csv").write_text("predicate,value\na,1\na,2\n")
     assert len(list(read_values(tmp_path / "values.csv"))) == 2
-    assert next(held_whole(tmp_path, ["x"])) == "x"
+    assert next(lines_in_memory(tmp_path, ["x"])) == "x"
 
 
 def endless(path: Path, head: str) -> Path:

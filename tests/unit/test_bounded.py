@@ -71,7 +71,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Any:
             pass
 
         monkeypatch.setattr(topic_readers, "reader_of", reader_of)
-        monkeypatch.setattr(topic_readers, "refuse_unseen", seen)
+        monkeypatch.setattr(topic_readers, "check_visible", seen)
         return log
 
     return of

@@ -204,7 +204,7 @@ def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_be
     for number in range(120):
         stage = before if number < 40 else after
         if restart and number == 40:
-            state = after.adopt(before.encode(state), {})
+            state = after.migrate(before.encode(state), {})
         state, made = stage.step(state, OccupancyWindow(SITE, FIRST + number * TICK, (0,) * 6, Fraction(1)))
         outcomes += paid([out for out in made if isinstance(out, Published)], "facilities")
     assert max(sum(outcomes[n : n + 60]) for n in range(61)) == 44
@@ -230,7 +230,7 @@ def one_after_another(*policies: Any) -> Any:
         stage = ReleaseStage(policy, SITE, laboratory())
         if state is not None:
             before = {zone.id: zone.radios for zone in policies[number - 1].site[SITE].zones}
-            state = stage.adopt(state, zones_now(before, policy.site[SITE].zones))
+            state = stage.migrate(state, zones_now(before, policy.site[SITE].zones))
         state = stage.initial() if state is None else state
         ends = (FIRST + (4 * number + i) * TICK for i in range(4))
         state, made = scan(stage, [OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)) for end in ends], state)

@@ -12,7 +12,7 @@ from stream.engine.cluster_state import (
     announce,
     claim,
     displaced,
-    found,
+    identity_records,
     refuse_other_counts,
     refuse_superseded,
     sign_of_life,
@@ -36,16 +36,16 @@ def report(control: ClusterState, records: Records, stamp: int = NOW) -> Cluster
 
 
 def begun() -> ClusterState:
-    control = report(ClusterState(), found(ClusterState(), 4, "c1"))
+    control = report(ClusterState(), identity_records(ClusterState(), 4, "c1"))
     return report(control, admit(control, OLD, "key", "2", accept=False))
 
 
 def test_a_clusters_number_of_partitions_is_written_once() -> None:
-    control = report(ClusterState(), found(ClusterState(), 4, "c1"))
+    control = report(ClusterState(), identity_records(ClusterState(), 4, "c1"))
     assert (control.id, control.partitions) == ("c1", 4)
-    assert found(control, 4, "c2") == {}
+    assert identity_records(control, 4, "c2") == {}
     with pytest.raises(UsageError, match="partitions: must be 4, as this cluster was begun with, got 8"):
-        found(control, 8, "c2")
+        identity_records(control, 8, "c2")
 
 
 def test_a_grown_topic_is_named_with_the_way_out() -> None:

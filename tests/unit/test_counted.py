@@ -84,7 +84,7 @@ def window(number: int, *counts: int | None, session: int = BEGIN) -> CountedWin
 
 def windows_of(items: list[Message], policy: Policy = POLICY, **options: Any) -> list[OccupancyWindow]:
     """Return the windows that the first stage makes of messages."""
-    sense = Pipeline(policy, SITE, laboratory(), Options(**options)).table.sense
+    sense = Pipeline(policy, SITE, laboratory(), Options(**options)).stages.occupancy
     state, made = sense.initial(), []
     for item in items:
         state, out = sense.step(state, item)
@@ -185,7 +185,7 @@ LACKING = [counts for counts in itertools.product((None, 3), repeat=len(ZONES)) 
 @pytest.mark.parametrize("counts", LACKING)
 def test_coverage_does_not_tell_which_zones_a_window_lacks(counts: tuple[int | None, ...]) -> None:
     """A zone that is lacking may be empty: the window is refused whole, and quarantine says so."""
-    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    sense = Pipeline(POLICY, SITE, laboratory()).stages.occupancy
     state, _ = sense.step(sense.initial(), window(0, 1, 1, 1))
     state, made = sense.step(state, window(1, *counts))
     (closed,) = [each for each in made if isinstance(each, OccupancyWindow)]
@@ -220,7 +220,7 @@ def test_where_zeros_are_left_out_a_window_that_was_never_read_is_not_covered() 
 
 
 def test_a_window_is_closed_once() -> None:
-    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    sense = Pipeline(POLICY, SITE, laboratory()).stages.occupancy
     state = sense.initial()
     for item in (window(0, 1, 1, 1), window(1, 1, 1, 1), window(1, 9, 9, 9), window(0, 9, 9, 9)):
         state, _ = sense.step(state, item)
@@ -247,7 +247,7 @@ FAULTS: tuple[tuple[Message, str], ...] = (
 
 @pytest.mark.parametrize(("message", "reason"), FAULTS)
 def test_anything_else_is_rejected(message: Message, reason: str) -> None:
-    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    sense = Pipeline(POLICY, SITE, laboratory()).stages.occupancy
     assert isinstance(sense, CounterFeedOperator)
     state, made = sense.step(sense.initial(), message)
     assert [each.reason for each in made if isinstance(each, Rejected)] == [reason]
@@ -258,13 +258,13 @@ def test_a_site_that_counts_devices_takes_no_counts() -> None:
     devices = text().replace('feed = "counts"', f'sources = ["{COUNTERS}"]'.replace(COUNTERS, "10.2.0.5"))
     for number, zone in enumerate(ZONES):
         devices = devices.replace(f'id = "{zone}"', f'id = "{zone}"\naccess_points = ["02:00:00:00:00:0{number}"]')
-    sense = Pipeline(load_policy(devices), SITE, laboratory()).table.sense
+    sense = Pipeline(load_policy(devices), SITE, laboratory()).stages.occupancy
     _, made = sense.step(sense.initial(), CountedWindow(SITE, "10.2.0.5", 1, BEGIN, (("gate", 1),)))
     assert [each.reason for each in made if isinstance(each, Rejected)] == ["input"]
 
 
 def test_a_long_gap_is_closed_in_steps_that_can_be_begun_again() -> None:
-    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    sense = Pipeline(POLICY, SITE, laboratory()).stages.occupancy
     state, _ = sense.step(sense.initial(), window(0, 1, 1, 1))
     steps = sense.steps(state, window(50, 2, 2, 2))
     first, last = next(steps)
@@ -274,7 +274,7 @@ def test_a_long_gap_is_closed_in_steps_that_can_be_begun_again() -> None:
 
 
 def test_a_state_is_read_back_from_its_bytes() -> None:
-    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    sense = Pipeline(POLICY, SITE, laboratory()).stages.occupancy
     state, _ = sense.step(sense.initial(), window(0, 1, 1, 1))
     assert sense.encode(sense.decode(sense.encode(state))) == sense.encode(state)
     assert sense.decode(sense.encode(state)).next_tick == BEGIN + TICK
@@ -474,7 +474,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_on(ground: Path, store: Path) -> None:
     with embedded(POLICY, ground / "key", store) as runner:
         for message in CountsFile(ground / "counts.csv", POLICY).messages():
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 def held(store: Path) -> dict[str, Any]:
@@ -551,7 +551,7 @@ def test_a_building_may_have_sites_of_both_kinds_each_fed_by_its_own_file(tmp_pa
         both: list[Message] = [*ObservationFile(seen, policy, bytes(32)).messages()]
         both += CountsFile(counts, policy).messages()
         for message in both:
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
     entries = [orjson.loads(value) for value in read_topic(tmp_path / "store", AUDIT)]
     assert {entry["site"] for entry in entries} == {"lab", SITE}
     assert runner.partition.counters.rejected == 0

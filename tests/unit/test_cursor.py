@@ -46,7 +46,7 @@ def fill(folder: Path, records: Iterator[OutboxRecord]) -> list[str]:
     """Put records into an outbox; return their names."""
     with closing(Outboxes(folder / "private")) as boxes:
         held = [*records]
-        boxes.give("board", held)
+        boxes.append("board", held)
     return [record.id for record in held]
 
 
@@ -181,10 +181,10 @@ async def test_a_store_that_was_put_back_and_has_the_same_releases_goes_on(tmp_p
 def test_nothing_is_settled_of_a_partition_of_which_nothing_was_given(tmp_path: Path) -> None:
     """It holds marks of transactions alone: nothing says later whether it is the same partition."""
     cursor = Cursor(tmp_path / "cursor")
-    cursor.settle("topic", 1, 40, None)
+    cursor.mark_delivered("topic", 1, 40, None)
     assert cursor.begin("topic", 1) == 0
-    cursor.settle("topic", 1, 40, Last(12, "east/a/b/c"))
-    cursor.settle("topic", 1, 60, None)
+    cursor.mark_delivered("topic", 1, 40, Last(12, "east/a/b/c"))
+    cursor.mark_delivered("topic", 1, 60, None)
     assert (cursor.begin("topic", 1), cursor.oldest("topic", 1, 10), cursor.given("topic", 1)) == (
         60, 12, {12: "east/a/b/c"}
     )  # fmt: skip
@@ -192,12 +192,12 @@ def test_nothing_is_settled_of_a_partition_of_which_nothing_was_given(tmp_path: 
 
 def test_records_that_were_deleted_before_they_were_given_are_missed(tmp_path: Path) -> None:
     cursor = Cursor(tmp_path / "cursor")
-    cursor.settle("topic", 1, 40, Last(39, "east/a/b/c"))
+    cursor.mark_delivered("topic", 1, 40, Last(39, "east/a/b/c"))
     for first in (0, 39, 40):
-        cursor.refuse_gone("topic", 1, first)
+        cursor.check_retained("topic", 1, first)
     with pytest.raises(UsageError, match="begins at 43: 3 offsets were deleted before they were given"):
-        cursor.refuse_gone("topic", 1, 43)
-    Cursor(tmp_path / "another").refuse_gone("topic", 1, 43)
+        cursor.check_retained("topic", 1, 43)
+    Cursor(tmp_path / "another").check_retained("topic", 1, 43)
 
 
 @pytest.mark.parametrize(

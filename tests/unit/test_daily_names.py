@@ -197,7 +197,7 @@ def test_what_a_recording_makes_of_a_device_is_the_same_whoever_else_is_in_it(tm
 def test_the_engine_takes_every_row_of_a_recording_and_bounds_every_day_of_it(tmp_path: Path, day_starts: str) -> None:
     policy = building(site=DAILY.replace("04:00", day_starts).replace("8h", "30min"))
     log = played(tmp_path / "seen.csv", people(hours=60, devices=8), policy)
-    sense = Pipeline(policy, SITE, laboratory()).table.sense
+    sense = Pipeline(policy, SITE, laboratory()).stages.occupancy
     state, out = sense.initial(), []
     for item in log:
         state, made = sense.step(state, item)
@@ -217,7 +217,7 @@ def test_the_engine_takes_every_row_of_a_recording_and_bounds_every_day_of_it(tm
 
 def test_the_engine_quarantines_what_an_ingest_with_another_time_zone_names(tmp_path: Path) -> None:
     other = building(site=DAILY.replace("04:00", "05:00"))
-    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    sense = Pipeline(POLICY, SITE, laboratory()).stages.occupancy
     state = sense.initial()
     for item in played(tmp_path / "seen.csv", people(hours=20, devices=4), other):
         state, _ = sense.step(state, item)

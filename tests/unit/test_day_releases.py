@@ -164,7 +164,7 @@ CHANGES = {
 def test_what_a_day_costs_changes_when_the_next_one_begins(change: str) -> None:
     _, _, _, state = released(windows(FOUR + TICK, 2))
     old, new = ReleaseStage(policy(), "dbh", KEYS), ReleaseStage(policy(CHANGES[change]), "dbh", KEYS)
-    adopted = new.adopt(old.encode(state), {})
+    adopted = new.migrate(old.encode(state), {})
     waiting, _, _, adopted = released(windows(FOUR + 3 * TICK, 2), new, adopted)
     assert {record["reason"] for record in waiting} == {"waiting"}
     begun, _, _, _ = released(windows(FOUR + DAY + TICK, 2), new, adopted)
@@ -182,15 +182,15 @@ def test_what_bounds_a_day_changes_when_the_next_one_begins(change: str) -> None
     site = "\n".join(line for line in SITE.splitlines() if not line.startswith(key))
     site = site.replace("[site.dbh]", f"[site.dbh]\n{change}")
     old, new = ReleaseStage(policy(), "dbh", KEYS), ReleaseStage(policy(site=site), "dbh", KEYS)
-    waiting, _, _, _ = released(windows(FOUR + 3 * TICK, 1), new, new.adopt(old.encode(state), {}))
+    waiting, _, _, _ = released(windows(FOUR + 3 * TICK, 1), new, new.migrate(old.encode(state), {}))
     assert {record["reason"] for record in waiting} == {"waiting"}
 
 
 def test_a_policy_that_comes_back_within_the_day_goes_on_with_what_was_paid() -> None:
     old, new = ReleaseStage(policy(), "dbh", KEYS), ReleaseStage(policy(CHANGES["epsilon"]), "dbh", KEYS)
     _, _, _, state = released(windows(FOUR + TICK, 1), old)
-    _, _, _, state = released(windows(FOUR + 2 * TICK, 1), new, new.adopt(old.encode(state), {}))
-    records, _, _, _ = released(windows(FOUR + 3 * TICK, 1), old, old.adopt(new.encode(state), {}))
+    _, _, _, state = released(windows(FOUR + 2 * TICK, 1), new, new.migrate(old.encode(state), {}))
+    records, _, _, _ = released(windows(FOUR + 3 * TICK, 1), old, old.migrate(new.encode(state), {}))
     assert spends(records) == ["0"]
 
 
@@ -200,7 +200,7 @@ def test_a_release_under_another_name_is_another_price() -> None:
         ReleaseStage(policy(RELEASE.replace('"day"', '"other"')), "dbh", KEYS),
     )
     _, _, _, state = released(windows(FOUR + TICK, 1), old)
-    records, _, _, _ = released(windows(FOUR + 2 * TICK, 1), new, new.adopt(old.encode(state), {}))
+    records, _, _, _ = released(windows(FOUR + 2 * TICK, 1), new, new.migrate(old.encode(state), {}))
     assert spends(records) == ["2"]
 
 
@@ -260,7 +260,7 @@ def test_no_two_days_of_one_number_are_paid_whatever_time_zone_their_dates_are_o
     first, second = before.at(FOUR), after.at(FOUR + 5 * HOUR)
     assert (first.number, first.end <= second.start) == (second.number, True)
     paid, _, _, state = released([window_of(first.end, first)], old)
-    state = new.adopt(old.encode(state), {})
+    state = new.migrate(old.encode(state), {})
     waiting, _, _, state = released([window_of(second.start + TICK, second)], new, state)
     third = after.at(second.end + TICK)
     begun, _, _, _ = released([window_of(third.start + TICK, third)], new, state)

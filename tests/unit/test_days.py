@@ -38,7 +38,7 @@ START = 17_600 * DAY
 def snapshot(keys: key_files.FileKeys, site: str, until: int, policy: Policy = POLICY) -> bytes:
     partition = PartitionEngine(policy, keys)
     for time in range(START, until + 1, 12 * HOUR):
-        partition.feed(0, None, encode_message(Heartbeat(site, "10.0.0.1", 1, time, 0)))
+        partition.process(0, None, encode_message(Heartbeat(site, "10.0.0.1", 1, time, 0)))
     return partition.snapshot(1, 0)
 
 

@@ -84,7 +84,7 @@ class Day:
 
 
 async def played(slow: Any, patience: float = demo.STALLED) -> int:
-    playing = demo.Playing(Day(), slow, FAST, slow.work, patience)  # type: ignore[arg-type]
+    playing = demo.TrapPlayback(Day(), slow, FAST, slow.work, patience)  # type: ignore[arg-type]
     await playing.run()
     return playing.sent
 

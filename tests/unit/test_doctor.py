@@ -250,13 +250,13 @@ def trap(number: int, radio: str, community: bytes = COMMUNITY, *, inform: bool 
                             inform=inform)  # fmt: skip
 
 
-def _has_heard(ear: live_check.Ear, datagrams: int) -> bool:
+def _has_heard(ear: live_check.LiveListener, datagrams: int) -> bool:
     return ear.receiver.counters.datagrams >= datagrams
 
 
 async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> live_check.LiveCheck:
     """Return what is heard of these datagrams, each of which is waited for."""
-    ear = live_check.Ear(POLICY, ("127.0.0.1", 0), [COMMUNITY])
+    ear = live_check.LiveListener(POLICY, ("127.0.0.1", 0), [COMMUNITY])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         async with ear.receiver:
             for number, datagram in enumerate(datagrams, start=1):
@@ -268,7 +268,7 @@ async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> live_c
                 answers.append(sender.recv(65_536))
         except BlockingIOError:
             pass
-    return ear.heard()
+    return ear.result()
 
 
 async def test_what_is_taken_and_dropped_is_told_with_what_to_do() -> None:
@@ -334,13 +334,13 @@ def test_how_long_is_a_duration_of_at_most_an_hour(installed: Path, span: str) -
 async def heard_v3(*datagrams: bytes) -> list[Finding]:
     """Return what is found of datagrams from a controller of the loopback that speaks SNMPv3."""
     users = Users([user()], [source(address="127.0.0.1")])
-    ear = live_check.Ear(POLICY, ("127.0.0.1", 0), (), users)
+    ear = live_check.LiveListener(POLICY, ("127.0.0.1", 0), (), users)
     async with ear.receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for number, datagram in enumerate(datagrams, start=1):
                 sender.sendto(datagram, ear.receiver.address)
                 await until(partial(_has_heard, ear, number), f"datagram {number}")
-    return list(live_check.findings(POLICY, ear.heard()))
+    return list(live_check.findings(POLICY, ear.result()))
 
 
 async def test_of_snmpv3_it_is_told_what_would_be_taken_and_what_is_wrong_with_the_rest(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ class Asked:
     def __init__(self, answer: ProbeAnswer | None) -> None:
         self._answer = answer
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         return self._answer
 
 

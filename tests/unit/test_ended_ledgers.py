@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from connectors.operations.reports.audit import refuse_retired
-from stream.accounting.audit import Beginning, ChainLink, Start
+from stream.accounting.audit import ChainLink, LedgerStart, Start
 from stream.errors import UsageError
 
 
@@ -18,8 +18,8 @@ def entries(*ledgers: str, site: str = "hall") -> list[dict[str, object]]:
     ]
 
 
-def begun(ledger: str, at: int, site: str = "hall") -> Beginning:
-    return Beginning(ledger, 0, {site: Start(ChainLink(at, "0" * 64), at)})
+def begun(ledger: str, at: int, site: str = "hall") -> LedgerStart:
+    return LedgerStart(ledger, 0, {site: Start(ChainLink(at, "0" * 64), at)})
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def begun(ledger: str, at: int, site: str = "hall") -> Beginning:
     ],
 )
 def test_the_key_that_was_retired_is_named_with_its_last_window_and_the_one_to_give(
-    ledgers: tuple[str, ...], beginnings: Sequence[Beginning]
+    ledgers: tuple[str, ...], beginnings: Sequence[LedgerStart]
 ) -> None:
     with pytest.raises(UsageError) as refusal:
         refuse_retired("old", [], entries(*ledgers), beginnings)

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.keys.data_keys import DataKeys
 from stream.encryption import PADDED, VERSION, Kind, clear_of, is_encrypted, seal, unseal, version_of
-from stream.errors import DataError, GoneKeyError, KeyFileError, LaterVersionError
+from stream.errors import DataError, DestroyedKeyError, KeyFileError, LaterVersionError
 
 MAGIC = b"\x89TACET"
 VAULT = DataKeys(20_000, b"k" * 32)
@@ -84,7 +84,7 @@ def test_encrypted_content_needs_the_key_of_its_day() -> None:
     later.forget_before(20_004)
     assert unseal(Kind.MESSAGE, data, later) == b"{}"
     later.forget_before(20_006)
-    with pytest.raises(GoneKeyError, match="2 days before its oldest"):
+    with pytest.raises(DestroyedKeyError, match="2 days before its oldest"):
         unseal(Kind.MESSAGE, data, later)
 
 

@@ -18,7 +18,7 @@ def test_faust_waits_for_an_opening_for_as_long_as_it_takes() -> None:
 
     async def main() -> list[str]:
         tenures: Any = object()
-        app = create_app(brokers="127.0.0.1:9", group="g", source="s", tenures=tenures, transport=StrictTransport)
+        app = create_app(brokers="127.0.0.1:9", group="g", source="s", task_manager=tenures, transport=StrictTransport)
         done: list[str] = []
 
         async def opening() -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from connectors.sources.ingest import followed_logs
-from connectors.sources.ingest.followed_logs import FollowedEntrance, FollowedLine, Piece
+from connectors.sources.ingest.followed_logs import FollowedLine, FollowedListener, Piece
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind, Sighting
@@ -52,9 +52,9 @@ class Written:
         found, self._left = self._left[:most], self._left[most:]
         return found, not self.away and not self._left
 
-    async def keep(self, reached: Mapping[Hashable, int]) -> bool:
+    async def store_positions(self, positions: Mapping[Hashable, int]) -> bool:
         if not self.refusing:
-            self.kept.append(dict(reached))
+            self.kept.append(dict(positions))
         return not self.refusing
 
     async def close(self) -> None:
@@ -64,13 +64,13 @@ class Written:
         return {part: end for kept in self.kept for part, end in kept.items()}
 
 
-class Entrance(FollowedEntrance):
+class Entrance(FollowedListener):
     """Each message is the number of a device."""
 
     reasons: ClassVar[tuple[str, ...]] = ("nobody",)
     everyday: ClassVar[frozenset[str]] = frozenset()
 
-    def hear(self, now: Micros, content: bytes | None) -> FollowedLine | str:
+    def decode(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         if content is None or not content.isdigit():
             return "nobody"
         return FollowedLine(SOURCE, SOURCE, Sighting(Kind.ASSOCIATE, int(content).to_bytes(6, "big"), RADIO))
@@ -82,7 +82,7 @@ async def receiving(
 ) -> AsyncIterator[Receiver]:
     limits = SiteLimits((SOURCE,), 10 * MINUTE, most, Pseudonyms.daily(bytes(32)), 30 * SECOND)
     ingest = Ingest(access_points={RADIO.hex(":"): ("dbh", "lobby")}, sites={"dbh": limits})
-    async with Receiver([Entrance(log)], ingest=ingest, sink=sink, clock=hands or Hands(), room=room) as receiver:
+    async with Receiver([Entrance(log)], ingest=ingest, sink=sink, clock=hands or Hands(), capacity=room) as receiver:
         yield receiver
 
 

@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.storage.kafka import topic_readers
-from connectors.storage.kafka.topic_readers import Following, Record
+from connectors.storage.kafka.topic_readers import Record, TopicTail
 from stream.errors import UsageError
 
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
@@ -70,13 +70,13 @@ def one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_readers, "partitions_of", numbers)
 
 
-async def present(following: Following) -> list[tuple[str, int]]:
+async def present(following: TopicTail) -> list[tuple[str, int]]:
     return [where(record) async for batch in following.present() for record in batch]
 
 
 async def test_a_topic_that_is_opened_later_begins_at_its_start_and_leaves_the_others_where_they_were() -> None:
     topics = Topics()
-    following = Following(topics, where)
+    following = TopicTail(topics, where)
     await following.open(["old"])
     assert await present(following) == [("old", n) for n in range(5)]
     topics.lengths[OLD] = 8
@@ -90,7 +90,7 @@ async def test_a_topic_that_is_opened_later_begins_at_its_start_and_leaves_the_o
 
 async def test_a_subscriber_of_what_comes_reads_a_later_topic_from_its_start() -> None:
     topics = Topics()
-    following = Following(topics, where)
+    following = TopicTail(topics, where)
     await following.open(["old"], from_start=False)
     await following.open(["new"])
     assert await present(following) == [("new", n) for n in range(3)]
@@ -99,7 +99,7 @@ async def test_a_subscriber_of_what_comes_reads_a_later_topic_from_its_start() -
 
 async def test_a_topic_that_was_shortened_is_said_in_words() -> None:
     topics = Topics()
-    following = Following(topics, where)
+    following = TopicTail(topics, where)
     await following.open(["old"])
     await present(following)
     topics.begins[OLD] = topics.lengths[OLD] = 9

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import KafkaError
 
 from connectors.sources import external_topic
-from connectors.sources.external_topic import ForeignTopic
+from connectors.sources.external_topic import ExternalTopic
 from connectors.storage.kafka import client
 
 
@@ -32,8 +32,8 @@ class Client:
             raise self.error
 
 
-def topic(error: BaseException | None) -> ForeignTopic:
-    made = ForeignTopic("broker:9092", "traps", "group")
+def topic(error: BaseException | None) -> ExternalTopic:
+    made = ExternalTopic("broker:9092", "traps", "group")
     made._reader = Client(error)
     return made
 
@@ -54,4 +54,4 @@ async def test_a_place_that_is_not_noted_is_to_be_noted_later(
     error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external_topic, "KEEP_WITHIN", 0.01)
-    assert await topic(error).keep({0: 7}) is False
+    assert await topic(error).store_positions({0: 7}) is False

@@ -87,7 +87,7 @@ def test_a_denied_window_is_denied_here_too_and_changes_nothing() -> None:
 def test_what_comes_late_is_decided_late_with_its_counts() -> None:
     late = BackfillStage(policy(COUNTS.format(mechanism="laplace"), FREE, stream()), "dbh", KEYS)
     ids = late.ids(ITEMS[0])
-    made = late.past(ReleaseState(), ITEMS[0], ReleaseState())
+    made = late.release_late(ReleaseState(), ITEMS[0], ReleaseState())
     private = [each.id for each in made if each.topic.startswith("tacet.private")]
     assert sorted(private) == sorted(ids)
     assert any("/free/public/" in name for name in ids)

@@ -72,7 +72,7 @@ class FakeBroker:
 @pytest.fixture
 async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeBroker, FakeBroker]]:
     """Two brokers of one cluster, and a process that knows nothing of them yet and has all the time there is."""
-    for wait in ("silence", "patience"):
+    for wait in ("silence", "answer_timeout"):
         monkeypatch.setattr(BROKERS, wait, ENDLESS)
     brokers = FakeBroker(), FakeBroker()
     for broker in brokers:
@@ -86,7 +86,7 @@ async def pair(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeBroke
 def hang(broker: FakeBroker) -> None:
     """Let it answer nothing any more; from now on the process finds out soon."""
     broker.awake.clear()
-    BROKERS.silence = BROKERS.patience = SHORT
+    BROKERS.silence = BROKERS.answer_timeout = SHORT
 
 
 def connection(broker: FakeBroker, **given: Any) -> AnsweringConnection:
@@ -262,11 +262,11 @@ async def test_the_workers_consumer_goes_by_it_and_is_answered_at_once(monkeypat
 
 def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that stays open and the one after it, whether the broker is there: half of it together."""
-    for wait in ("silence", "patience"):
+    for wait in ("silence", "answer_timeout"):
         monkeypatch.setattr(BROKERS, wait, ENDLESS)
     options.bootstrap(Settings(session_timeout=24.0), "127.0.0.1:9")
-    assert BROKERS.silence == BROKERS.patience == 24.0 / SHARE
-    assert BROKERS.silence + BROKERS.patience == 24.0 / 2
+    assert BROKERS.silence == BROKERS.answer_timeout == 24.0 / SHARE
+    assert BROKERS.silence + BROKERS.answer_timeout == 24.0 / 2
 
 
 def test_a_session_timeout_too_short_for_its_parts_is_refused() -> None:

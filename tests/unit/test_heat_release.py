@@ -166,7 +166,7 @@ def test_late_windows_have_a_past_of_their_own_and_leave_the_live_one_alone() ->
     state, aside, seen, early = live.initial(), ReleaseState(), list[Published](), list[Published]()
     for number, window in enumerate(every[DAY:]):
         if number == DAY:
-            early = [output for each in every[:DAY] for output in late.past(state, each, aside)]
+            early = [output for each in every[:DAY] for output in late.release_late(state, each, aside)]
         state, outputs = live.step(state, window)
         seen += [output for output in outputs if isinstance(output, Published)]
     _, whole = scan(live, iter(every[DAY:]))

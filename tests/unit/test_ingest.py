@@ -249,14 +249,14 @@ def test_the_device_that_breaks_the_sites_bound_is_sent_and_shuts_the_site_to_al
     assert [c.hear(NOON + n, trap(who)).dropped for n, who in enumerate((ANNE, BERT, CARL))] == [None] * 3
     sent = c.poll(NOON + 3)
     assert [row.device for row in rows(sent)][-1] == third
-    assert c.state.shut == {"dbh"}
-    assert not c.state.seen["dbh"], "nobody is remembered any more"
+    assert c.state.suspended == {"dbh"}
+    assert not c.state.devices["dbh"], "nobody is remembered any more"
     for who in (ANNE, BERT, CARL):
         assert c.hear(NOON + MINUTE, trap(who)).dropped == SITE_SHUT
     later = c.poll(NOON + 2 * MINUTE)
     assert {m.site for m in later} == {"ics"}, "no rows and no heartbeats: nothing is released from part of the data"
     assert c.hear(NOON + 2 * MINUTE, trap(access_point=ELSEWHERE)).dropped is None, "other sites go on"
-    assert not c.core.initial(NOON).shut, "a connector that is started again begins anew"
+    assert not c.core.initial(NOON).suspended, "a connector that is started again begins anew"
 
 
 @pytest.mark.parametrize("later", [0, 3, 9, 14])
@@ -273,11 +273,11 @@ def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_i
             if message.site == "dbh":
                 state, _ = engine.step(state, message)
         c.hear(time, trap(n.to_bytes(6, "big")))
-    assert c.state.shut == {"dbh"}
+    assert c.state.suspended == {"dbh"}
     for message in c.poll(time + BATCH_DELAY):
         if message.site == "dbh":
             state, _ = engine.step(state, message)
-    assert state.shut
+    assert state.suspended
 
 
 def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_bound() -> None:
@@ -286,7 +286,7 @@ def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_boun
         assert c.hear(NOON + n * MINUTE, trap(who)).dropped is None
     c.poll(NOON + 20 * MINUTE)
     assert c.hear(NOON + 20 * MINUTE, trap(CARL)).dropped is None
-    assert not c.state.shut
+    assert not c.state.suspended
 
 
 def test_a_shut_site_gets_no_simulated_heartbeat_either() -> None:
@@ -385,9 +385,9 @@ def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_move
     c = Connector()
     c.hear(NOON)
     c.poll(NOON + 10 * MINUTE)
-    assert ANNE in c.state.seen["dbh"]
+    assert ANNE in c.state.devices["dbh"]
     c.poll(NOON + 10 * MINUTE + 2 * GRID)
-    assert not c.state.seen["dbh"]
+    assert not c.state.devices["dbh"]
 
 
 def test_no_address_leaves_and_random_addresses_are_counted() -> None:

@@ -12,17 +12,17 @@ import pytest
 
 from connectors.storage.audit_chains import audit_of, heads_of
 from connectors.storage.kafka.key_rotation import oldest_key_day_needed
-from stream.accounting.audit import Beginning, ChainLink, Start
+from stream.accounting.audit import ChainLink, LedgerStart, Start
 from stream.encoding import encode_message
-from stream.engine.cluster_state import SILENT, ClusterState, admit, announce, claim, found, sign_of_life
+from stream.engine.cluster_state import SILENT, ClusterState, admit, announce, claim, identity_records, sign_of_life
 from stream.engine.key_rotation import (
     NOBODY,
     EndedLedger,
-    begins,
     end_ledger,
+    ledger_start_record,
     refuse_other_key,
     refuse_retired,
-    taken_over,
+    take_over,
 )
 from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import chains, open_snapshot
@@ -48,7 +48,7 @@ def apply(control: ClusterState, records: Mapping[str, bytes | None]) -> Cluster
 
 
 def begun() -> ClusterState:
-    control = apply(ClusterState(), found(ClusterState(), 4, "c1"))
+    control = apply(ClusterState(), identity_records(ClusterState(), 4, "c1"))
     apply(control, admit(control, building(), "old", "2", accept=False))
     _, claims = claim(control, "i1", [PAIR], 5, now=NOW, take_over=False)
     return apply(control, claims)
@@ -106,7 +106,7 @@ def test_ingests_lose_their_sources_and_one_that_lives_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("old", "problem"), [("another", "key: must be the one"), (None, "no worker has begun")])
 def test_only_the_clusters_own_ledger_can_end(old: str | None, problem: str) -> None:
-    control = begun() if old else apply(ClusterState(), found(ClusterState(), 4, "c1"))
+    control = begun() if old else apply(ClusterState(), identity_records(ClusterState(), 4, "c1"))
     with pytest.raises(UsageError, match=problem):
         end_ledger(control, old, "new", (), now=NOW)
 
@@ -115,17 +115,17 @@ def test_only_the_clusters_own_ledger_can_end(old: str | None, problem: str) -> 
 
 
 def test_a_beginning_is_read_back_from_its_record_and_cannot_be_forged() -> None:
-    made = Beginning("l2", 3, {"dbh": Start(ChainLink(7, "ab"), 5)}).signed(b"key")
-    control = apply(ClusterState(), begins(made))
+    made = LedgerStart("l2", 3, {"dbh": Start(ChainLink(7, "ab"), 5)}).signed(b"key")
+    control = apply(ClusterState(), ledger_start_record(made))
     assert control.beginnings == {("l2", 3): made}
-    made.refuse_forged(b"key")
+    made.check_signature(b"key")
     for other in (
         replace(made, ledger="l3"), replace(made, partition=2), replace(made, sites={"dbh": Start(ChainLink(7,
         "ab"), 4)}),
         replace(made, sites={}), replace(made, mac=""),
     ):  # fmt: skip
         with pytest.raises(AuditError, match="must be signed with the audit key"):
-            other.refuse_forged(b"key")
+            other.check_signature(b"key")
 
 
 # --- what counts --------------------------------------------------------------------------------------------------
@@ -147,14 +147,14 @@ class Cluster:
                 self.snapshot, self.saved = partition.snapshot(offset, 0), len(self.entries)
             if offset == killed_at:
                 break
-            made = partition.feed(offset, None, encode_message(message))
+            made = partition.process(offset, None, encode_message(message))
             self.entries += [orjson.loads(out.value) for out in made if out.topic == AUDIT]
         self.whole = partition.snapshot(killed_at, 0)
         """What the state would be if all had been released."""
 
     def taken(self, snapshot: bytes | None = None) -> Any:
         left = EndedLedger(self.snapshot if snapshot is None else snapshot, self.entries, [self.policy])
-        return taken_over(left, NEW, 0, next_offset=99, audit_offset=7)
+        return take_over(left, NEW, 0, next_offset=99, audit_offset=7)
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +174,8 @@ def test_what_was_begun_counts_as_if_all_of_it_had_been_released(cluster: Cluste
     mine, other = books(taken.snapshot), books(finished.snapshot)
     assert (mine.ledger.sequence, mine.ledger.head) == (other.ledger.sequence, other.ledger.head)
     assert (mine.ledger.spent, mine.ledger.recent) == (other.ledger.spent, other.ledger.recent)
-    assert (mine.through, mine.closed, mine.charged) == (other.through, other.closed, other.charged)
-    assert mine.asked == other.asked
+    assert (mine.released_until, mine.closed, mine.charged) == (other.released_until, other.closed, other.charged)
+    assert mine.queried_days == other.queried_days
     assert chains(taken.snapshot)[SITE] == (len(cluster.entries), cluster.entries[-1]["hash"])
 
 
@@ -195,23 +195,23 @@ def test_a_worker_goes_on_behind_it_under_the_new_key_in_the_same_chain(cluster:
     taken = cluster.taken()
     partition = PartitionEngine(cluster.policy, NEW)
     assert partition.restore(taken.snapshot) == 99
-    partition.published([orjson.dumps(entry) for entry in cluster.entries])
+    partition.expect_replay([orjson.dumps(entry) for entry in cluster.entries])
     assert not partition.has_unreplayed_entries()
     later = [
         message for message in messages(people(hours=60, devices=4), cluster.policy)
-        if getattr(message, "watermark", 0) > books(taken.snapshot).through or hasattr(message, "rows")
+        if getattr(message, "watermark", 0) > books(taken.snapshot).released_until or hasattr(message, "rows")
     ]  # fmt: skip
     made = [
         orjson.loads(out.value)
         for offset, message in enumerate(later)
-        for out in partition.feed(99 + offset, None, encode_message(message))
+        for out in partition.process(99 + offset, None, encode_message(message))
         if out.topic == AUDIT
     ]
     entries = [*cluster.entries, *made]
     assert made
     assert {entry["ledger"] for entry in made} == {NEW.ledger}
     assert len({entry["release_id"] for entry in entries}) == len(entries), "nothing is charged twice"
-    beginnings = [taken.beginning]
+    beginnings = [taken.ledger_start]
     audit_of([heads_of(taken.snapshot)], None, NEW.audit, (), beginnings, NEW.ledger).chains(entries)
     with pytest.raises(AuditError, match="must be signed with the audit key"):
         audit_of([], None, NEW.audit, (), [], NEW.ledger).chains(entries)
@@ -225,14 +225,14 @@ def test_a_days_key_goes_on_until_the_new_ledger_has_saved_a_state(cluster: Clus
 
 def test_an_unknown_policy_is_refused(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match=r"policy: version .* must be an accepted one"):
-        taken_over(EndedLedger(cluster.snapshot, cluster.entries, []), NEW, 0, next_offset=0, audit_offset=0)
+        take_over(EndedLedger(cluster.snapshot, cluster.entries, []), NEW, 0, next_offset=0, audit_offset=0)
 
 
 def test_a_site_of_which_there_are_entries_and_no_state_counts_as_well(cluster: Cluster) -> None:
     fresh = PartitionEngine(cluster.policy, laboratory()).snapshot(0, 0)
-    taken = taken_over(EndedLedger(fresh, cluster.entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
+    taken = take_over(EndedLedger(fresh, cluster.entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
     state = books(taken.snapshot)
     assert state.ledger.sequence == len(cluster.entries)
     assert fingerprint(NEW) == open_snapshot(taken.snapshot)[0]["key"]
-    assert isinstance(next(iter(state.asked.days)), LocalDay)
-    assert state.through > DAY
+    assert isinstance(next(iter(state.queried_days.days)), LocalDay)
+    assert state.released_until > DAY

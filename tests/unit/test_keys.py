@@ -188,7 +188,7 @@ def test_no_key_shows_itself(production: Path, laboratory: Path) -> None:
     unpinned, lab, pinned = (key_files.FileKeys(path) for path in (production, laboratory, production))
     pinned.noise_key(20_000)
     for keys in (unpinned, lab, pinned):
-        report = f"{keys!r} {keys.held!r} {keys.held!s}"
+        report = f"{keys!r} {keys.keys!r} {keys.keys!s}"
         for path in (production, laboratory):
             document = json.loads(path.read_text())
             for secret in (document["audit"], *map(str, document["noise"].values())):

@@ -70,7 +70,7 @@ def windows(policy: Policy, counts: Sequence[tuple[int, ...]], first: int) -> li
 
 
 def released(policy: Policy, items: list[OccupancyWindow], seed: int = 1) -> tuple[Any, Any, list[Published]]:
-    stage = Pipeline(policy, SITE, laboratory(seed)).table.release
+    stage = Pipeline(policy, SITE, laboratory(seed)).stages.release
     state, outputs = stage.initial(), []
     for item in items:
         state, made = stage.step(state, item)

@@ -121,7 +121,7 @@ def ahead(tmp_path: Path) -> Iterator[Embedded]:
     key_files.create(tmp_path / "key", laboratory=True)
     with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
         for source in policy.site[SITE].sources:
-            runner.take(Heartbeat(SITE, source, EVENING + 80 * SECOND, EVENING + 90 * SECOND, EVENING + 80 * SECOND))
+            runner.process(Heartbeat(SITE, source, EVENING + 80 * SECOND, EVENING + 90 * SECOND, EVENING + 80 * SECOND))
         yield runner
 
 
@@ -142,7 +142,7 @@ def test_a_clock_a_few_seconds_behind_the_store_goes_on_in_a_session_of_its_own(
 
 
 def test_a_session_ahead_of_the_clock_is_refused_too_although_nothing_has_come_so_far(ahead: Embedded) -> None:
-    ahead.take(ObservationBatch(SITE, ahead.partition.policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
+    ahead.process(ObservationBatch(SITE, ahead.partition.policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
     with pytest.raises(UsageError, match=f"site {SITE} has reached {rfc3339(EVENING + 900 * SECOND)}"):
         refuse_clock_behind(ahead, EVENING + 100 * SECOND, CLOCK_STEP)
 
@@ -159,7 +159,7 @@ def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Em
     )
     core.observe(state, now, source, source, decode(datagram).sighting)
     for message in (*core.poll(state, now + 60 * SECOND), *core.drain(state)):
-        ahead.take(message)
+        ahead.process(message)
     assert sensing_counters(ahead)["accepted"] == 1
     assert sensing_counters(ahead)["stale_session"] == 0
 
@@ -190,7 +190,7 @@ async def test_a_live_connector_that_is_told_to_stop_amid_many_windows_leaves_th
     for name, messages in (("stopped", []), ("straight", [*begin, *long_after, after_it])):
         with embedded(policy, tmp_path / "key", tmp_path / name) as runner:
             for message in messages:
-                runner.take(message)
+                runner.process(message)
     assert read_topic(tmp_path / "stopped", AUDIT) == read_topic(tmp_path / "straight", AUDIT)
     assert len(read_topic(tmp_path / "straight", AUDIT)) > amid
 
@@ -209,7 +209,7 @@ def test_a_message_that_claims_too_much_is_refused_again_after_a_crash_whatever_
     def crash() -> None:
         with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING) as runner:
             for message in claims:
-                runner.take(message)
+                runner.process(message)
             assert runner.partition.sites.watermarks()[SITE] == EVENING
             raise InterruptedError
 
@@ -227,5 +227,5 @@ def test_recordings_are_not_bounded_by_when_they_are_read(tmp_path: Path) -> Non
     key_files.create(tmp_path / "key", laboratory=True)
     with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING - 365 * DAY) as runner:
         for source in policy.site[SITE].sources:
-            runner.take(Heartbeat(SITE, source, 1, EVENING, 0), durable=False)
+            runner.process(Heartbeat(SITE, source, 1, EVENING, 0), durable=False)
         assert runner.partition.sites.watermarks()[SITE] == EVENING

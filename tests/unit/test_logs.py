@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
-from connectors.monitoring.engine import EngineFigures
-from connectors.monitoring.figures import Figures
+from connectors.monitoring.engine import EngineMetrics
+from connectors.monitoring.figures import MetricValues
 from connectors.runtime import logs
 from connectors.runtime.logs import AT_ONCE, KINDS, PERIOD, Kind, LogRate
 from stream.schemas import LEAKAGE
@@ -147,14 +147,14 @@ def test_configured_twice_a_line_is_written_once(lines: Lines) -> None:
 
 
 def test_the_last_word_of_a_command_is_a_line_like_the_others(lines: Lines) -> None:
-    logs.last_word("policy.toml: no such file")
+    logs.report_end("policy.toml: no such file")
     (line,) = lines()
     assert (line["event"], line["level"]) == ("policy.toml: no such file", "error")
 
 
 def test_without_json_the_last_word_is_one_line_of_text(capfd: pytest.CaptureFixture[str]) -> None:
     with logs_configured("info", json=False):
-        logs.last_word("policy.toml: no such file")
+        logs.report_end("policy.toml: no such file")
     assert capfd.readouterr().err == "tacet: policy.toml: no such file\n"
 
 
@@ -231,7 +231,7 @@ def test_why_a_command_ends_is_always_said(slow: tuple[Lines, Clock]) -> None:
     for _ in range(AT_ONCE + 30):
         logging.getLogger("tacet").error("%s", "x")
     lines()
-    logs.last_word("disk full")
+    logs.report_end("disk full")
     assert [line["event"] for line in lines()] == ["disk full"]
 
 
@@ -239,11 +239,11 @@ def test_kinds_of_lines_are_not_remembered_for_ever(slow: tuple[Lines, Clock]) -
     lines, clock = slow
     rate = LogRate(clock)
     for number in range(KINDS + 50):
-        assert rate.may_say(Kind("tacet", "x", str(number)))
-    assert len(rate._said) == KINDS
+        assert rate.allow(Kind("tacet", "x", str(number)))
+    assert len(rate._counts) == KINDS
     clock.now += PERIOD
     assert list(rate.over()) == []
-    assert len(rate._said) == 0
+    assert len(rate._counts) == 0
     assert lines() == []
 
 
@@ -269,7 +269,7 @@ def test_no_way_leads_a_field_around_the_list(name: str, lines: Lines) -> None:
 
 def test_what_is_said_of_a_window_names_its_site_and_its_end(lines: Lines) -> None:
     policy = building()
-    figures = EngineFigures(Figures("run", lambda: 0), policy, list, None)
+    figures = EngineMetrics(MetricValues("run", lambda: 0), policy, list, None)
     figures.committed([each for each in outputs_of(policy, people(hours=2, devices=3)) if each.topic == LEAKAGE])
     told = [line for line in lines() if line["event"] == "window released"]
     assert len(told) > 5

@@ -6,7 +6,7 @@ import pytest
 
 from connectors.operations.reports import kafka_recovery
 from connectors.operations.reports import kafka_recovery as kafka_ledgers
-from connectors.operations.reports.kafka_recovery import price_of_loss, ways_after_loss
+from connectors.operations.reports.kafka_recovery import price_of_loss, remedies_after_loss
 from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.snapshot import seal_snapshot
@@ -76,7 +76,7 @@ async def test_a_position_that_the_log_no_longer_holds_is_found(
 
 
 def test_accepting_the_loss_is_the_first_way_and_has_its_price() -> None:
-    (accept,) = ways_after_loss(0, "the price")
+    (accept,) = remedies_after_loss(0, "the price")
     assert ("--accept-loss" in accept.do, accept.price) == (True, "the price")
-    first, retire = ways_after_loss(3, "the price")
+    first, retire = remedies_after_loss(3, "the price")
     assert (first, "3 ledger entries" in retire.do) == (accept, True)

@@ -233,11 +233,11 @@ def test_a_mark_that_was_changed_by_something_else_stops_whoever_moves_it(
     with one_run(production, tmp_path / "store", laboratory=False) as lock:
         mark = MarkFile(production, "one", laboratory=False, lock=lock)
         mark.advance({"dbh": (3, "a")})
-        mark.refuse_moved()
+        mark.check_unmoved()
         change(production)
         held = mark_path(production).read_bytes() if mark_path(production).exists() else None
         with pytest.raises(FinalityError, match="nothing more is released"):
-            mark.refuse_moved()
+            mark.check_unmoved()
         with pytest.raises(FinalityError, match="nothing more is released"):
             mark.advance({"dbh": (5, "c")})
         assert held == (mark_path(production).read_bytes() if mark_path(production).exists() else None)

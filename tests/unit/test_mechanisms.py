@@ -87,8 +87,8 @@ def _released(made: CountMechanism, noise: int) -> Values:
 @each_mechanism
 def test_a_coalition_learns_no_less_than_its_finest_and_no_more_than_all_together(name: str) -> None:
     composition, epsilons = MECHANISMS[name].composition, {Fraction(1, 2), Fraction(1, 5)}
-    assert max(epsilons) <= composition.together(epsilons) <= sum(epsilons)
-    assert composition.together({ONE}) == 1
+    assert max(epsilons) <= composition.joint_epsilon(epsilons) <= sum(epsilons)
+    assert composition.joint_epsilon({ONE}) == 1
 
 
 def test_a_policy_may_name_what_is_declared_and_nothing_else() -> None:

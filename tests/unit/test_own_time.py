@@ -24,7 +24,7 @@ HOPS = 5
 @pytest.fixture(autouse=True)
 def _session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BROKERS, "silence", WAIT)
-    monkeypatch.setattr(BROKERS, "patience", WAIT)
+    monkeypatch.setattr(BROKERS, "answer_timeout", WAIT)
     monkeypatch.setattr(BROKERS, "_hanging", set())
 
 
@@ -56,7 +56,7 @@ def connected(monkeypatch: pytest.MonkeyPatch, answer: asyncio.Future[str]) -> t
         asked.append(virtual_loop().now - 1000.0)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", lambda *_: awaited())
-    monkeypatch.setattr(AnsweringConnection, "_ask", ask)
+    monkeypatch.setattr(AnsweringConnection, "_check_alive", ask)
     connection = AnsweringConnection(*ADDRESS)
     connection._greeted = True
     return connection, asked

@@ -41,7 +41,7 @@ CUT = len(LOG) * 2 // 3
 
 
 def fed(partition: PartitionEngine, log: list[bytes], first: int = 0) -> list[OutputRecord]:
-    return [out for offset, value in enumerate(log, first) for out in partition.feed(offset, None, value)]
+    return [out for offset, value in enumerate(log, first) for out in partition.process(offset, None, value)]
 
 
 def audit(emitted: list[OutputRecord]) -> list[bytes]:
@@ -65,7 +65,7 @@ def snapshot() -> bytes:
 def test_of_each_message_the_charges_come_before_the_records_they_pay_for() -> None:
     partition, closed = PartitionEngine(POLICY, laboratory()), 0
     for offset, value in enumerate(LOG[:CUT]):
-        topics = [out.topic == AUDIT for out in partition.feed(offset, None, value)]
+        topics = [out.topic == AUDIT for out in partition.process(offset, None, value)]
         assert topics == sorted(topics, reverse=True)
         closed += any(topics) and not all(topics)
     assert closed > 10
@@ -216,7 +216,7 @@ def test_entries_that_come_out_again_alike_are_let_out(snapshot: Any) -> None:
     partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     rest = [value for value in audit(straight) if parse_record(value)["sequence"] >= partition.sites.chains()[SITE][0]]
-    partition.published(audit(straight)[:3] + rest[:20])
+    partition.expect_replay(audit(straight)[:3] + rest[:20])
     assert partition.has_unreplayed_entries()
     emitted = fed(partition, LOG[CUT:], CUT)
     assert audit(emitted) == rest
@@ -241,11 +241,11 @@ def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any
     partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     first = partition.sites.chains()[SITE][0]
-    partition.published(audit(straight))
+    partition.expect_replay(audit(straight))
     made: list[OutputRecord] = []
     with pytest.raises(FinalityError, match=r"site dbh: ledger entry \d+ was published and would now differ"):  # noqa: PT012
         for offset, value in enumerate(changed_log(), CUT):
-            made += partition.feed(offset, None, value)
+            made += partition.process(offset, None, value)
     published = {parse_record(value)["sequence"]: value for value in audit(straight)}
     assert all(published[parse_record(value)["sequence"]] == value for value in audit(made))
     assert all(parse_record(value)["sequence"] >= first for value in audit(made))
@@ -255,7 +255,7 @@ def test_entries_that_no_state_belongs_to_are_no_reason_to_begin_a_new_ledger() 
     """The topic of snapshots was made anew and the log reaches back to noon only: what to put back is said first."""
     partition = PartitionEngine(POLICY, laboratory())
     partition.restore(None)
-    partition.published(audit(STRAIGHT))
+    partition.expect_replay(audit(STRAIGHT))
     lost = r"entry 0 was published and would now differ; nothing is released; no state is saved .* put them back"
     with pytest.raises(FinalityError, match=lost) as refused:
         fed(partition, LOG[CUT:], CUT)
@@ -268,7 +268,7 @@ def test_two_different_published_entries_of_one_number_are_refused(snapshot: Any
     number = partition.sites.chains()[SITE][0]
     one, other = (orjson.dumps({"site": SITE, "sequence": number, "nano": nano}) for nano in (1, 2))
     with pytest.raises(FinalityError):
-        partition.published([one, other])
+        partition.expect_replay([one, other])
 
 
 # --- keys -----------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_the_oldest_key_day_needed_is_that_of_the_local_day_while_attributes_wai
         assert partition.sites.oldest_key_day_needed() is None
         days = []
         for offset, item in enumerate(messages(SEEN, policy)):
-            if any(out.checkpoint for out in partition.feed(offset, None, encode_message(item))):
+            if any(out.checkpoint for out in partition.process(offset, None, encode_message(item))):
                 day = partition.sites.oldest_key_day_needed()
                 assert day is not None
                 days.append(day)
@@ -321,7 +321,7 @@ UNREADABLE = [
 def test_what_cannot_be_read_goes_to_quarantine_and_the_stream_goes_on(value: Any, reason: Any) -> None:
     partition = PartitionEngine(POLICY, laboratory())
     emitted = fed(partition, LOG[:120])
-    [out] = partition.feed(120, None, value)
+    [out] = partition.process(120, None, value)
     body = parse_record(out.value)
     assert (out.topic, body["reason"]) == (QUARANTINE, reason)
     assert set(body) == {"v", "source", "reason", "place", "length", "digest"}
@@ -346,7 +346,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place() -> None:
     head = clear_of(Kind.OBSERVATIONS, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, ())))
     partition = PartitionEngine(POLICY, laboratory())
     rows = b"\0" + orjson.dumps([row, *bad, row])
-    emitted = partition.feed(0, None, seal(Kind.OBSERVATIONS, rows, clear=head))
+    emitted = partition.process(0, None, seal(Kind.OBSERVATIONS, rows, clear=head))
     places = [parse_record(out.value)["place"] for out in emitted]
     assert places == ["rows[1].device", "rows[2].device", "rows[3].access_point", "rows[4].time", "rows[5]", "rows[6]"]
     assert SECRET not in b"".join(out.value for out in emitted).decode()
@@ -357,7 +357,7 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
     partition = PartitionEngine(POLICY, laboratory())
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     rows = (Row("0" * 16, "02:de:ad:be:ef:00", EVENING), Row("1" * 16, access_point("a"), EVENING + DAY))
-    emitted = partition.feed(2, None, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, rows)))
+    emitted = partition.process(2, None, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, rows)))
     report = [parse_record(out.value) for out in emitted]
     assert [(body["reason"], body["place"]) for body in report] == [
         ("unknown_access_point", "rows[0].access_point"), ("ahead", "rows[1].time"),
@@ -367,13 +367,15 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
 
 def test_quarantine_has_the_time_of_the_sites_and_none_before_any_has_come_anywhere() -> None:
     partition = PartitionEngine(POLICY, laboratory())
-    assert [out.timestamp_ms for out in partition.feed(0, None, b"{}")] == [0]
+    assert [out.timestamp_ms for out in partition.process(0, None, b"{}")] == [0]
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
-    assert [out.timestamp_ms for out in partition.feed(2, None, b"{}")] == [EVENING // 1000]
+    assert [out.timestamp_ms for out in partition.process(2, None, b"{}")] == [EVENING // 1000]
 
 
 def test_the_digest_of_a_quarantined_message_is_keyed() -> None:
-    values = [parse_record(PartitionEngine(POLICY, laboratory(seed)).feed(0, None, b"{}")[0].value) for seed in (1, 2)]
+    values = [
+        parse_record(PartitionEngine(POLICY, laboratory(seed)).process(0, None, b"{}")[0].value) for seed in (1, 2)
+    ]
     assert values[0]["digest"] != values[1]["digest"]
 
 
@@ -385,7 +387,7 @@ def test_late_rows_are_dropped_and_counted_and_change_nothing() -> None:
     late = ObservationBatch(SITE, SOURCES[0], 2, 0, (Row("f" * 16, access_point("a"), SEEN[0].time),))
     wanted = STRAIGHT
     last = len(LOG) - 1
-    emitted = fed(partition, LOG[:last]) + partition.feed(last, None, encode_message(late))
+    emitted = fed(partition, LOG[:last]) + partition.process(last, None, encode_message(late))
     assert emitted == wanted[: len(emitted)]
     counters = partition.sites.sensing()[SITE].counters
     assert counters["late"] == 1
@@ -403,14 +405,14 @@ def test_windows_come_in_order_without_a_gap_from_the_first_tick_on() -> None:
 def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on() -> None:
     two = building(site="max_devices = 5", sites=(SITE, "dbh1"))
     report: list[str] = []
-    partition = PartitionEngine(two, laboratory(), shut_sites=OverflowPolicy(report.append))
+    partition = PartitionEngine(two, laboratory(), overflow=OverflowPolicy(report.append))
     made = fed(partition, [encode_message(item) for item in messages(SEEN, two)])
-    assert partition.sites.shut() == report == [SITE]
+    assert partition.sites.suspended_sites() == report == [SITE]
     [stop] = [parse_record(out.value) for out in made if out.topic == QUARANTINE]
     assert (stop["reason"], stop["place"]) == ("site_shut", "site")
     snapshot = partition.snapshot(7, 0)
 
-    again = PartitionEngine(two, laboratory(), shut_sites=OverflowPolicy(report.append))
+    again = PartitionEngine(two, laboratory(), overflow=OverflowPolicy(report.append))
     again.restore(snapshot)
     assert report == [SITE, SITE]
     later = [encode_message(Heartbeat(SITE, source, 1, SEEN[-1].time + DAY, 0)) for source in SOURCES]
@@ -435,7 +437,7 @@ def test_a_message_of_a_version_to_come_stops_the_partition_and_nothing_of_it_is
     partition = PartitionEngine(POLICY, laboratory())
     partition.restore(snapshot)
     with pytest.raises(LaterVersionError, match=f"source {SOURCES[0]} of site {SITE}"):
-        partition.feed(CUT, None, of_a_version_to_come(session=session), SEEN[CUT].time)
+        partition.process(CUT, None, of_a_version_to_come(session=session), SEEN[CUT].time)
     assert partition.snapshot(CUT, 17) == snapshot
 
 
@@ -451,7 +453,7 @@ def test_a_message_that_names_no_sender_of_the_policy_is_quarantined_and_the_par
     """One foreign message stopped a partition for good."""
     partition = PartitionEngine(POLICY, laboratory())
     made = fed(partition, LOG[:CUT])
-    [refused] = partition.feed(CUT, None, value, SEEN[CUT].time)
+    [refused] = partition.process(CUT, None, value, SEEN[CUT].time)
     assert (refused.topic, parse_record(refused.value)["reason"]) == (QUARANTINE, "version")
     made += fed(partition, LOG[CUT:], CUT + 1)
     assert [out for out in made if out.topic != QUARANTINE] == [out for out in STRAIGHT if out.topic != QUARANTINE]
@@ -459,7 +461,7 @@ def test_a_message_that_names_no_sender_of_the_policy_is_quarantined_and_the_par
 
 def test_a_site_that_lies_on_another_partition_sends_no_version_to_come_here() -> None:
     partition = PartitionEngine(POLICY, laboratory(), owns=lambda site: False)
-    [refused] = partition.feed(0, None, of_a_version_to_come())
+    [refused] = partition.process(0, None, of_a_version_to_come())
     assert parse_record(refused.value)["reason"] == "version"
 
 
@@ -470,9 +472,9 @@ def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_
     reached = partition.sites.watermarks()[SITE]
     assert reached is not None
     with pytest.raises(UsageError, match="site 'elsewhere': must be one that has shut"):
-        partition.sites.reopen("elsewhere")
-    partition.sites.reopen(SITE)
-    assert partition.sites.shut() == []
+        partition.sites.resume("elsewhere")
+    partition.sites.resume(SITE)
+    assert partition.sites.suspended_sites() == []
     tick = small.site[SITE].tick
     beats = [Heartbeat(SITE, s, 1, reached + n * tick, 0) for n in range(1, 6) for s in SOURCES]
     made = fed(partition, [encode_message(beat) for beat in beats])
@@ -491,9 +493,9 @@ def test_a_start_reopens_a_shut_site_that_it_names_and_raises_the_alarm_for_any_
     fed(partition, [encode_message(item) for item in messages(SEEN, two)])
 
     report: list[str] = []
-    again = PartitionEngine(two, laboratory(), shut_sites=OverflowPolicy(report.append, frozenset({reopen})))
+    again = PartitionEngine(two, laboratory(), overflow=OverflowPolicy(report.append, frozenset({reopen})))
     again.restore(partition.snapshot(7, 0))
-    assert again.sites.shut() == report == shut
+    assert again.sites.suspended_sites() == report == shut
 
 
 @pytest.mark.parametrize("tick", ["5min", "15min", "1h"])

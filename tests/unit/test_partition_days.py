@@ -43,7 +43,7 @@ CUT = len(LOG) * 2 // 3
 
 
 def fed(partition: PartitionEngine, first: int, last: int = len(LOG)) -> list[OutputRecord]:
-    return [out for offset in range(first, last) for out in partition.feed(offset, None, LOG[offset])]
+    return [out for offset in range(first, last) for out in partition.process(offset, None, LOG[offset])]
 
 
 def tally(partition: PartitionEngine) -> DayCounter:
@@ -120,7 +120,7 @@ def _without_the_latest(rows: int) -> Callable[[Policy], bytes]:
                 if not rows or (rows == 1 and offset > CUT - 100):
                     continue
                 message = replace(item, epoch=None if days is None else days.at(item.rows[0].time))
-            partition.feed(offset, None, encode_message(message))
+            partition.process(offset, None, encode_message(message))
         return partition.snapshot(CUT, 0)
 
     return state
@@ -133,10 +133,10 @@ def test_what_was_heard_before_a_site_had_a_watermark_is_let_go_under_other_name
     )
     partition = PartitionEngine(old, laboratory())
     for offset, item in enumerate(each for each in first if isinstance(each, ObservationBatch)):
-        partition.feed(offset, None, encode_message(replace(item, epoch=None)))
-    assert len(partition.sites.sensing()[SITE].known) > 0
+        partition.process(offset, None, encode_message(replace(item, epoch=None)))
+    assert len(partition.sites.sensing()[SITE].known_devices) > 0
     after = restored(partition, POLICY).sites.sensing()[SITE]
-    assert (after.known, after.tally and after.tally.resumes) == (set(), None)
+    assert (after.known_devices, after.tally and after.tally.resumes) == (set(), None)
 
 
 def test_a_loss_waits_for_the_next_day() -> None:
@@ -162,7 +162,7 @@ def test_a_batch_of_another_epoch_goes_to_quarantine_without_what_it_says() -> N
     partition = PartitionEngine(POLICY, laboratory())
     fed(partition, 0, place)
     for epoch in (None, batch.epoch._replace(start=batch.epoch.start - 5 * MINUTE)):
-        [out] = partition.feed(place, None, encode_message(replace(batch, epoch=epoch)))
+        [out] = partition.process(place, None, encode_message(replace(batch, epoch=epoch)))
         assert out.topic == QUARANTINE
         record = orjson.loads(out.value)
         assert (record["reason"], record["place"]) == ("epoch", "epoch")

@@ -21,7 +21,7 @@ def begun() -> tuple[PartitionEngine, int]:
     """Return a partition in the middle of a day and its watermark."""
     partition = PartitionEngine(POLICY, laboratory())
     for offset, value in enumerate(BEFORE):
-        partition.feed(offset, None, value)
+        partition.process(offset, None, value)
     reached = partition.sites.watermarks()[SITE]
     assert reached is not None
     return partition, reached
@@ -30,7 +30,7 @@ def begun() -> tuple[PartitionEngine, int]:
 def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps() -> None:
     partition, reached = begun()
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 2 * DAY, 0))
-    steps = list(partition.fold(40, None, value, None))
+    steps = list(partition.process_in_steps(40, None, value, None))
     windows = [len({out.timestamp_ms for out in part if out.topic == AUDIT}) for part, _ in steps]
     assert sum(windows) >= 2 * DAY // TICK - 1
     assert max(windows) <= WINDOWS_AT_ONCE
@@ -40,12 +40,12 @@ def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps() -> None:
 def test_after_any_step_a_snapshot_goes_on_where_it_was_made() -> None:
     straight, reached = begun()
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + DAY // 2, 0))
-    wanted = straight.feed(40, None, value)
+    wanted = straight.process(40, None, value)
 
     partition, _ = begun()
     made = []
     while True:
-        part, last = next(iter(partition.fold(40, None, value, None)))
+        part, last = next(iter(partition.process_in_steps(40, None, value, None)))
         made += part
         if last:
             break
@@ -60,7 +60,7 @@ def test_a_heartbeat_35_days_ahead_of_its_stamp_closes_nothing_and_goes_to_quara
     partition, reached = begun()
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 35 * DAY, 0))
     _, sites = open_snapshot(partition.snapshot(40, 0))
-    made = [partition.feed(40, None, value, reached) for _ in range(2)]
+    made = [partition.process(40, None, value, reached) for _ in range(2)]
     assert made[0] == made[1]
     [out] = made[0]
     assert out.topic == QUARANTINE
@@ -74,5 +74,5 @@ def test_a_heartbeat_within_five_minutes_of_its_stamp_counts() -> None:
     partition, reached = begun()
     for source in SOURCES:
         value = encode_message(Heartbeat(SITE, source, SESSION, reached + DAY + 5 * MINUTE, 0))
-        partition.feed(40, None, value, reached + DAY)
+        partition.process(40, None, value, reached + DAY)
     assert partition.sites.watermarks()[SITE] == reached + DAY + 5 * MINUTE

@@ -13,7 +13,7 @@ from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
-from stream.engine.snapshot import adopted_from, made_by, open_snapshot, seal_site, seal_snapshot
+from stream.engine.snapshot import adopted_from, mechanism_version, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
@@ -30,7 +30,7 @@ CUT = len(LOG) // 2
 
 
 def fed(partition: PartitionEngine, first: int, last: int) -> list[OutputRecord]:
-    return [out for offset in range(first, last) for out in partition.feed(offset, b"s", LOG[offset])]
+    return [out for offset in range(first, last) for out in partition.process(offset, b"s", LOG[offset])]
 
 
 def entries(emitted: list[OutputRecord]) -> list[bytes]:
@@ -63,7 +63,7 @@ GROUND = Ground()
 def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | None = None) -> PartitionEngine:
     partition = PartitionEngine(policy, laboratory(), accepted=[OLD, NEW, NEWEST] if accepted is None else accepted)
     assert partition.restore(GROUND.snapshot) == CUT
-    partition.published(published)
+    partition.expect_replay(published)
     return partition
 
 
@@ -91,7 +91,7 @@ def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_af
     out = entries(fed(first, CUT, GROUND.end - 1))
     second = PartitionEngine(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
     second.restore(first.snapshot(GROUND.end - 1, 0))
-    second.published(GROUND.committed + GROUND.begun)
+    second.expect_replay(GROUND.committed + GROUND.begun)
     after = out + entries(fed(second, GROUND.end - 1, len(LOG)))
     assert after[: len(GROUND.begun)] == GROUND.begun
     assert versions(after) == [OLD.version, NEWEST.version]
@@ -116,7 +116,7 @@ def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out()
     with pytest.raises(
         UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy .*--again N"
     ):
-        PartitionEngine(NEW, laboratory(), accept_policy=True).published(GROUND.begun)
+        PartitionEngine(NEW, laboratory(), accept_policy=True).expect_replay(GROUND.begun)
 
 
 def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> None:
@@ -140,12 +140,12 @@ def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_
     with later():
         partition = PartitionEngine(OLD, laboratory(), accept_policy=True)
         partition.restore(GROUND.snapshot)
-        partition.published(GROUND.committed)
+        partition.expect_replay(GROUND.committed)
         with pytest.raises(
             UsageError,
             match=rf"must be {NOW}, under which 6 ledger entries .*start version {NOW} once more.*--accept-policy",
         ):
-            partition.published(GROUND.begun)
+            partition.expect_replay(GROUND.begun)
 
 
 def test_a_state_that_was_adopted_and_never_used_is_still_of_the_version_that_made_it() -> None:
@@ -153,7 +153,7 @@ def test_a_state_that_was_adopted_and_never_used_is_still_of_the_version_that_ma
     between = head | {"before": "0", "adopt": True}
     with later():
         again = adopted_from(seal_snapshot(between, {name: seal_site(name, stages) for name, stages in sites.items()}))
-    assert made_by(open_snapshot(again)[0]) == "0"
+    assert mechanism_version(open_snapshot(again)[0]) == "0"
     assert open_snapshot(again)[0]["mechanisms"] == LATER
 
 
@@ -168,7 +168,7 @@ def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
         (begun,) = found(GROUND.snapshot, *GROUND.committed, *GROUND.begun, *GROUND.begun)
     what = f"partition 0: 6 ledger entries lie beyond its state, which mechanism version {NOW} made"
     assert begun.what.startswith(what)
-    finish, anew = begun.ways
+    finish, anew = begun.remedies
     assert f"start mechanism version {NOW} once more" in finish.do
     assert f"released under version {NOW}" in finish.price
     assert "begin a new ledger" in anew.do
@@ -180,7 +180,7 @@ def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None
         f"partition 0: its state was made by mechanism version 9, and this is {MECHANISMS}, "
         f"which goes on from {MECHANISMS} only"
     )
-    assert [way.do.split(",")[0].split(";")[0] for way in later.ways] == [
+    assert [way.do.split(",")[0].split(";")[0] for way in later.remedies] == [
         "'tacet worker' of mechanism version 9",
         "begin a new ledger: keep copies of the audit and private topics for their account",
     ]
@@ -190,7 +190,7 @@ def test_recover_names_entries_of_which_nobody_can_say_which_version_made_them()
     assert list(of_entries_alone("partition 0", (MECHANISMS,))) == []
     (alone,) = of_entries_alone("partition 0", (MECHANISMS, LATER))
     assert f"mechanism versions {MECHANISMS}, {LATER} have worked here" in alone.what
-    assert "from a mirror" in alone.ways[0].do
+    assert "from a mirror" in alone.remedies[0].do
 
 
 # --- whose a message is -----------------------------------------------------------------------------------
@@ -223,11 +223,11 @@ def test_the_state_recognises_the_last_message_it_holds_and_no_other() -> None:
 def test_an_audit_said_to_be_whole_must_hold_every_entry_of_the_state() -> None:
     partition = PartitionEngine(OLD, laboratory())
     audit = entries(fed(partition, 0, CUT))
-    partition.published(audit, whole=True)
-    partition.published([*audit, *GROUND.begun], whole=True)
+    partition.expect_replay(audit, complete=True)
+    partition.expect_replay([*audit, *GROUND.begun], complete=True)
     for lacking in (audit[:-1], audit[1:], [*audit[:3], *audit[4:]], []):
         with pytest.raises(LossError, match="every entry that the state has published"):
-            partition.published(lacking, whole=True)
+            partition.expect_replay(lacking, complete=True)
 
 
 def test_a_state_that_has_read_nothing_recognises_anything() -> None:

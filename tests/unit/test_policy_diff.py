@@ -59,7 +59,7 @@ def said(found: Difference, kind: str) -> dict[str, str]:
 
 def test_what_means_the_same_changes_nothing() -> None:
     found = changed(PLAIN, "# a comment\n" + PLAIN)
-    assert (found.changes, found.begins_anew, found.old) == ((), False, found.new)
+    assert (found.changes, found.loses_state, found.old) == ((), False, found.new)
 
 
 def test_a_budget_bounds_what_a_day_is_said_to_cost() -> None:
@@ -88,7 +88,7 @@ def test_a_smaller_epsilon_is_cheaper_in_every_unit_for_every_reader() -> None:
     assert texts[0] == "one device at one tick costs epsilon 0.25 instead of 0.5"
     assert {change.kind for change in found.changes} == {"cheaper"}
     assert {change.where for change in found.changes} == {f"{SITE}/plain for board", f"{SITE}/plain for all"}
-    assert not found.begins_anew
+    assert not found.loses_state
 
 
 def test_a_larger_epsilon_and_a_new_audience_are_dearer() -> None:
@@ -116,7 +116,7 @@ def test_a_release_that_has_another_name_alone_is_no_change_of_price_and_begins_
     assert not said(found, "dearer")
     assert said(found, "anew") == {"simple": RENAMED}
     assert f"{SITE}/plain" in said(found, "otherwise")
-    assert found.begins_anew
+    assert found.loses_state
 
 
 def test_of_one_that_has_another_price_as_well_nothing_is_taken_for_a_rename() -> None:
@@ -218,7 +218,7 @@ def test_what_is_learnt_begins_anew_with_any_change(mechanism: str) -> None:
     learning = PLAIN.replace('"laplace"', f'"{mechanism}"')
     found = changed(learning, learning, site="max_devices = 1000")
     assert said(found, "anew")[f"{SITE}/plain"].startswith(LEARNING[mechanism])
-    assert found.begins_anew
+    assert found.loses_state
 
 
 def test_every_mechanism_that_keeps_a_state_is_told_of() -> None:
@@ -240,8 +240,8 @@ def test_the_local_day_at_hand_is_not_asked() -> None:
 
 
 def test_a_publication_that_is_carried_goes_on_only_where_it_belongs_to_the_same() -> None:
-    assert not changed(BA, BA + PLAIN).begins_anew
-    assert not changed(BA, BA.replace('"carried"', '"renamed"')).begins_anew
+    assert not changed(BA, BA + PLAIN).loses_state
+    assert not changed(BA, BA.replace('"carried"', '"renamed"')).loses_state
     found = changed(BA, BA.replace("w = 8", "w = 6"))
     assert said(found, "anew")[f"{SITE}/carried"] == "begins anew and waits for 7 windows"
 
@@ -269,13 +269,13 @@ def test_a_days_price_on_other_terms_begins_with_the_next_day() -> None:
     assert (
         "publishes nothing until the next, at 04:00 (America/Los_Angeles)" in said(found, "day_starts")[f"{SITE}/day"]
     )
-    assert found.begins_anew
+    assert found.loses_state
 
 
 def test_a_days_price_on_equal_terms_goes_on() -> None:
     found = between(by_day(day_release(public="2")), by_day(day_release(public="2") + PLAIN))
     assert said(found, "day_starts") == {}
-    assert not found.begins_anew
+    assert not found.loses_state
 
 
 def test_another_contribution_begins_counters_anew_with_the_next_day() -> None:
@@ -305,7 +305,7 @@ def test_what_is_said_of_days_is_what_a_running_site_then_does(old: str, new: st
     state = before.initial()
     for item in log[:middle]:
         state, _ = before.step(state, item)
-    adopted, records = after.adopt(before.encode(state)), []
+    adopted, records = after.migrate(before.encode(state)), []
     for item in log[middle:]:
         adopted, outputs = after.step(adopted, item)
         records += [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and ".day." in o.topic]

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.cli import options
 from connectors.cli.options import Came, reporting
-from connectors.operations.reports.guarantees import UNITS, unit_words
+from connectors.operations.reports.guarantees import UNITS, describe_unit
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 
@@ -60,6 +60,6 @@ def test_every_unit_of_the_account_and_of_promises_has_words() -> None:
         'epsilon = { a = "1" }\n'
     )
     assert all(promise.units.keys() <= UNITS.keys() for promise in count_promises(policy))
-    assert unit_words("presence_tuple") == "one device at one tick"
-    assert unit_words("device_w_event", 12) == "one device, 12 windows"
+    assert describe_unit("presence_tuple") == "one device at one tick"
+    assert describe_unit("device_w_event", 12) == "one device, 12 windows"
     assert not any("tuple" in words for words in UNITS.values())

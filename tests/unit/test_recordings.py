@@ -51,7 +51,7 @@ def dropped(log: Sequence[Any]) -> dict[str, int]:
     states = pipeline.initial()
     for item in log:
         states, _ = pipeline.step(states, item)
-    counters = states.sense.counters
+    counters = states.occupancy.counters
     return {reason: rows for reason, rows in counters.items() if reason not in {"rows", "accepted"}}
 
 

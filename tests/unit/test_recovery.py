@@ -42,7 +42,7 @@ def ground(tmp_path: Path) -> Path:
     for part, name in ((LOG[: len(LOG) // 2], "half"), (LOG[len(LOG) // 2 :], "heads")):
         with embedded(POLICY, tmp_path / "key", tmp_path / "store") as runner:
             for message in part:
-                runner.take(message, durable=False)
+                runner.process(message, durable=False)
         if name == "half":
             shutil.copytree(tmp_path / "store", tmp_path / "half")
             note_heads(tmp_path, "early.json")
@@ -61,7 +61,8 @@ def set_back(ground: Path) -> None:
 
 def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
     return {
-        each.what: [way.do for way in each.ways] for each in store_findings(ground / "store", ground / "key", policy)
+        each.what: [way.do for way in each.remedies]
+        for each in store_findings(ground / "store", ground / "key", policy)
     }
 
 
@@ -71,7 +72,7 @@ def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -
     begin = reached(LOG[-1])
     rows = tuple(Row(f"{n:016x}", access_point("a"), begin + 1) for n in range(2))
     with embedded(small, ground / "key", ground / "store", accept_policy=True) as runner:
-        runner.take(ObservationBatch(SITE, SOURCES[0], 1, 1000, rows))
+        runner.process(ObservationBatch(SITE, SOURCES[0], 1, 1000, rows))
     state = json.loads(run("status", "--store", ground / "store", "--json").out)
     assert state["partitions"][0]["sites"][SITE]["closed"]
     what, ways = only(ground, small)
@@ -88,7 +89,7 @@ def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -
     with embedded(small, ground / "key", ground / "store") as runner:
         before = len(read_outbox(ground / "store", "board", 0))
         for source in SOURCES:
-            runner.take(Heartbeat(SITE, source, 1, begin + 2 * 15 * MINUTE, 0), durable=False)
+            runner.process(Heartbeat(SITE, source, 1, begin + 2 * 15 * MINUTE, 0), durable=False)
     shares = [orjson.loads(value)["coverage"] for _, value in read_outbox(ground / "store", "board", 0)[before:]]
     assert shares
     assert set(shares) == {0.0}
@@ -120,7 +121,7 @@ def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(gr
     set_back(ground)
     with embedded(POLICY, ground / "key", ground / "store") as runner:
         for message in LOG[len(LOG) // 2 :]:
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
     assert found(ground) == {}
     assert read_outbox(ground / "store", "board", 0) == before
 
@@ -169,7 +170,7 @@ def test_a_key_of_another_store_is_told(ground: Any) -> None:
     key_files.create(ground / "key2", laboratory=False)
     with embedded(POLICY, ground / "key2", ground / "store2"):
         pass
-    ((what, ways),) = [(each.what, each.ways) for each in store_findings(ground / "store", ground / "key2", POLICY)]
+    ((what, ways),) = [(each.what, each.remedies) for each in store_findings(ground / "store", ground / "key2", POLICY)]
     assert "belongs to store" in what
     assert ways
 
@@ -248,7 +249,7 @@ def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
     try:
         with embedded(POLICY, ground / "key", ground / "store") as runner:
             for message in log:
-                runner.take(message, durable=False)
+                runner.process(message, durable=False)
     except TacetError as problem:
         return str(problem)
     return ""
@@ -259,7 +260,7 @@ def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: 
     assert store_findings(ground / "store", ground / "key", POLICY, now) == []
     (finding,) = store_findings(ground / "store", ground / "key", POLICY, now - MINUTE)
     assert finding.what.startswith(f"clock: says {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
-    assert [way.do.split()[0] for way in finding.ways] == ["set", "wait", "begin"]
+    assert [way.do.split()[0] for way in finding.remedies] == ["set", "wait", "begin"]
 
 
 # --- a mark that is gone --------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ epsilon = {{ {epsilon} }}
 
 
 def stage_of(policy: Policy, keys: Any = None) -> Any:
-    return Pipeline(policy, SITE, keys or laboratory()).table.release
+    return Pipeline(policy, SITE, keys or laboratory()).stages.release
 
 
 def records_of(

@@ -266,7 +266,7 @@ def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
     state, _ = stage.step(stage.initial(), first)
     paid = second.charges[0]
     assert isinstance(paid, CountCharge)
-    state.break_off([replace(paid, reason="waiting")])
+    state.end_runs([replace(paid, reason="waiting")])
     _, (record,) = stage.step(stage.decode(stage.encode(state)), second)
     assert orjson.loads(record.value)["audiences"]["a"]["device_total"] == "200"
 
@@ -276,7 +276,7 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time() -> None:
     state, _ = scan(stage, windows(2))
     kept = ReleaseStage(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
     later = [OccupancyWindow("dbh", START + i * TICK, (50, 50, 50), Fraction(1)) for i in range(2, 5)]
-    _, outputs = scan(kept, later, kept.adopt(stage.encode(state), {}))
+    _, outputs = scan(kept, later, kept.migrate(stage.encode(state), {}))
     values = [orjson.loads(o.value)["values"]["101"] for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
     assert values == [5, 5, 50]
 

@@ -45,7 +45,7 @@ def log_of(seen: Sequence[Seen], policy: Policy = POLICY) -> list[bytes]:
 
 def live(log: Iterable[bytes]) -> list[OutputRecord]:
     engine = PartitionEngine(POLICY, laboratory())
-    return [output for offset, value in enumerate(log) for output in engine.feed(offset, None, value)]
+    return [output for offset, value in enumerate(log) for output in engine.process(offset, None, value)]
 
 
 LOG = log_of(SEEN)

@@ -26,7 +26,7 @@ def ran(folder: Path) -> Path:
     key_files.create(folder / "key", laboratory=True)
     with opened(POLICY, folder / "key", folder / "store") as (runner, _):
         for message in messages(people()[:60], POLICY):
-            runner.take(message)
+            runner.process(message)
     return folder / "store"
 
 
@@ -68,7 +68,7 @@ def test_the_accounts_records_are_numbered_by_themselves_whatever_else_the_store
     for part in (log[: len(log) // 2], log[len(log) // 2 :]):
         with opened(policy, tmp_path / "key", tmp_path / "store") as (runner, _):
             for message in part:
-                runner.take(message)
+                runner.process(message)
     assert len(read_topic(tmp_path / "store", PRESENCE, key_files.FileKeys(tmp_path / "key").vault)) > 0
     numbers = [number for number, _ in read_outbox(tmp_path / "store", ACCOUNT_BOX, 0)]
     assert numbers == [*range(1, len(numbers) + 1)]
@@ -110,7 +110,7 @@ def ran_beside(folder: Path, received: Callable[[], ReceivedTraps], unknown: int
     with opened(POLICY, folder / "key", folder / "store") as (runner, store):
         store.operator_box.count_traps(received)
         for message in messages([*strangers(unknown), *people()[:60]], POLICY):
-            runner.take(message)
+            runner.process(message)
     return folder / "store"
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from connectors.secrets.locked_file import HeldFile
+from connectors.secrets.locked_file import LockedFile
 from connectors.storage.embedded.sqlite_file import connect
 from connectors.storage.embedded.store import _lock
 from stream.errors import KeyFileError, UsageError
 
 
 def held(path: Path) -> Any:
-    return HeldFile(path, "CREATE TABLE IF NOT EXISTS one (a)", whose="a test", by="another")
+    return LockedFile(path, "CREATE TABLE IF NOT EXISTS one (a)", whose="a test", by="another")
 
 
 @pytest.mark.parametrize("exists", [True, False])

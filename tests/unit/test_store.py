@@ -16,7 +16,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.secrets.private_files import private_folder
 from connectors.sources.recordings.observations import ObservationFile
-from connectors.storage.embedded.reader import outboxes, read_books, read_outbox, read_snapshot, read_topic
+from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_state_and_entries, read_topic
 from connectors.storage.embedded.rollback_mark import MarkFile, mark_path
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import SYNC_EVERY, SqliteStore
@@ -60,7 +60,7 @@ def work(
         for number, message in enumerate(ObservationFile(file, policy, bytes(32)).messages()):
             if number == until:
                 raise Crash
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 class Crash(BaseException):
@@ -94,11 +94,11 @@ def test_positions_count_on_after_messages_are_forgotten(tmp_path: Path) -> None
     assert [store.append(b"a"), store.append(b"b")] == [0, 1]
     store.commit([], b"state", 2)
     assert store.append(b"c") == 2
-    assert list(store.waiting(0)) == [(2, b"c", None)]
+    assert list(store.pending_messages(0)) == [(2, b"c", None)]
     store.close()
     store = SqliteStore(tmp_path / "s")
     assert store.snapshot() == b"state"
-    assert list(store.waiting(2)) == [(2, b"c", None)]
+    assert list(store.pending_messages(2)) == [(2, b"c", None)]
     store.close()
 
 
@@ -110,7 +110,7 @@ def test_a_commit_is_whole_or_not_at_all(tmp_path: Path) -> None:
         store.commit(broken, b"state", 1)
     assert store.snapshot() is None
     assert store.records(AUDIT) == []
-    assert list(store.waiting(0)) == [(0, b"a", None)]
+    assert list(store.pending_messages(0)) == [(0, b"a", None)]
     store.close()
 
 
@@ -249,16 +249,16 @@ def test_messages_taken_durably_survive_a_crash(tmp_path: Path, key: Any) -> Non
     log = list(messages(SEEN, POLICY))
     with embedded(POLICY, key, tmp_path / "whole") as runner:
         for message in log:
-            runner.take(message)
+            runner.process(message)
     for cut in (3, 60, 119):
         folder = tmp_path / f"cut{cut}"
         with pytest.raises(Crash), embedded(POLICY, key, folder) as runner:  # noqa: PT012
             for message in log[:cut]:
-                runner.take(message)
+                runner.process(message)
             raise Crash
         with embedded(POLICY, key, folder) as runner:
             for message in log[cut:]:
-                runner.take(message)
+                runner.process(message)
         assert given_out(folder) == given_out(tmp_path / "whole")
 
 
@@ -358,14 +358,14 @@ def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_dr
 ) -> None:
     work(tmp_path / "s", production, SEEN[:150])
     shutil.copytree(tmp_path / "s", tmp_path / "backup")
-    held = key_files.FileKeys(production).held
+    held = key_files.FileKeys(production).keys
     assert isinstance(held, ForwardKeys)
     first = held.first
     later = [row._replace(time=row.time + 2 * DAY) for row in SEEN[:150]]
     work(tmp_path / "s", production, later)
     keys = key_files.FileKeys(production)
-    assert isinstance(keys.held, ForwardKeys)
-    assert keys.held.first == first + 2
+    assert isinstance(keys.keys, ForwardKeys)
+    assert keys.keys.first == first + 2
     with pytest.raises(KeyFileError):
         keys.noise_key(first)
     shutil.rmtree(tmp_path / "s")
@@ -407,17 +407,17 @@ def test_a_mark_that_something_else_moves_between_two_commits_ends_the_run_befor
 
     def going_on() -> None:
         with embedded(policy, key, tmp_path / "s") as run:
-            while not read_books(tmp_path / "s")[1]:
-                run.take(next(coming))
-            before.append(read_books(tmp_path / "s"))
+            while not read_state_and_entries(tmp_path / "s")[1]:
+                run.process(next(coming))
+            before.append(read_state_and_entries(tmp_path / "s"))
             mark = mark_path(key)
             mark.write_text(re.sub(r'"dbh": \[(\d+)', r'"dbh": [1\1', mark.read_text()))
             for message in coming:
-                run.take(message)
+                run.process(message)
 
     with pytest.raises(FinalityError, match=r"\.mark: must be left alone"):
         going_on()
-    assert [read_books(tmp_path / "s")] == before
+    assert [read_state_and_entries(tmp_path / "s")] == before
 
 
 # --- subscribers -------------------------------------------------------------------------------------------
@@ -464,4 +464,4 @@ def test_a_message_keeps_its_receive_time_over_a_restart(tmp_path: Path) -> None
         store.append(b"live", 1_772_442_000_000_000)
         store.append(b"recorded", None)
     with closing(SqliteStore(tmp_path / "s")) as store:
-        assert list(store.waiting(0)) == [(0, b"live", 1_772_442_000_000_000), (1, b"recorded", None)]
+        assert list(store.pending_messages(0)) == [(0, b"live", 1_772_442_000_000_000), (1, b"recorded", None)]

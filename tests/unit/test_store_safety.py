@@ -50,14 +50,14 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed_at_the_next_message_or_co
     def work() -> None:
         with embedded(POLICY, key, tmp_path / "store") as runner:
             for message in LOG[:10]:
-                runner.take(message)
+                runner.process(message)
             path = tmp_path / "store" / name
             copy = shutil.copy(path, tmp_path / "copy")
             path.unlink()
             if replaced:
                 Path(copy).rename(path)
             runner.stop()
-            runner.take(LOG[10])
+            runner.process(LOG[10])
 
     with pytest.raises(TacetError, match=f"{name}: must stay while it is in use, but was deleted or replaced"):
         work()
@@ -77,7 +77,7 @@ def test_a_message_that_comes_when_the_store_is_gone_is_not_taken(tmp_path: Path
 def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_path: Path, key: Any) -> None:
     with embedded(POLICY, key, tmp_path / "whole") as runner:
         for message in LOG:
-            runner.take(message)
+            runner.process(message)
     taken = []
 
     def until_full() -> None:
@@ -86,7 +86,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_pa
             ((pages,),) = runner._store._db.execute("PRAGMA page_count")
             runner._store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
             for message in LOG:
-                runner.take(message)
+                runner.process(message)
                 taken.append(message)
 
     with pytest.raises(TacetError, match=r"store.sqlite: disk full"):
@@ -94,7 +94,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_pa
     assert 0 < len(taken) < len(LOG) - 1
     with embedded(POLICY, key, tmp_path / "store") as runner:
         for message in LOG[len(taken) :]:
-            runner.take(message)
+            runner.process(message)
     assert everything(tmp_path / "store") == everything(tmp_path / "whole")
 
 
@@ -133,8 +133,8 @@ def test_messages_and_true_counts_lie_in_envelopes(tmp_path: Path, key: Any) -> 
     policy = building(releases=COUNTS, head="[restricted]\noccupancy = true\n")
     with embedded(policy, key, tmp_path / "store") as runner:
         for message in LOG:
-            runner.take(message)
-        runner.keep(LOG[-1])
+            runner.process(message)
+        runner.enqueue(LOG[-1])
     connection = sqlite3.connect(tmp_path / "store" / "store.sqlite")
     held = connection.execute("SELECT value FROM outputs WHERE topic = 'tacet.occupancy.v1'").fetchall()
     held += connection.execute("SELECT value FROM observations").fetchall()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.audit import store_books, verify
+from connectors.operations.reports.audit import store_bundle, verify
 from connectors.operations.reports.recovery import store_findings
 from connectors.storage.embedded.reader import read_mechanisms, read_outbox, read_snapshot
 from connectors.storage.embedded.runner import embedded
@@ -29,7 +29,7 @@ HALF = len(WALKED) // 2
 def work(folder: Path, part: list[Any], *, accept: bool = False) -> None:
     with embedded(WALK, folder.parent / "key", folder, accept_policy=accept) as runner:
         for message in part:
-            runner.take(message, durable=False)
+            runner.process(message, durable=False)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def records(folder: Path) -> dict[str, bytes]:
 
 
 def ways(folder: Path) -> list[str]:
-    return [way.do for finding in store_findings(folder, folder.parent / "key", WALK) for way in finding.ways]
+    return [way.do for finding in store_findings(folder, folder.parent / "key", WALK) for way in finding.remedies]
 
 
 def test_the_next_version_continues_a_store_of_the_present_one_where_that_is_accepted(half: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_next_version_continues_a_store_of_the_present_one_where_that_is_acc
         assert ways(half) == []
         assert read_mechanisms(half) == {NOW, LATER}
         work(half, [])
-        assert verify(store_books(half, records=True), half, half.parent / "key")["ok"]
+        assert verify(store_bundle(half, records=True), half, half.parent / "key")["ok"]
     assert records(half).items() > before.items()
     with pytest.raises(UsageError, match=f"must be {NOW} to go on from, got {LATER}; 'tacet recover' says"):
         work(half, [], accept=True)

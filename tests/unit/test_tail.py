@@ -54,7 +54,7 @@ class Logged:
                 break
         assert [piece.end for piece in found] == sorted({piece.end for piece in found})
         if keep and found:
-            assert await self.followed.keep({"": found[-1].end})
+            assert await self.followed.store_positions({"": found[-1].end})
         return [None if piece.content is None else piece.content.decode() for piece in found]
 
     async def restart(self) -> None:

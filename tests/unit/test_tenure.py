@@ -15,7 +15,7 @@ from stream.engine.ports import (
     InterruptedWriteError,
     LossError,
     Output,
-    UnaskedEndError,
+    UnexpectedCancellationError,
 )
 from stream.errors import FinalityError, UsageError
 from stream.runners.partition_tasks import PartitionTask, TaskManager
@@ -56,7 +56,7 @@ class FakeJournal:
         self.marks = 0
         """Offsets of the audit that marks of transactions have taken, before its first record."""
 
-    async def take(self, partition: int) -> FakeWriter:
+    async def acquire(self, partition: int) -> FakeWriter:
         self.owner = FakeWriter(self)
         self.happened.append("take")
         return self.owner
@@ -129,7 +129,7 @@ def tenures(journal: FakeJournal, *, accept_loss: bool = False, engine: type[Cha
 async def feed(tenure: PartitionTask, count: int, first: int = 0) -> None:
     """Feed numbered messages of one site, and let the checkpoint that they may begin come to its end."""
     for number in range(first, first + count):
-        await tenure.feed(number, number, b"s", orjson.dumps({"n": number}), None)
+        await tenure.process(number, number, b"s", orjson.dumps({"n": number}), None)
         await asyncio.sleep(0)  # as between two messages of a stream
     await settled()
 
@@ -160,10 +160,10 @@ async def test_a_checkpoint_is_one_commit_of_audit_then_the_rest_then_the_snapsh
     journal.happened.clear()
     await feed(tenure, EVERY - 1)
     assert journal.happened == []
-    assert tenure.acknowledged is None
+    assert tenure.committed_offset is None
     await feed(tenure, 1, EVERY - 1)
     assert journal.happened == COMMIT
-    assert tenure.acknowledged == EVERY
+    assert tenure.committed_offset == EVERY
 
 
 async def test_a_commit_that_the_broker_refuses_acknowledges_nothing_and_ends_the_work() -> None:
@@ -172,7 +172,7 @@ async def test_a_commit_that_the_broker_refuses_acknowledges_nothing_and_ends_th
     tenure = await held.open(0, bounds(0, 100))
     journal.error = OSError()
     await feed(tenure, EVERY)
-    assert tenure.acknowledged is None
+    assert tenure.committed_offset is None
     assert isinstance(held.failure, OSError)
     assert held.failed.is_set()
     assert tenure.ended
@@ -186,9 +186,9 @@ async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> Non
     await feed(await second.open(0, bounds(0, 100)), EVERY)
     written = list(journal.happened)
     await feed(asleep, 1, EVERY - 1)
-    assert isinstance(asleep.lost, FencedError)
+    assert isinstance(asleep.loss_error, FencedError)
     assert asleep.ended
-    assert asleep.acknowledged is None
+    assert asleep.committed_offset is None
     assert journal.happened == written
     assert first.failure is None
 
@@ -199,12 +199,12 @@ async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what
     tenure = await held.open(0, bounds(0, 100))
     journal.error = InterruptedWriteError("no answer")
     await feed(tenure, EVERY)
-    assert isinstance(tenure.lost, InterruptedWriteError)
+    assert isinstance(tenure.loss_error, InterruptedWriteError)
     assert held.failure is None
     journal.error = None
     again = await held.open(0, bounds(0, 100))
-    assert again.delivered == 0
-    assert held.held == {0: again}
+    assert again.fetch_offset == 0
+    assert held.tasks == {0: again}
     await feed(again, EVERY)
     assert journal.entries()[-3:] == COMMIT
 
@@ -231,14 +231,14 @@ async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next
     await feed(tenure, 3 * EVERY + 1)
     assert tenure.position == 3 * EVERY + 1
     assert journal.happened == []
-    assert tenure.acknowledged is None
+    assert tenure.committed_offset is None
     journal.gate.set()
     await settled()
     first, second = journal.happened[:3], journal.happened[3:]
     assert first == COMMIT
     assert second == ["publish t.audit"] * 2 + ["publish t.private"] * 2 + ["snapshot"]
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY + 1]
-    assert tenure.acknowledged == 3 * EVERY + 1
+    assert tenure.committed_offset == 3 * EVERY + 1
 
 
 async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowledged_with_it(
@@ -251,8 +251,8 @@ async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowle
     journal.gate.clear()
     await feed(tenure, 2 * EVERY)
     journal.gate.set()
-    await until(lambda: tenure.acknowledged is not None)
-    assert tenure.acknowledged == orjson.loads(journal.snapshots[0])["next"] == EVERY
+    await until(lambda: tenure.committed_offset is not None)
+    assert tenure.committed_offset == orjson.loads(journal.snapshots[0])["next"] == EVERY
     await held.close()
 
 
@@ -263,7 +263,7 @@ async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(mon
     tenure = await held.open(0, bounds(0, 100))
     await feed(tenure, 3 * EVERY)
     assert journal.happened.count("publish t.private") == 1
-    assert tenure.acknowledged == EVERY
+    assert tenure.committed_offset == EVERY
     await until(lambda: len(journal.snapshots) >= 2)
     assert journal.happened.count("publish t.private") == 3
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
@@ -312,7 +312,7 @@ async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.Monke
     assert tenure.position == 3 * EVERY  # one window under way, two held back
     journal.gate.set()
     await feeding
-    assert tenure.acknowledged == 10 * EVERY
+    assert tenure.committed_offset == 10 * EVERY
 
 
 async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_has_gone_on() -> None:
@@ -337,14 +337,14 @@ async def test_checkpoint_between_windows_saves_state_and_position_and_nothing_t
     assert journal.happened[-2:] == ["read audit", "snapshot"]
     assert orjson.loads(journal.snapshots[0])["next"] == 3
     again = await tenures(journal).open(0, bounds(0, 100))
-    assert again.delivered == 3
+    assert again.fetch_offset == 3
 
 
 async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> None:
     tenure = await tenures(FakeJournal()).open(0, bounds(0, 100))
     await feed(tenure, 2)
     with pytest.raises(DeliveryError, match="partition 0: offset 2 was due, 3 came"):
-        await tenure.feed(3, 3, b"s", b'{"n":3}', None)
+        await tenure.process(3, 3, b"s", b'{"n":3}', None)
     assert tenure.position == 2
 
 
@@ -440,30 +440,30 @@ async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_go
     with pytest.raises(LossError, match=r"ends at 3: 2 messages that were read are gone"):
         await tenures(journal).open(2, bounds(0, 3))
     accepted = await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
-    assert accepted.delivered == 9
+    assert accepted.fetch_offset == 9
 
 
 async def test_a_position_at_either_end_of_the_log_is_no_loss() -> None:
     journal = FakeJournal()
     await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
-    assert (await tenures(journal).open(0, bounds(EVERY, 100))).delivered == EVERY
-    assert (await tenures(journal).open(0, bounds(0, EVERY))).delivered == EVERY
+    assert (await tenures(journal).open(0, bounds(EVERY, 100))).fetch_offset == EVERY
+    assert (await tenures(journal).open(0, bounds(0, EVERY))).fetch_offset == EVERY
 
 
 async def test_a_log_made_anew_under_a_running_worker_is_told_from_one_that_comes_again() -> None:
     """Its consumer begins once more with the first message: only what lies there says whether it is the same log."""
     journal = FakeJournal()
     tenure = await tenures(journal).open(2, bounds(0, 100))
-    tenure.delivered = 2 * EVERY
+    tenure.fetch_offset = 2 * EVERY
     await feed(tenure, 2 * EVERY)
-    await tenure.refuse_another_log(bounds(0, 2 * EVERY))
+    await tenure.check_same_log(bounds(0, 2 * EVERY))
     with pytest.raises(LossError, match=r"partition 2 .* ends at 3: 7 messages that were read are gone"):
-        await tenure.refuse_another_log(bounds(0, 3))
+        await tenure.check_same_log(bounds(0, 3))
     with pytest.raises(LossError, match=r"log begins at 13: 3 messages are gone; 'tacet worker --accept-loss' goes on"):
-        await tenure.refuse_another_log(bounds(2 * EVERY + 3, 100))
+        await tenure.check_same_log(bounds(2 * EVERY + 3, 100))
     journal.log[2 * EVERY - 1] = b'{"n": 77}'
     with pytest.raises(LossError, match=r"partition 2 .* the topic was made anew"):
-        await tenure.refuse_another_log(bounds(0, 100))
+        await tenure.check_same_log(bounds(0, 100))
 
 
 async def test_messages_gone_from_within_the_log_are_a_loss_and_marks_of_transactions_are_none() -> None:
@@ -471,7 +471,7 @@ async def test_messages_gone_from_within_the_log_are_a_loss_and_marks_of_transac
     journal.holes = {EVERY + 1, EVERY + 2, 99}
     tenure = await tenures(journal).open(2, bounds(0, 100))
     await feed(tenure, EVERY)
-    tenure.delivered = EVERY
+    tenure.fetch_offset = EVERY
     said = r"partition 2 .* offset 5 is next, but 2 messages between it and offset 9 are gone.*--accept-loss"
     with pytest.raises(LossError, match=said):
         await tenure.accept_hole(9)
@@ -482,14 +482,14 @@ async def test_the_engine_learns_of_an_accepted_hole_in_its_place_and_the_state_
     journal = FakeJournal()
     journal.holes = {EVERY + 1, EVERY + 2}
     tenure = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
-    tenure.delivered = EVERY
+    tenure.fetch_offset = EVERY
     assert await tenure.accept_hole(9)
     await feed(tenure, EVERY)
     assert b"lost" not in journal.snapshots[-1]
-    await tenure.feed(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
+    await tenure.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
     await tenure.checkpoint()
     assert b"lost" in journal.snapshots[-1]
-    assert tenure.acknowledged == 10
+    assert tenure.committed_offset == 10
 
 
 async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> None:
@@ -532,7 +532,7 @@ async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
     journal.snapshot_lost = True
     with pytest.raises(LossError):
         await tenures(journal).open(0, bounds(0, 100))
-    assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).delivered == 7
+    assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).fetch_offset == 7
 
 
 async def test_a_log_that_was_made_anew_is_a_loss_and_not_gone_on_with() -> None:
@@ -542,9 +542,9 @@ async def test_a_log_that_was_made_anew_is_a_loss_and_not_gone_on_with() -> None
     with pytest.raises(LossError, match=r"partition 2 .* offset 4 holds another message .* made anew"):
         await tenures(journal).open(2, bounds(0, 100))
     accepted = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
-    assert accepted.delivered == 0
+    assert accepted.fetch_offset == 0
     later = await tenures(journal).open(2, bounds(EVERY, 100))  # past its time in the log: nothing to compare
-    assert later.delivered == EVERY
+    assert later.fetch_offset == EVERY
 
 
 async def test_books_are_not_begun_anew_where_results_were_published() -> None:
@@ -570,8 +570,8 @@ async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
     """What it held has left the tenure: going on without it would lose it."""
 
     class Cancelled(FakeJournal):
-        async def take(self, partition: int) -> FakeWriter:
-            writer = await super().take(partition)
+        async def acquire(self, partition: int) -> FakeWriter:
+            writer = await super().acquire(partition)
 
             async def commit(*_: object) -> int | None:
                 raise asyncio.CancelledError
@@ -584,5 +584,5 @@ async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
     await feed(tenure, EVERY)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert isinstance(held.failure, UnaskedEndError)
+    assert isinstance(held.failure, UnexpectedCancellationError)
     assert tenure.ended

@@ -74,7 +74,7 @@ async def opened(writer: MemoryWriter) -> PartitionTask:
 
 async def fed(tenure: PartitionTask, values: Sequence[bytes], first: int = 0) -> None:
     for offset, value in enumerate(values, first):
-        await tenure.feed(offset, offset, SITE.encode(), value, None)
+        await tenure.process(offset, offset, SITE.encode(), value, None)
 
 
 def windows(audit: Sequence[bytes]) -> int:
@@ -84,7 +84,7 @@ def windows(audit: Sequence[bytes]) -> int:
 async def test_the_loop_has_its_turn_while_thousands_of_windows_close() -> None:
     tenure = await opened(MemoryWriter())
     await fed(tenure, BEGIN)
-    feeding = asyncio.create_task(tenure.feed(2, 2, SITE.encode(), LONG_AFTER, None))
+    feeding = asyncio.create_task(tenure.process(2, 2, SITE.encode(), LONG_AFTER, None))
     turns = 0
     while not feeding.done():
         await asyncio.sleep(0)
@@ -102,17 +102,17 @@ async def test_a_tenure_told_to_end_amid_many_windows_ends_at_once_and_the_next_
 
     tenure = await opened(cut)
     await fed(tenure, BEGIN)
-    feeding = asyncio.create_task(tenure.feed(2, 2, SITE.encode(), LONG_AFTER, None))
+    feeding = asyncio.create_task(tenure.process(2, 2, SITE.encode(), LONG_AFTER, None))
     await asyncio.sleep(0)
     await tenure.checkpoint(last=True)
     await feeding
     assert 0 < windows(cut.audit) <= 3 * WINDOWS_AT_ONCE
-    assert tenure.acknowledged == 2, "the heartbeat is not done with"
-    await tenure.feed(3, 3, SITE.encode(), LONG_AFTER, None)  # what is handed on all the same is not taken
+    assert tenure.committed_offset == 2, "the heartbeat is not done with"
+    await tenure.process(3, 3, SITE.encode(), LONG_AFTER, None)  # what is handed on all the same is not taken
 
     again = await opened(cut)
     assert again.position == 2
     await fed(again, [LONG_AFTER], 2)
     await again.checkpoint(last=True)
     assert cut.audit == straight.audit
-    assert again.acknowledged == 3
+    assert again.committed_offset == 3

@@ -19,7 +19,7 @@ from stream.errors import PolicyError
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise, least_shift, tail
 from stream.policy.document import PolicyDocument
 from stream.release.prices import RunPrice, paid_thresholds
-from stream.release.threshold_guarantees import asked_a_day, quiet_run, threshold_promises
+from stream.release.threshold_guarantees import quiet_bounds, threshold_promises, windows_queried_per_day
 from stream.release.thresholds import run_plans
 from stream.release.validation import Policy, load_policy, validate
 from tests.unit.test_threshold_release import SITE, policy, stream
@@ -148,7 +148,7 @@ def test_a_days_price_is_that_of_all_runs_or_of_all_windows_of_a_device() -> Non
 def test_misses_of_all_runs_that_may_be_open_add_up_to_what_is_promised() -> None:
     for plan in run_plans(example(), "library"):
         windows = plan.release.windows(plan.tick)
-        law, shift, share = plan.vector.law, plan.vector.shift, plan.release.miss / plan.release.events
+        law, shift, share = plan.vector.run_distribution, plan.vector.shift, plan.release.miss / plan.release.events
         assert law.silence(shift, windows) <= share
         assert shift == 0 or law.silence(shift - 1, windows) > share
 
@@ -156,19 +156,21 @@ def test_misses_of_all_runs_that_may_be_open_add_up_to_what_is_promised() -> Non
 def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
     [plan] = [p for p in run_plans(example(), "library") if p.release.name == "hall-full"]
     [held] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
-    asked = asked_a_day(plan.release, example().site["library"])
+    asked = windows_queried_per_day(plan.release, example().site["library"])
     assert asked == 300, "a day on which the clocks are put back has 25 hours"
-    assert held.quiet.false_alarms <= 0.05 < quiet_run(plan.vector, asked, held.quiet.distance - 1).false_alarms
-    assert [quiet_run(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)] == sorted(
-        quiet_run(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)
+    assert held.quiet.false_alarms <= 0.05 < quiet_bounds(plan.vector, asked, held.quiet.distance - 1).false_alarms
+    assert [quiet_bounds(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)] == sorted(
+        quiet_bounds(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)
     ), "real events leave fewer for others"
-    assert quiet_run(plan.vector, asked, 30, real=2).denied == pytest.approx(1)
+    assert quiet_bounds(plan.vector, asked, 30, real=2).denied == pytest.approx(1)
 
 
 def test_bookings_bound_how_often_a_node_is_asked() -> None:
     [stream_] = [r for r in paid_thresholds(example(), "library") if r.name == "booked-empty"]
     library = example().site["library"]
-    assert asked_a_day(stream_, library) == 37 + 49 + 12, "the longest weekday, the longest date, and an hour"
+    assert windows_queried_per_day(stream_, library) == 37 + 49 + 12, (
+        "the longest weekday, the longest date, and an hour"
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_a_booking_after_midnight_belongs_to_the_day_that_still_runs(rows: str, 
     booked = "zone,day,start,end\n" + rows
     under = load_policy(SITE + stream(more='schedule = "b.csv"'), attached=lambda _: booked)
     [stream_] = paid_thresholds(under, "dbh")
-    assert asked_a_day(stream_, under.site["dbh"]) == asked + 12
+    assert windows_queried_per_day(stream_, under.site["dbh"]) == asked + 12
 
 
 @pytest.mark.parametrize("law", [laplace_noise(Fraction("0.2")), gaussian_noise(Fraction(9))])

@@ -11,13 +11,13 @@ import pytest
 
 from stream.errors import DataError, PolicyError, UsageError
 from stream.keys import LaboratoryKeys
-from stream.mechanisms.sparse_vector import RunLaw
+from stream.mechanisms.sparse_vector import RunDistribution
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, AttributeCharge, CountCharge, Micros, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, past_account
-from stream.release.backfill import BackfillStage, settle
+from stream.release.backfill import BackfillStage, count_as_published
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
@@ -320,7 +320,7 @@ def test_a_policy_that_changes_nothing_of_it_goes_on_with_the_runs() -> None:
     counts = '\n[[release]]\nname = "w"\nquery = "count"\nmechanism = "laplace"\nepsilon = { public = "1" }\n'
     first = released(items[:30], policy(NOISY))
     adopted = ReleaseStage(policy(NOISY, counts), "dbh", KEYS)
-    state = adopted.adopt(ReleaseStage(policy(NOISY), "dbh", KEYS).encode(first.state), {})
+    state = adopted.migrate(ReleaseStage(policy(NOISY), "dbh", KEYS).encode(first.state), {})
     rest = released(items[30:], policy(NOISY, counts), state)
     assert [r["above"] for r in first.of()] + [r["above"] for r in rest.of()] == [r["above"] for r in whole.of()]
     assert first.runs() + rest.runs() == whole.runs(), "nothing is charged twice"
@@ -340,7 +340,7 @@ def test_a_policy_that_changes_nothing_of_it_goes_on_with_the_runs() -> None:
 def test_whatever_changes_a_stream_waits_for_the_next_day(changed: str) -> None:
     first = released(windows([EMPTY] * 3), policy(NOISY))
     stage = ReleaseStage(policy(changed), "dbh", KEYS)
-    state = stage.adopt(ReleaseStage(policy(NOISY), "dbh", KEYS).encode(first.state), {})
+    state = stage.migrate(ReleaseStage(policy(NOISY), "dbh", KEYS).encode(first.state), {})
     today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), policy(changed), state)
     assert {r["reason"] for r in today.records} == {"waiting"}
     assert {entry["nano"] for entry in today.entries} == {0}
@@ -351,7 +351,7 @@ def test_whatever_changes_a_stream_waits_for_the_next_day(changed: str) -> None:
 def test_a_stream_that_went_and_came_back_on_the_same_day_waits() -> None:
     first, without = released(windows([EMPTY] * 3), policy(NOISY)), policy(stream("other"))
     old, gone, back = (ReleaseStage(p, "dbh", KEYS) for p in (policy(NOISY), without, policy(NOISY)))
-    state = back.adopt(gone.encode(gone.adopt(old.encode(first.state), {})), {})
+    state = back.migrate(gone.encode(gone.migrate(old.encode(first.state), {})), {})
     today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), policy(NOISY), state)
     assert {r["reason"] for r in today.records} == {"waiting"}, "its runs are lost, and are not opened a second time"
     assert {entry["nano"] for entry in today.entries} == {0}
@@ -361,7 +361,7 @@ def test_a_day_whose_entries_were_published_but_whose_state_is_lost_is_over() ->
     """Another key goes on with the chain: what was begun counts at its worst, and is not asked a second time."""
     under = policy(NOISY)
     first, state = released(windows([EMPTY] * 3), under), ReleaseState()
-    settle(state, first.entries, {under.version: under}, under, "dbh")
+    count_as_published(state, first.entries, {under.version: under}, under, "dbh")
     today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), under, state, LaboratoryKeys(b"n" * 32, "new", b"a" * 32))
     assert {r["reason"] for r in today.records} == {"waiting"}
     [line] = [line for line in state.charged.lines.values() if line.day is not None]
@@ -381,7 +381,7 @@ def test_recordings_of_the_past_release_no_decision() -> None:
     late = BackfillStage(policy(NOISY), "dbh", KEYS)
     [window] = windows([FULL])
     assert late.ids(window) == []
-    assert late.past(ReleaseState(), window, ReleaseState()) == []
+    assert late.release_late(ReleaseState(), window, ReleaseState()) == []
     with pytest.raises(UsageError, match="and not of sample or ba or sparse-vector, got crowded"):
         BackfillStage(policy(NOISY), "dbh", KEYS, attempt=2, names=["crowded"])
 
@@ -450,5 +450,5 @@ sensitive = { after = "10:00" }
 
 
 def test_runs_have_a_law_whose_noise_is_half_the_price_each() -> None:
-    assert RunLaw(Fraction(2)).half == 1
+    assert RunDistribution(Fraction(2)).half == 1
     assert not [c for each in released(windows([EMPTY])).spent for c in each.charges if isinstance(c, AttributeCharge)]

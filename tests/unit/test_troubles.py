@@ -10,11 +10,11 @@ import structlog
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest import receiver as troubles
 from connectors.sources.ingest.ingest import Ingest
-from connectors.sources.ingest.receiver import KERNEL, Receiver, Troubles
+from connectors.sources.ingest.receiver import KERNEL, DropReport, Receiver
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.inputs import UdpSource, receiver
 from connectors.sources.snmp.communities import CommunityAuth
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
 from tests.core_ground import building
 from tests.patience import until
@@ -23,7 +23,7 @@ UNKNOWN = "5c:52:1e:ff:ff:01"
 
 
 def test_new_drops_are_told_once_and_as_a_range() -> None:
-    report = Troubles()
+    report = DropReport()
     dropped = {"unknown_access_point": 3, "bad_community": 0, KERNEL: 101}
     assert list(report.news(dropped, {})) == [
         {"event": "traps_dropped", "reason": "unknown_access_point", "count": "between 1 and 9"},
@@ -40,22 +40,22 @@ def test_new_drops_are_told_once_and_as_a_range() -> None:
                        (99, "between 10 and 99"), (100, "between 100 and 999"), (12_345, "between 10000 and 99999")],
 )  # fmt: skip
 def test_a_logged_count_lies_in_the_range_that_the_line_says(new: int, count: str) -> None:
-    assert [line["count"] for line in Troubles().news({KERNEL: new}, {})] == [count]
+    assert [line["count"] for line in DropReport().news({KERNEL: new}, {})] == [count]
 
 
 def test_an_unknown_access_point_is_told_once() -> None:
-    report = Troubles()
+    report = DropReport()
     assert list(report.news({}, {UNKNOWN: 5})) == [{"event": "unknown_access_point", "address": UNKNOWN}]
     assert list(report.news({}, {UNKNOWN: 50})) == []
 
 
 def test_what_is_dropped_every_day_is_no_trouble() -> None:
     made = Receiver(
-        [TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))],
+        [TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))],
         ingest=Ingest.of_policy(building(), bytes(32)), sink=Nowhere(), clock=AnchoredClock(lambda: 0, lambda: 0),
     )  # fmt: skip
     everyday = {"collapsed": 10**6, "no_stay": 9, "duplicate_inform": 7, "no_client": 3}
-    assert list(Troubles(made.everyday).news(everyday | {"bad_community": 1}, {})) == [
+    assert list(DropReport(made.everyday).news(everyday | {"bad_community": 1}, {})) == [
         {"event": "traps_dropped", "reason": "bad_community", "count": "between 1 and 9"}
     ]
 

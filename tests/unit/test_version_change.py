@@ -48,7 +48,7 @@ class Cluster:
         """In which commit of releases, counted from the next, the worker dies."""
         self.versions: tuple[str, ...] = (NOW,)
 
-    async def take(self, partition: int) -> Cluster:
+    async def acquire(self, partition: int) -> Cluster:
         return self
 
     async def last_snapshot(self) -> bytes | None:
@@ -97,12 +97,12 @@ class Cluster:
         tenures = TaskManager(engine, self, audit_topic=AUDIT)
         tenure = await tenures.open(0, bounds)
         for offset in range(tenure.position, end):
-            await tenure.feed(offset, offset, b"s", LOG[offset], None)
+            await tenure.process(offset, offset, b"s", LOG[offset], None)
             for _ in range(10):  # the checkpoint under way comes to its end; nothing waits for the clock
                 await asyncio.sleep(0)
         await tenures.checkpoint(last=True)
         await tenures.close()
-        assert (dies_in is None) == (tenure.lost is None)
+        assert (dies_in is None) == (tenure.loss_error is None)
 
     def made_by(self) -> str:
         return str(open_snapshot(self.snapshots[-1])[0]["mechanisms"])
@@ -201,7 +201,7 @@ async def test_entries_without_any_state_are_not_said_to_lie_beyond_one(monkeypa
         rf"must be {NOW}, under which {len(cluster.audit)} ledger entries were published that no saved state belongs to"
     )
     with pytest.raises(UsageError, match=told + ", got .* put them back"):
-        await joining._refuse_begun("nowhere", 0, {SITE}, (NOW, LATER))
+        await joining._check_usable_state("nowhere", 0, {SITE}, (NOW, LATER))
 
 
 async def test_a_version_never_goes_back_to_a_state_of_a_later_one() -> None:

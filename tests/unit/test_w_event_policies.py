@@ -74,7 +74,7 @@ def after(
     """Return the counts that a new policy releases after ``before`` windows under the old one."""
     stage, later = ReleaseStage(old, SITE, KEYS), ReleaseStage(new, SITE, KEYS)
     state, _ = scan(stage, windows(0, before))
-    _, outputs = scan(later, windows(before, n, counts), later.adopt(stage.encode(state), {}))
+    _, outputs = scan(later, windows(before, n, counts), later.migrate(stage.encode(state), {}))
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
 
 
@@ -157,7 +157,7 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
             made, n = changes(rng), rng.randrange(1, 9)
             policies.append(made)
             stage = ReleaseStage(made, SITE, KEYS)
-            state = stage.initial() if stood is None else stage.adopt(stood, {})
+            state = stage.initial() if stood is None else stage.migrate(stood, {})
             books = account_stage(made, SITE, laboratory=True)
             for i in range(at, at + n):
                 [window] = windows(i, 1, {**COUNTS, "a": i + 1, "b": 1000 + i})
@@ -196,7 +196,7 @@ def test_what_begins_anew_is_paid_anew_by_the_day_and_in_all() -> None:
     records: list[Any] = []
     for item in log:
         if len(account_of(records)) == 1 and old is not new:
-            states, old = new.adopt(old.encode(states)), new
+            states, old = new.migrate(old.encode(states)), new
         states, made = old.step(states, item)
         records += made
     of = [record["audiences"]["facilities"] for record in account_of(records)]
@@ -211,8 +211,8 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     stage, state = ReleaseStage(first, SITE, KEYS), ReleaseStage(first, SITE, KEYS).initial()
     state, live = scan(stage, windows(40, 8), state)
     late = BackfillStage(second, SITE, KEYS)
-    state, aside = ReleaseStage(second, SITE, KEYS).adopt(stage.encode(state), {}), ReleaseState()
-    between = [out for window in windows(40, 8) for out in late.past(state, window, aside)]
+    state, aside = ReleaseStage(second, SITE, KEYS).migrate(stage.encode(state), {}), ReleaseState()
+    between = [out for window in windows(40, 8) for out in late.release_late(state, window, aside)]
     entries = [
         orjson.loads(out.value) for out in [*live, *between] if isinstance(out, Published) and out.topic == AUDIT
     ]

@@ -33,14 +33,14 @@ def look(watchdog: Watchdog, clock: Clock, unopened: list[int], seconds: float, 
     """Look now and then for so many seconds."""
     for _ in range(int(seconds / step)):
         clock.now += step
-        watchdog.look(unopened)
+        watchdog.check(unopened)
 
 
 def test_what_has_not_opened_in_time_ends_the_worker_by_name(watchdog: Watchdog, clock: Clock) -> None:
     look(watchdog, clock, [0, 3], LIMIT)
     clock.now += 0.25
     with pytest.raises(StalledError, match=r"^partitions 0, 3 were assigned and have not opened within 300 s$"):
-        watchdog.look([0, 3])
+        watchdog.check([0, 3])
 
 
 def test_what_opens_in_between_begins_anew(watchdog: Watchdog, clock: Clock) -> None:
@@ -56,13 +56,13 @@ def test_each_partition_has_its_own_time(watchdog: Watchdog, clock: Clock) -> No
     look(watchdog, clock, [1, 2], 1)
     clock.now += 0.5
     with pytest.raises(StalledError, match=r"^partition 1 was assigned and has not opened within 300 s$"):
-        watchdog.look([1, 2])
+        watchdog.check([1, 2])
 
 
 def test_time_in_which_the_process_did_not_run_does_not_count(watchdog: Watchdog, clock: Clock) -> None:
     look(watchdog, clock, [0], LIMIT - 2 * LONGEST_STEP)
     clock.now += 3600.0
-    watchdog.look([0])
+    watchdog.check([0])
 
 
 def test_a_worker_told_to_stop_says_what_has_not_opened_for_long(watchdog: Watchdog, clock: Clock) -> None:

@@ -74,7 +74,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         def app(*, tenures: Any, **_: Any) -> FakeApp:
             return FakeApp(start, tenures)
 
-        monkeypatch.setattr(worker, "KafkaJournal", FakeJournal)
+        monkeypatch.setattr(worker, "KafkaWriterFactory", FakeJournal)
         monkeypatch.setattr(worker, "create_app", app)
         config = WorkerConfig("nowhere:9", fence="f", session_timeout=SESSION, open_timeout=OPEN)
         code = run_virtually(worker._run(config, SimpleNamespace()))  # type: ignore[arg-type]

@@ -30,11 +30,11 @@ import numpy as np
 import orjson
 
 from connectors.lab.attacks.published import Channel, Nodes, PublishedDay, Publisher, count_releases
-from connectors.lab.attacks.recording import Day, Recorded, days_of, laboratory
+from connectors.lab.attacks.recording import Day, RecordedSightings, days_of, laboratory
 from stream.errors import DataError, UsageError
 from stream.lab.attackers.beliefs import Floats, Ints
 from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measure, most_shown
-from stream.pipeline import Options, table
+from stream.pipeline import Options, build_stages
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.thresholds import ThresholdRelease
@@ -69,7 +69,7 @@ class Worlds(NamedTuple):
     """Where the canary is."""
 
 
-def worlds(policy: Policy, recorded: Recorded, day: Day, release: CountRelease) -> Worlds:
+def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: CountRelease) -> Worlds:
     """Return both worlds for a release of counts: the canary is in the zone with most people that the release
     covers.
 
@@ -95,7 +95,7 @@ def _one_more(counts: tuple[int, ...], zone: int) -> tuple[int, ...]:
     return (*counts[:zone], counts[zone] + 1, *counts[zone + 1 :])
 
 
-def _all_day(policy: Policy, recorded: Recorded, day: Day, zone: int) -> Worlds:
+def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, zone: int) -> Worlds:
     days = recorded.site.privacy_days
     if days is None:
         raise UsageError("a release that is paid by the day must be of a site with privacy days")
@@ -121,9 +121,11 @@ def _sum(counts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(counts, more, strict=True))
 
 
-def _alone(policy: Policy, recorded: Recorded, zone: int, shown: Sequence[OccupancyWindow]) -> list[OccupancyWindow]:
+def _alone(
+    policy: Policy, recorded: RecordedSightings, zone: int, shown: Sequence[OccupancyWindow]
+) -> list[OccupancyWindow]:
     """Return the windows of a building in which only the canary is present, from an hour after the day's start on."""
-    sense = table(policy, recorded.name, laboratory(0), Options(), keep_presence=False).sense
+    sense = build_stages(policy, recorded.name, laboratory(0), Options(), keep_presence=False).occupancy
     state, made = sense.initial(), list[OccupancyWindow]()
     for message in _messages(recorded, zone, shown[0].window_end, shown[-1].window_end):
         state, out = sense.step(state, message)
@@ -131,7 +133,7 @@ def _alone(policy: Policy, recorded: Recorded, zone: int, shown: Sequence[Occupa
     return made
 
 
-def _messages(recorded: Recorded, zone: int, first: Micros, last: Micros) -> Iterator[Message]:
+def _messages(recorded: RecordedSightings, zone: int, first: Micros, last: Micros) -> Iterator[Message]:
     site, name, days = recorded.site, recorded.name, recorded.site.privacy_days
     radio, sequence = site.zones[zone].radios[0], 0
     for tick in range(first - site.tick, last + 1, site.tick):
@@ -156,7 +158,7 @@ class Attributed(NamedTuple):
     zone: str
 
 
-def attributed(policy: Policy, recorded: Recorded, day: Day, release: AttributeRelease) -> Attributed:
+def attributed(policy: Policy, recorded: RecordedSightings, day: Day, release: AttributeRelease) -> Attributed:
     """Return both days for a release of attributes, for the first zone that it covers.
 
     Raises:
@@ -179,7 +181,7 @@ def attributed(policy: Policy, recorded: Recorded, day: Day, release: AttributeR
 
 
 def _closed(policy: Policy, site: str, windows: Sequence[OccupancyWindow]) -> DayClosed:
-    stage = table(policy, site, laboratory(0), Options(), keep_presence=False).attributes
+    stage = build_stages(policy, site, laboratory(0), Options(), keep_presence=False).attributes
     state, made = stage.initial(), list[DayClosed]()
     for window in windows:
         state, out = stage.step(state, window)
@@ -208,7 +210,7 @@ def promised(policy: Policy, site: str, release: ThresholdRelease) -> float:
     return float(RunPlan(policy, release, site).price.day)
 
 
-def deciding(policy: Policy, recorded: Recorded, day: Day, release: ThresholdRelease) -> Worlds:
+def deciding(policy: Policy, recorded: RecordedSightings, day: Day, release: ThresholdRelease) -> Worlds:
     """Return both worlds: as many windows of one privacy day as the device may count in.
 
     Raises:
@@ -217,11 +219,11 @@ def deciding(policy: Policy, recorded: Recorded, day: Day, release: ThresholdRel
     plan, site = RunPlan(policy, release, recorded.name), recorded.site
     middle = day.windows[len(day.windows) // 2].privacy_day
     windows = [window for window in recorded.windows if window.privacy_day == middle]
-    windows = [window for window in windows if plan.booked(window.window_end)[0]]
+    windows = [window for window in windows if plan.scheduled(window.window_end)[0]]
     if middle is None or not windows:
         raise DataError(f"the recording must hold a privacy day on which release '{release.name}' asks")
     zone = [each.id for each in site.zones].index(plan.covered[plan.members[0][0]])
-    rare = plan.vector.shift + round(RARE / float(plan.vector.law.half))
+    rare = plan.vector.shift + round(RARE / float(plan.vector.run_distribution.half))
     edge = max(0, plan.thresholds[0] - rare if release.alert == "above" else plan.thresholds[0] + rare - 1)
     shown = windows[: site.contribution_ticks]
     there, away = ([_only(window, zone, count) for window in shown] for count in (edge + 1, edge))
@@ -298,7 +300,7 @@ class Scores(NamedTuple):
 
 
 def membership(
-    policy: Policy, recorded: Recorded, runs: int, seed: int, held: Policy, tick: Tick
+    policy: Policy, recorded: RecordedSightings, runs: int, seed: int, held: Policy, tick: Tick
 ) -> Iterator[MembershipTrial]:
     """Yield the result for each count and attribute release and audience.
 
@@ -439,11 +441,11 @@ def _counts(windows: Sequence[OccupancyWindow], nodes: Nodes, *, bounded: bool) 
     return np.asarray(np.array(read, dtype=np.int64) @ nodes.holds.T.astype(np.int64))
 
 
-def _score(told: dict[Channel, PublishedDay], values: Channel, nodes: Nodes, truth: _Truth) -> tuple[float, ...]:
+def _score(published: dict[Channel, PublishedDay], values: Channel, nodes: Nodes, truth: _Truth) -> tuple[float, ...]:
     """Return the scores of one run: from published values with a known law, and from values in the canary's windows."""
     changed = truth.there != truth.away
-    shown, likelihood = told[values], 0.0
-    exact = told.get(values._replace(reads="noisy"), shown)
+    shown, likelihood = published[values], 0.0
+    exact = published.get(values._replace(reads="noisy"), shown)
     for node, law in enumerate(exact.laws or ()):
         at = changed[:, node] & exact.released
         seen = exact.values[at, node]

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from stream.keys import Keys
-from stream.lab.attackers.beliefs import Flags, Ints, NoiseLaw
+from stream.lab.attackers.beliefs import Flags, Ints, NoiseDistribution
 from stream.policy.counts import CountRelease
 from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, Published
@@ -58,7 +58,7 @@ class PublishedDay(NamedTuple):
     """Shape [ticks, nodes]; 0 where nothing was released."""
     released: Flags
     """Shape [ticks]."""
-    laws: tuple[NoiseLaw, ...] | None
+    laws: tuple[NoiseDistribution, ...] | None
     """The law of each node's noise if it is known exactly; None if values combine more than one noisy count."""
 
 
@@ -137,7 +137,7 @@ class Publisher:
 class _Read(NamedTuple):
     values: list[int]
     released: bool
-    laws: tuple[NoiseLaw, ...] | None
+    laws: tuple[NoiseDistribution, ...] | None
 
 
 def _read(record: Mapping[str, Any], reads: Reads, nodes: Nodes, release: CountRelease) -> _Read:
@@ -156,10 +156,10 @@ def _of(zones: Mapping[str, Any] | None, levels: Mapping[str, Any], level: str, 
     return levels["building"] if level == "building" else levels["floor"][name]
 
 
-def _laws(record: Mapping[str, Any], nodes: Nodes) -> tuple[NoiseLaw, ...]:
+def _laws(record: Mapping[str, Any], nodes: Nodes) -> tuple[NoiseDistribution, ...]:
     """Return the law of each node's noise; floors and building have noise of their own if no zones are published."""
     kind, own = record.get("noise", "laplace"), record.get("levels_noise_scale") or {}
-    return tuple(NoiseLaw(kind, _of(record["noise_scale"], own, *name)) for name in nodes.names)
+    return tuple(NoiseDistribution(kind, _of(record["noise_scale"], own, *name)) for name in nodes.names)
 
 
 def _published(read: Sequence[_Read]) -> PublishedDay:

@@ -23,7 +23,7 @@ from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys
 from stream.lab.attackers.beliefs import Flags, Ints, opened_for
 from stream.local_time import span_of_day
-from stream.pipeline import Options, table
+from stream.pipeline import Options, build_stages
 from stream.policy.sites import Site
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import EPOCH, Message, Micros, ObservationBatch, OccupancyWindow, Row
@@ -34,14 +34,14 @@ CONTROL = 10
 MICROS = timedelta(microseconds=1)
 
 
-class Recorded(NamedTuple):
+class RecordedSightings(NamedTuple):
     """The recording of one site."""
 
     site: Site
     name: str
     windows: list[OccupancyWindow]
     """In order, of all devices but the control."""
-    seen: Sightings
+    sightings: Sightings
     """Sightings of the devices that are counted."""
     control: Sightings
     """Sightings of the excluded devices."""
@@ -86,7 +86,7 @@ def site_of(policy: Policy, asked: str | None) -> str:
 
 def record(
     path: Path, policy: Policy, name: str, seed: int, dialect: Dialect, progress: Callable[..., None]
-) -> Recorded:
+) -> RecordedSightings:
     """Read a recording of observations.
 
     Raises:
@@ -94,7 +94,7 @@ def record(
         DataError: it cannot be read to its end, or yields no window.
     """
     file = ObservationFile(path, policy, laboratory(seed, "names").root, dialect=dialect, progress=progress)
-    sense = table(policy, name, laboratory(seed), Options(), keep_presence=False).sense
+    sense = build_stages(policy, name, laboratory(seed), Options(), keep_presence=False).occupancy
     state, windows, sorted_out = sense.initial(), list[OccupancyWindow](), _Sorted(policy.site[name])
     for message in file.messages():
         if message.site == name:
@@ -104,7 +104,7 @@ def record(
     if not windows:
         raise problem or DataError(f"{path}: no window of site '{name}' comes of this file")
     seen, control = sorted_out.sightings()
-    return Recorded(policy.site[name], name, windows, seen, control, list(sorted_out.numbers), problem)
+    return RecordedSightings(policy.site[name], name, windows, seen, control, list(sorted_out.numbers), problem)
 
 
 class _Sorted:
@@ -144,7 +144,7 @@ def is_control(device: str) -> bool:
     return int(device[:8], 16) % CONTROL == 0
 
 
-def days_of(recorded: Recorded) -> list[Day]:
+def days_of(recorded: RecordedSightings) -> list[Day]:
     """Return the whole local days of a recording, in order; the last one is attacked.
 
     Raises:
@@ -167,7 +167,7 @@ def _ticks(date: str, zone: ZoneInfo, tick: Micros) -> int:
     return -(-end // tick) - -(-start // tick)
 
 
-def opened_at_random(recorded: Recorded, share: float, seed: int) -> Flags:
+def opened_at_random(recorded: RecordedSightings, share: float, seed: int) -> Flags:
     """Open zones in a random order (by seed) until they contain a share of the people of earlier days; return them."""
     people = np.sum([day.counts.sum(axis=0) for day in days_of(recorded)[:-1]], axis=0)
     drawn = [hashlib.sha256(f"{seed} open {zone.id}".encode()).digest() for zone in recorded.site.zones]
@@ -179,19 +179,19 @@ def _day(date: str, windows: list[OccupancyWindow]) -> Day:
     return Day(date, windows, ticks, np.array([window.counts for window in windows], dtype=np.int64))
 
 
-def control_counts(recorded: Recorded, day: Day) -> Ints:
+def control_counts(recorded: RecordedSightings, day: Day) -> Ints:
     """Return how many devices of the control group are in each zone at each tick of a day, shape [ticks, zones]."""
     site = recorded.site
     return counts_under_names(recorded.control, day.ticks, len(site.zones), site.validity, None)
 
 
-def renamed_counts(recorded: Recorded, day: Day, life: Micros) -> Ints:
+def renamed_counts(recorded: RecordedSightings, day: Day, life: Micros) -> Ints:
     """Return a day's counts if pseudonyms lived for ``life``, shape [ticks, zones]."""
     site = recorded.site
-    return counts_under_names(recorded.seen, day.ticks, len(site.zones), site.validity, life)
+    return counts_under_names(recorded.sightings, day.ticks, len(site.zones), site.validity, life)
 
 
-def spans_of(recorded: Recorded, day: Day, length: Micros) -> Ints:
+def spans_of(recorded: RecordedSightings, day: Day, length: Micros) -> Ints:
     """Return the span of the local day that contains each tick, shape [ticks]; spans are ``length`` microseconds."""
     zone = ZoneInfo(recorded.site.timezone)
     local = [(EPOCH + tick * MICROS).astimezone(zone) for tick in day.ticks.tolist()]

@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from connectors.lab.attacks.study import Attack, FoundPeople
-from connectors.lab.attacks.tracking import Followed
+from connectors.lab.attacks.tracking import TrackingResult
 from connectors.lab.plots import drawing
 from stream.lab.attackers.beliefs import Floats
 from stream.lab.attackers.localised import CLASSES, Success
@@ -42,7 +42,7 @@ def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
         "classes": list(CLASSES),
         "baseline": _success(attack.baseline),
         "attacks": [_people_found(each) for each in attack.found],
-        "followed": [_followed(each) for each in attack.followed],
+        "followed": [_tracking_entry(each) for each in attack.tracking],
     }
 
 
@@ -66,7 +66,7 @@ def _success(success: Success) -> dict[str, Any]:
     return {**success._asdict(), "share": success.share}
 
 
-def _followed(followed: Followed) -> dict[str, Any]:
+def _tracking_entry(followed: TrackingResult) -> dict[str, Any]:
     one, two, three = followed.believed
     return {
         **followed.channel._asdict(),
@@ -97,8 +97,8 @@ def tables(attack: Attack, attacker: str) -> Iterator[Table]:
         )  # fmt: skip
     table.add_row("a zone at random", "", "", "", f"{attack.baseline.share:.0%}", "", "")
     yield table
-    if attack.followed:
-        yield _following(attack.followed)
+    if attack.tracking:
+        yield _following(attack.tracking)
 
 
 def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -110,7 +110,7 @@ def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
     return made
 
 
-def _following(followed: Sequence[Followed]) -> Table:
+def _following(followed: Sequence[TrackingResult]) -> Table:
     columns = ["mobility", "alike", "all others", "believed", "at most"]
     title = (
         "People followed through the day: right guesses by who knows how people move\n"
@@ -136,8 +136,8 @@ def draw(attack: Attack, folder: Path, span_minutes: int) -> None:
     singles = [(each.title, each.single.astype(np.float64)) for each in attack.found if each.runs > 1]
     if singles:
         _panels(folder, "found-single-run", singles, span_minutes)
-    if attack.followed:
-        _draw_followed(attack.followed, folder)
+    if attack.tracking:
+        _draw_tracking(attack.tracking, folder)
 
 
 def _panels(folder: Path, name: str, shown: Sequence[tuple[str, Floats]], span_minutes: int) -> None:
@@ -170,7 +170,7 @@ def _stack(panel: Axes, title: str, people: Floats, span_minutes: int) -> None:
     panel.set_ylim(bottom=0)
 
 
-def _draw_followed(followed: Sequence[Followed], folder: Path) -> None:
+def _draw_tracking(followed: Sequence[TrackingResult], folder: Path) -> None:
     with drawing(folder, "followed", panel=(8.4, 3.8)) as made:
         (panel,) = made.panels
         places, width = np.arange(len(followed)), 0.2

@@ -16,20 +16,20 @@ import numpy as np
 from connectors.lab.attacks.published import Channel, Nodes, PublishedDay, Publisher, count_releases
 from connectors.lab.attacks.recording import (
     Day,
-    Recorded,
+    RecordedSightings,
     control_counts,
     days_of,
     laboratory,
     renamed_counts,
     spans_of,
 )
-from connectors.lab.attacks.tracking import Followed, follow
+from connectors.lab.attacks.tracking import TrackingResult, follow
 from stream.lab.attackers.beliefs import (
     Flags,
     Floats,
     Ints,
-    LearntLaw,
-    NoiseLaw,
+    LearntDistribution,
+    NoiseDistribution,
     by_span,
     closed_prior,
     from_true_counts,
@@ -51,7 +51,7 @@ from stream.policy.counts import CountRelease
 from stream.records import DAY, SECOND, Micros
 from stream.release.validation import Policy
 
-Likelihoods = Sequence[NoiseLaw] | LearntLaw
+Likelihoods = Sequence[NoiseDistribution] | LearntDistribution
 
 
 class Scene(NamedTuple):
@@ -92,7 +92,7 @@ class FoundPeople(NamedTuple):
     """The same for devices that no release contains."""
 
 
-def beliefs(told: PublishedDay, nodes: Nodes, laws: Likelihoods, scene: Scene) -> Floats:
+def beliefs(published: PublishedDay, nodes: Nodes, laws: Likelihoods, scene: Scene) -> Floats:
     """Return Pr[in the zone | published values], shape [spans, zones]; the prior for unpublished spans.
 
     Args:
@@ -106,9 +106,10 @@ def beliefs(told: PublishedDay, nodes: Nodes, laws: Likelihoods, scene: Scene) -
     people = np.where(scene.is_open, 0, scene.counts).sum(axis=1)
     known = np.where(scene.is_open, scene.counts, 0) @ nodes.holds.T.astype(np.int64)
     found = closed.copy()
-    for span in np.flatnonzero(told.released & (people > 0)):
+    for span in np.flatnonzero(published.released & (people > 0)):
         believed = noisy_posterior(
-            _log_likelihood(laws, told.values[span], int(people[span]), known[span]), np.minimum(weights[span], 1.0)
+            _log_likelihood(laws, published.values[span], int(people[span]), known[span]),
+            np.minimum(weights[span], 1.0),
         )
         share = np.divide(believed, weights[span], out=np.zeros_like(believed), where=weights[span] > 0)
         found[span] = np.where(node_of >= 0, closed[span] * share[node_of], closed[span])
@@ -116,7 +117,7 @@ def beliefs(told: PublishedDay, nodes: Nodes, laws: Likelihoods, scene: Scene) -
 
 
 def _log_likelihood(laws: Likelihoods, values: Ints, people: int, known: Ints) -> Floats:
-    if isinstance(laws, LearntLaw):
+    if isinstance(laws, LearntDistribution):
         return laws.log_likelihood(values, people, known)
     if len(set(laws)) == 1:
         return laws[0].log_likelihood(values, people, known)
@@ -187,10 +188,10 @@ def drawn_at_random(scene: Scene) -> Success:
     return Success(round(int(looked_for.sum()) / closed), int(looked_for.sum()), interval.low, interval.high)
 
 
-def pairs(told: PublishedDay, nodes: Nodes, counts: Ints) -> tuple[Ints, Ints]:
+def pairs(published: PublishedDay, nodes: Nodes, counts: Ints) -> tuple[Ints, Ints]:
     """Return true counts and published values of released windows, for one node each, to learn from."""
     truth = counts @ nodes.holds.T.astype(np.int64)
-    return truth[told.released].ravel(), told.values[told.released].ravel()
+    return truth[published.released].ravel(), published.values[published.released].ravel()
 
 
 WIDTHS = (None, 0.1)
@@ -220,11 +221,11 @@ class Attack(NamedTuple):
     """The number of devices searched for at each span."""
     found: list[FoundPeople]
     baseline: Success
-    followed: list[Followed]
+    tracking: list[TrackingResult]
 
 
 def attack_day(
-    policy: Policy, recorded: Recorded, is_open: Flags, terms: AttackTerms, tick: Callable[[int], None]
+    policy: Policy, recorded: RecordedSightings, is_open: Flags, terms: AttackTerms, tick: Callable[[int], None]
 ) -> Attack:
     """Attack the last day of a recording with everything that a policy's count releases publish of it.
 
@@ -246,17 +247,19 @@ def attack_day(
     lab = _Laboratory(recorded, training, day, at, scene, terms)
     for life in terms.lives:
         found += lab.renamed(life)
-    followed: list[Followed] = []
+    followed: list[TrackingResult] = []
     releases = count_releases(policy, recorded.name)
     for number, release in enumerate(releases):
         publisher = Publisher(policy, recorded.name, [release])
         found += lab.release(publisher, release, lambda run, done=number: tick(done * terms.runs + run))  # type: ignore[misc]
-        followed += lab.followed(publisher)
+        followed += lab.tracking(publisher)
     people = scene.counts[:, ~is_open].sum(axis=1)
     return Attack(day.date, len(training), is_open, people, found, drawn_at_random(scene), followed)
 
 
-def _scene(recorded: Recorded, training: Sequence[Day], day: Day, is_open: Flags, span: Micros) -> tuple[Ints, Scene]:
+def _scene(
+    recorded: RecordedSightings, training: Sequence[Day], day: Day, is_open: Flags, span: Micros
+) -> tuple[Ints, Scene]:
     """Return the indices of the attacked ticks, the last of each span, and the scene at them."""
     number = DAY // span
     past = sum(by_span(each.counts, spans_of(recorded, each, span), number) for each in training)
@@ -270,7 +273,7 @@ class _Laboratory:
     """The attacked day and the attack's means."""
 
     def __init__(
-        self, recorded: Recorded, training: Sequence[Day], day: Day, at: Ints, scene: Scene, terms: AttackTerms
+        self, recorded: RecordedSightings, training: Sequence[Day], day: Day, at: Ints, scene: Scene, terms: AttackTerms
     ) -> None:
         self._recorded, self._training, self._day = recorded, training, day
         self._at, self._scene, self._terms = at, scene, terms
@@ -285,7 +288,7 @@ class _Laboratory:
         values = renamed_counts(self._recorded, self._day, life)
         now = PublishedDay(values, np.ones(len(values), dtype=bool), None)
         name, reads = f"TTL {life // SECOND} s", {"reads": "ttl", "seconds": life // SECOND}
-        yield from self._by_learnt_laws(name, reads, nodes, learnt, [now])
+        yield from self._by_learnt_noise(name, reads, nodes, learnt, [now])
 
     def release(
         self, publisher: Publisher, release: CountRelease, tick: Callable[[int], None]
@@ -302,14 +305,14 @@ class _Laboratory:
         for channel, told_runs in runs.items():
             nodes = publisher.nodes[release.name]
             reads = {**channel._asdict(), "mechanism": release.mechanism}
-            yield from self._by_exact_law(channel, reads, nodes, told_runs)
+            yield from self._by_exact_noise(channel, reads, nodes, told_runs)
             if channel.reads == "values" and channel in learnt:
-                yield from self._by_learnt_laws(channel.title, reads, nodes, learnt[channel], told_runs)
+                yield from self._by_learnt_noise(channel.title, reads, nodes, learnt[channel], told_runs)
         if not release.by_day:
             for audience, epsilon in release.epsilon.items():
                 yield from worst_cases(Channel(release.name, audience, "values"), float(epsilon), self._scene)
 
-    def followed(self, publisher: Publisher) -> Iterator[Followed]:
+    def tracking(self, publisher: Publisher) -> Iterator[TrackingResult]:
         """Yield the results of tracking, by each channel of the last release whose noise has one known law."""
         for channel, told in self._last.items():
             if told.laws is not None and len(set(told.laws)) == 1 and told.released.any():
@@ -330,7 +333,7 @@ class _Laboratory:
                 found.setdefault(channel, []).append(pairs(told, publisher.nodes[release.name], day.counts))
         return {channel: each for channel, each in found.items() if any(len(truth) for truth, _ in each)}
 
-    def _by_exact_law(
+    def _by_exact_noise(
         self, channel: Channel, reads: dict[str, Any], nodes: Nodes, runs: Sequence[PublishedDay]
     ) -> Iterator[FoundPeople]:
         laws = [told.laws for told in runs]
@@ -338,7 +341,7 @@ class _Laboratory:
             made = [beliefs(self._now(told), nodes, told.laws or (), self._scene) for told in runs]
             yield attacked(f"{channel.title}: exact law", {**reads, "law": "exact"}, made, self._scene)
 
-    def _by_learnt_laws(
+    def _by_learnt_noise(
         self,
         name: str,
         reads: dict[str, Any],
@@ -356,11 +359,11 @@ class _Laboratory:
             said = "n^-1/5" if width is None else f"{width:g}"
             yield attacked(f"{name}: learnt {said}", {**reads, "law": "learnt", "width": said}, made, self._scene)
 
-    def _now(self, told: PublishedDay) -> PublishedDay:
+    def _now(self, published: PublishedDay) -> PublishedDay:
         """Return the published values at the attacked ticks."""
-        return PublishedDay(told.values[self._at], told.released[self._at], told.laws)
+        return PublishedDay(published.values[self._at], published.released[self._at], published.laws)
 
 
-def _every_zone(recorded: Recorded) -> Nodes:
+def _every_zone(recorded: RecordedSightings) -> Nodes:
     names = tuple(("zone", zone.id) for zone in recorded.site.zones)
     return Nodes(names, np.eye(len(names), dtype=bool))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from connectors.lab.attacks.published import Channel, Nodes, PublishedDay
-from connectors.lab.attacks.recording import Day, Recorded
+from connectors.lab.attacks.recording import Day, RecordedSightings
 from stream.accounting.leakage.temporal import learn_transitions, stationary
 from stream.errors import UsageError
 from stream.lab.attackers.beliefs import (
@@ -16,10 +16,10 @@ from stream.lab.attackers.beliefs import (
     Floats,
     Ints,
     Mobility,
-    NoiseLaw,
+    NoiseDistribution,
     bounds,
     collectively,
-    followed,
+    filtered_beliefs,
     knowing_others,
     most_believed,
     unobserved,
@@ -36,7 +36,7 @@ PEOPLE = 2
 """The assumed number of people inside and outside together, as a multiple of the fullest training tick's."""
 
 
-class Followed(NamedTuple):
+class TrackingResult(NamedTuple):
     """The results of tracking, over the ticks at which victims were in a counted place.
 
     The attacker knows that they are in one, like the thesis' attackers: beliefs and guesses are among places.
@@ -59,8 +59,12 @@ class Followed(NamedTuple):
 
 
 def follow(
-    channel: Channel, nodes: Nodes, told: PublishedDay, days: tuple[Sequence[Day], Day], recorded: Recorded
-) -> Followed | None:
+    channel: Channel,
+    nodes: Nodes,
+    published: PublishedDay,
+    days: tuple[Sequence[Day], Day],
+    recorded: RecordedSightings,
+) -> TrackingResult | None:
     """Track people of a day by what one run published of it; None if nobody was in a counted place.
 
     Args:
@@ -73,18 +77,18 @@ def follow(
     Raises:
         UsageError: the law of the noise is unknown, or not a single one.
     """
-    if told.laws is None or len(set(told.laws)) != 1:
+    if published.laws is None or len(set(published.laws)) != 1:
         raise UsageError("the noise of what is followed must have one law, known exactly")
-    (law,) = set(told.laws)
+    (law,) = set(published.laws)
     training, day = days
     places = np.append(nodes.of_zones() + 1, OUTSIDE)  # the last entry is for devices in no zone
     known = _mobility(recorded, training, places, len(nodes.names))
-    paths = _victims(places[paths_of(recorded.seen, day.ticks, recorded.site.validity)])
+    paths = _victims(places[paths_of(recorded.sightings, day.ticks, recorded.site.validity)])
     if len(paths) == 0:
         return None
     people = PEOPLE * max(int(each.counts.sum(axis=1).max()) for each in training)
-    alike = collectively(known, law, told.values, told.released, people)
-    return _outcome(channel, known, law, told, _Truth(paths, day.counts @ nodes.holds.T.astype(np.int64), alike))
+    alike = collectively(known, law, published.values, published.released, people)
+    return _outcome(channel, known, law, published, _Truth(paths, day.counts @ nodes.holds.T.astype(np.int64), alike))
 
 
 class _Truth(NamedTuple):
@@ -96,17 +100,19 @@ class _Truth(NamedTuple):
     """Beliefs of the attacker who assumes that all people move alike, shape [ticks, states]."""
 
 
-def _outcome(channel: Channel, known: Mobility, law: NoiseLaw, told: PublishedDay, truth: _Truth) -> Followed:
+def _outcome(
+    channel: Channel, known: Mobility, law: NoiseDistribution, published: PublishedDay, truth: _Truth
+) -> TrackingResult:
     ticks, places = truth.counts.shape
-    unread, before = ~told.released[:, None], unobserved(known, ticks)
+    unread, before = ~published.released[:, None], unobserved(known, ticks)
     others = truth.counts - (truth.paths[..., None] == np.arange(1, places + 1))
-    knowing = np.where(unread, 0.0, knowing_others(law, told.values, others))
-    beliefs = [_inside(each) for each in (before[None], truth.alike[None], followed(known, knowing))]
+    knowing = np.where(unread, 0.0, knowing_others(law, published.values, others))
+    beliefs = [_inside(each) for each in (before[None], truth.alike[None], filtered_beliefs(known, knowing))]
     epsilon = 1 / law.scale if law.kind == "laplace" else None
     leakage = None if epsilon is None else bounds(known, epsilon, ticks)
     by_mobility, by_alike, by_knowing = (_right(each, truth.paths) for each in beliefs)
     one, two, three = (_mean(each, truth.paths) for each in beliefs)
-    return Followed(
+    return TrackingResult(
         channel, len(truth.paths), by_mobility, by_alike, by_knowing, (one, two, three),
         bound=None if leakage is None else _mean(most_believed(beliefs[0][0], leakage)[None], truth.paths),
         leakage=None if leakage is None else float(leakage[-1]),
@@ -131,12 +137,12 @@ def paths_of(seen: Sightings, ticks: Ints, validity: Micros) -> Ints:
     return paths
 
 
-def _mobility(recorded: Recorded, training: Sequence[Day], places: Ints, number: int) -> Mobility:
+def _mobility(recorded: RecordedSightings, training: Sequence[Day], places: Ints, number: int) -> Mobility:
     """Return how people moved from tick to tick on days of training, between places and outside."""
     states = number + 1
     moves = np.zeros(states * states, dtype=np.int64)
     for day in training:
-        paths = places[paths_of(recorded.seen, day.ticks, recorded.site.validity)]
+        paths = places[paths_of(recorded.sightings, day.ticks, recorded.site.validity)]
         moves += np.bincount((paths[:, :-1] * states + paths[:, 1:]).ravel(), minlength=states * states)
     forward = learn_transitions(moves.reshape(states, states), PSEUDO)
     return Mobility(stationary(forward), forward)

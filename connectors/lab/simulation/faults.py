@@ -82,7 +82,7 @@ class Traps:
     point: Ints
     controller: Ints
 
-    def take(self, rows: Ints | NDArray[np.bool_]) -> Traps:
+    def select(self, rows: Ints | NDArray[np.bool_]) -> Traps:
         """Return the given rows, in the order given."""
         return Traps(*(getattr(self, column.name)[rows] for column in fields(self)))
 
@@ -134,7 +134,7 @@ def storm(simulation: Simulation, moment: int, controllers: int, controller: int
     return rows(event[there], Kind.ASSOCIATE, visits.device[there], zone, zone % controllers)
 
 
-def lost(traps: Traps, rng: Draws) -> NDArray[np.bool_]:
+def draw_lost(traps: Traps, rng: Draws) -> NDArray[np.bool_]:
     """Draw which traps never arrive."""
     return rng.random(len(traps)) < LOSS_SHARE
 
@@ -152,7 +152,7 @@ def delays(traps: Traps, rng: Draws) -> Ints:
 
 def foreign(traps: Traps, kind: Kind, rng: Draws) -> Traps:
     """Return extra traps after a share of the given ones, at the same instants."""
-    near = traps.take(rng.random(len(traps)) < FOREIGN_SHARE)
+    near = traps.select(rng.random(len(traps)) < FOREIGN_SHARE)
     return rows(near.event, kind, near.device, near.point, near.controller)
 
 

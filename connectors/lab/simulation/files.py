@@ -100,7 +100,7 @@ def write_truth(simulation: Simulation, out: TextIO) -> int:
     order = np.lexsort((visits.device, visits.start))
 
     def lines(rows: slice) -> Iterator[str]:
-        part = visits.take(order[rows])
+        part = visits.select(order[rows])
         spans = zip(rfc3339(part.start), rfc3339(part.end), strict=True)
         for device, zone, (start, end) in zip(part.device.tolist(), part.zone.tolist(), spans, strict=True):
             yield f"{simulation.devices[device]},{zones[zone]},{start},{end},{labels[device]}\n"

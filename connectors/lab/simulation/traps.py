@@ -123,7 +123,7 @@ def trap_schedule(
     arriving = _arriving(made, boots, chosen, seed, counts)
     extra = _extra(simulation, arriving, chosen, seed)
     everything = join([_on_the_way(arriving, chosen, seed, counts), *extra, _signs(simulation, boots, tail)])
-    everything = everything.take(np.lexsort((everything.kind, everything.sent)))
+    everything = everything.select(np.lexsort((everything.kind, everything.sent)))
     numbers = np.bincount(everything.kind, minlength=len(Kind)).tolist()
     counts |= {kind.name.lower(): numbers[kind] for kind in Kind} | {"sent": len(everything)}
     return TrapSchedule(simulation, everything, boots, MappingProxyType(counts), community, version)
@@ -154,12 +154,12 @@ def _arriving(traps: Traps, boots: Ints, chosen: frozenset[Fault], seed: int, co
     boot = boots[traps.controller]
     silent = (boot > 0) & (traps.event >= boot - faulty.SILENCE) & (traps.event < boot)
     counts["silent"] = int(silent.sum())
-    traps = traps.take(~silent)
+    traps = traps.select(~silent)
     counts["lost"] = 0
     if Fault.LOSS in chosen:
-        gone = faulty.lost(traps, _draws(seed, Fault.LOSS))
+        gone = faulty.draw_lost(traps, _draws(seed, Fault.LOSS))
         counts["lost"] = int(gone.sum())
-        traps = traps.take(~gone)
+        traps = traps.select(~gone)
     return traps
 
 
@@ -173,7 +173,7 @@ def _on_the_way(traps: Traps, chosen: frozenset[Fault], seed: int, counts: dict[
     if Fault.DUPLICATES in chosen:
         again, later = faulty.copies(traps, _draws(seed, Fault.DUPLICATES))
         counts["copies"] = len(again)
-        copy = traps.take(again)
+        copy = traps.select(again)
         traps = join([traps, replace(copy, sent=copy.sent + later)])
     return traps
 
@@ -197,7 +197,7 @@ def _signs(simulation: Simulation, boots: Ints, tail: int) -> Traps:
     event, controller = np.repeat(minutes, controllers), np.tile(np.arange(controllers), len(minutes))
     boot = boots[controller]
     heard = ~((boot > 0) & (event >= boot - faulty.SILENCE) & (event < boot))
-    alive = rows(event, Kind.KEEPALIVE, np.zeros_like(event), np.zeros_like(event), controller).take(heard)
+    alive = rows(event, Kind.KEEPALIVE, np.zeros_like(event), np.zeros_like(event), controller).select(heard)
     booted = np.flatnonzero(boots)
     none = np.zeros(len(booted), dtype=np.int64)
     return join([alive, rows(boots[booted], Kind.COLD_START, none, none, booted)])

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from connectors.keys import key_files
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.operations.doctor.live_check import drops
-from connectors.operations.reports.audit import AuditBundle, compare, store_books
+from connectors.operations.reports.audit import AuditBundle, compare, store_bundle
 from connectors.operations.reports.kafka_ledgers import cluster_books
 from connectors.operations.reports.status import describe
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
@@ -39,7 +39,7 @@ from connectors.sources.probes.methods import ProbeMethod
 from connectors.storage.embedded.reader import OPERATOR_BOX, last_given, read_identity, read_outbox, read_snapshot
 from connectors.storage.embedded.rollback_mark import mark_path, read_marks
 from connectors.storage.kafka.client import NotAllowedError
-from connectors.storage.kafka.topics import BESIDES, TopicSettings, held_topics, topic_names, wrong_settings
+from connectors.storage.kafka.topics import BESIDES, TopicSettings, existing_topics, topic_names, wrong_settings
 from stream.accounting.audit import by_release
 from stream.records import DAY, EPOCH, MINUTE, SECOND, Micros
 from stream.release.validation import Policy
@@ -50,7 +50,7 @@ PROBE = "probe"
 
 async def answers(asked: Mapping[Pair, ProbeMethod]) -> list[Finding]:
     """Return which sources answer, by site and the policy's entry."""
-    given = await asyncio.gather(*(asking.ask() for asking in asked.values()))
+    given = await asyncio.gather(*(asking.probe() for asking in asked.values()))
     return [
         wrong(PROBE, f"{source} of {site} does not answer: its windows are not covered; is it up, and let through?")
         if answer is None
@@ -65,7 +65,7 @@ TOPICS = "topics"
 async def cluster(bootstrap: str, policy: Policy) -> list[Finding]:
     """Check a policy's topics and their records; nothing is written, and no consumer group is joined."""
     names = [*topic_names(policy), *BESIDES]
-    held = await held_topics(bootstrap, names)
+    held = await existing_topics(bootstrap, names)
     found = list(topics(names, held))
     if {AUDIT, CONTROL} <= held.keys():
         try:
@@ -127,7 +127,7 @@ def store(folder: Path, policy: Policy, now: Micros) -> Iterator[Finding]:
     for name, site in report["sites"].items():
         yield from _site(name, site, now)
     yield from _received(folder)
-    yield from records(store_books(folder, records=True))
+    yield from records(store_bundle(folder, records=True))
 
 
 def _site(name: str, site: Mapping[str, Any], now: Micros) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def wrong(check: str, text: str) -> Finding:
     return Finding(check, "wrong", text)
 
 
-def looked_at(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def findings_of(check: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """Yield a check's findings; if the check fails, yield that as its last finding."""
     try:
         yield from look()

@@ -23,10 +23,10 @@ from connectors.sources.ingest.receiver import KERNEL, Receiver
 from connectors.sources.ingest.sighting import Message
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE, AllowList, Counters
 from connectors.sources.ingest.state import most_unknown
-from connectors.sources.radius.listener import AccountingEntrance
+from connectors.sources.radius.listener import AccountingListener
 from connectors.sources.snmp.authentication import TrapAuthenticator
 from connectors.sources.snmp.ber import UNSUPPORTED_VERSION
-from connectors.sources.snmp.collectors import CollectedEntrance, LoggedEntrance
+from connectors.sources.snmp.collectors import SnmptrapdLogListener, TelegrafListener
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.drop_reasons import (
     BAD_COMMUNITY,
@@ -39,7 +39,7 @@ from connectors.sources.snmp.drop_reasons import (
     V3_REQUIRED,
     WRONG_TAG,
 )
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.usm.receiver import in_passing
 from connectors.sources.snmp.usm.users import Users
 from stream.policy.fields import is_cloud
@@ -79,18 +79,18 @@ class LiveCheck:
     """How far the wall clock has moved relative to the monotonic one."""
 
 
-class _Listening(TrapEntrance):
+class _Listening(TrapListener):
     """A trap listener that never answers, and discards its SNMPv3 state at the end."""
 
     def __init__(self, address: tuple[str, int], senders: CommunityAuth, users: Users | None) -> None:
         super().__init__(address, senders)
         self._users = users
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Bind the socket and read."""
         if self._users is not None:
-            self._hearing = TrapAuthenticator(self._senders, in_passing(self._users, room.clock.now()))
-        await super().open(room)
+            self._hearing = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
+        await super().open(queue)
 
     def send(self, datagram: bytes, address: Any) -> bool:
         """Send nothing: an answer would acknowledge messages that are not stored."""
@@ -102,13 +102,13 @@ class _RecordingAuth(CommunityAuth):
 
     def __init__(self, allow: AllowList, communities: Sequence[bytes], *, or_v3: bool = False) -> None:
         super().__init__(allow, communities, or_v3=or_v3)
-        self.heard: set[str] = set()
+        self.senders: set[str] = set()
 
     def listed(self, host: str) -> str | None:
         """Return the entry that covers an address, and record it."""
         entry = super().listed(host)
         if entry is not None:
-            self.heard.add(entry)
+            self.senders.add(entry)
         return entry
 
 
@@ -120,7 +120,7 @@ class _NullSink:
         del message
 
 
-class Ear:
+class LiveListener:
     """Listens, and reports at any time what has arrived."""
 
     def __init__(
@@ -132,10 +132,10 @@ class Ear:
         entrances = [_Listening(address, self._senders, users)]
         self.receiver = Receiver(entrances, ingest=ingest, sink=_NullSink(), clock=self._clock)
 
-    def heard(self) -> LiveCheck:
+    def result(self) -> LiveCheck:
         """Return what has arrived so far."""
         unknown = most_unknown(self.receiver.state)
-        return LiveCheck(self.receiver.counters, frozenset(self._senders.heard), unknown, self._clock.wall_ahead())
+        return LiveCheck(self.receiver.counters, frozenset(self._senders.senders), unknown, self._clock.wall_ahead())
 
 
 async def listen(
@@ -146,13 +146,13 @@ async def listen(
     Raises:
         OSError: the address cannot be bound, for example because another process uses it.
     """
-    ear = Ear(policy, address, communities, users)
+    ear = LiveListener(policy, address, communities, users)
     try:
         async with ear.receiver:
             await asyncio.wait({asyncio.ensure_future(ear.receiver.wait())}, timeout=seconds)
     except ClockStepError:
         pass  # the clock check reports this
-    return ear.heard()
+    return ear.result()
 
 
 def _sources(policy: Policy) -> set[str]:
@@ -186,7 +186,7 @@ def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
 
 
 _EVERYDAY = frozenset({COLLAPSED, NO_STAY}).union(
-    *(kind.everyday for kind in (TrapEntrance, AccountingEntrance, LoggedEntrance, CollectedEntrance))
+    *(kind.everyday for kind in (TrapListener, AccountingListener, SnmptrapdLogListener, TelegrafListener))
 )
 """Reasons that indicate no fault, whatever a receiver reads."""
 
@@ -200,7 +200,7 @@ def drops(dropped: Mapping[str, int]) -> Iterator[Finding]:
             yield note(DROPPED, text) if reason == UNKNOWN_ACCESS_POINT else wrong(DROPPED, text)
 
 
-def taken_by_another(error: OSError) -> bool:
+def is_address_in_use(error: OSError) -> bool:
     """Whether an address could not be bound because another program uses it."""
     cause = error.__context__
     return error.errno == errno.EADDRINUSE or (isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE)

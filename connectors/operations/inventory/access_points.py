@@ -17,7 +17,7 @@ from typing import IO
 
 from connectors.sources.ingest.addresses import address_of, colons
 from connectors.sources.recordings.dialect import OWN, Dialect
-from connectors.sources.recordings.text_rows import TOO_LONG, held_whole, lines_of, open_text, rows_of
+from connectors.sources.recordings.text_rows import TOO_LONG, lines_in_memory, lines_of, open_text, rows_of
 from stream.errors import DataError, UsageError
 
 # Names of places, as a policy accepts them.
@@ -105,7 +105,7 @@ def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessP
     places = _places(path, first, header, columns)
     reader = _Reader(header, places)
     for line, cells in lines[1:]:
-        reader.take(line, cells)
+        reader.add_row(line, cells)
     if not reader.rows and not reader.problems:
         reader.problems.append(f"line {first}: must be followed by an access point")
     if reader.problems:
@@ -162,7 +162,7 @@ def _delimiter(path: Path, lines: Sequence[str], needed: Collection[str]) -> str
 def _whole(path: Path, file: IO[str]) -> Iterator[str]:
     """Yield lines; UsageError if a line, or the file, is too large."""
     try:
-        for number, line in enumerate(held_whole(path, lines_of(path, file)), 1):
+        for number, line in enumerate(lines_in_memory(path, lines_of(path, file)), 1):
             if line is None:
                 raise UsageError(f"{path}: line {number}: {TOO_LONG}")
             yield line
@@ -204,7 +204,7 @@ class _Reader:
         self._radios: dict[str, int] = {}
         self._names: dict[str, int] = {}
 
-    def take(self, line: int, cells: list[str]) -> None:
+    def add_row(self, line: int, cells: list[str]) -> None:
         if len(cells) != len(self._header):
             rule = f"must have {len(self._header)} fields as the first line has"
             self.problems.append(f"line {line}: {rule}, got {len(cells)}")

@@ -19,15 +19,15 @@ from typing import Any
 from connectors.keys import key_files
 from connectors.storage.audit_chains import Heads, audit_of, heads_of, parse_entries
 from connectors.storage.embedded.reader import (
-    read_books,
     read_earlier,
     read_identity,
     read_policies,
     read_published,
+    read_state_and_entries,
     read_topic,
 )
 from connectors.storage.embedded.rollback_mark import read_mark
-from stream.accounting.audit import Audit, Beginning, ChainLink, Compared, by_release, compare_records, unreleased
+from stream.accounting.audit import Audit, ChainLink, Compared, LedgerStart, by_release, compare_records, unreleased
 from stream.accounting.signed_heads import SignedHead
 from stream.encryption import Vault
 from stream.errors import AuditError, KeyFileError, UsageError
@@ -123,7 +123,7 @@ def keys_of(key_file: Path) -> key_files.FileKeys:
         raise KeyFileError(msg) from None
 
 
-def refuse_retired(ledger: str, earlier: Entries, entries: Entries, beginnings: Iterable[Beginning]) -> None:
+def refuse_retired(ledger: str, earlier: Entries, entries: Entries, beginnings: Iterable[LedgerStart]) -> None:
     """Raise UsageError for the key of a ledger that all sites of this bundle have left.
 
     ``earlier`` are entries of ledgers that ended in another store, ``entries`` those to be verified.
@@ -140,7 +140,7 @@ def refuse_retired(ledger: str, earlier: Entries, entries: Entries, beginnings: 
     raise UsageError(msg)
 
 
-def _last(entries: Entries, beginnings: Iterable[Beginning]) -> dict[str, str]:
+def _last(entries: Entries, beginnings: Iterable[LedgerStart]) -> dict[str, str]:
     """Return the current ledger of each site's chain: that of its last entry, or one that begins after it."""
     last = {entry["site"]: (entry["sequence"], entry["ledger"]) for entry in entries}
     for beginning in beginnings:
@@ -186,7 +186,7 @@ class AuditBundle:
     """Returns the published and still stored records of true counts, none without their key (restricted)."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
     """Entries of ended ledgers, whose budgets and account this one continues."""
-    beginnings: list[Beginning] = field(default_factory=list)
+    beginnings: list[LedgerStart] = field(default_factory=list)
     """The genesis of each ledger that continues the chains of one whose key was retired."""
     states_read: bool = True
     """Whether the states could be read: without them, missing entries at the end cannot be detected."""
@@ -199,9 +199,9 @@ class AuditBundle:
         return audit_of(self.states, mark, audit_key, signed, self.beginnings, ledger)
 
 
-def store_books(folder: Path, *, records: bool = False) -> AuditBundle:
+def store_bundle(folder: Path, *, records: bool = False) -> AuditBundle:
     """Return a store's audit bundle; ``records`` also reads the published records."""
-    snapshot, entries = read_books(folder)
+    snapshot, entries = read_state_and_entries(folder)
     published = [parse_record(value) for value in read_published(folder)] if records else None
     return AuditBundle(
         list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder),
@@ -210,19 +210,19 @@ def store_books(folder: Path, *, records: bool = False) -> AuditBundle:
     )  # fmt: skip
 
 
-def with_kept(kept: Iterable[bytes], given: Iterable[PolicyDocument]) -> list[PolicyDocument]:
+def merged_policies(kept: Iterable[bytes], given: Iterable[PolicyDocument]) -> list[PolicyDocument]:
     """Return the policies that were stored with the ledger, and those given besides."""
     policies = [*map(PolicyDocument.from_document, kept), *given]
     return list({policy.version: policy for policy in reversed(policies)}.values())
 
 
-def verified(books: AuditBundle) -> list[dict[str, Any]]:
+def verified(bundle: AuditBundle) -> list[dict[str, Any]]:
     """Return the entries once audit chains and states match, after those of ledgers that this one continues.
 
     AuditError names the first break.
     """
-    books.audit().chains(books.entries)
-    return [*books.earlier, *books.entries]
+    bundle.audit().chains(bundle.entries)
+    return [*bundle.earlier, *bundle.entries]
 
 
 def compare(books: AuditBundle) -> Compared:
@@ -231,12 +231,12 @@ def compare(books: AuditBundle) -> Compared:
     return Compared(0, []) if books.records is None else compare_records(books.entries, books.records, unreleased=never)
 
 
-def _unchecked(books: AuditBundle, signed: bool, marked: bool, counted: bool) -> list[str]:
+def _unchecked(bundle: AuditBundle, signed: bool, marked: bool, counted: bool) -> list[str]:
     """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
     checked = (signed, marked, signed and counted)
     found = [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
-    found += ["published records"] if books.records is None else []
-    return found if books.states_read else ["head against the state", *found]
+    found += ["published records"] if bundle.records is None else []
+    return found if bundle.states_read else ["head against the state", *found]
 
 
 def _covered(heads: Heads, last: SignedHead) -> dict[str, Any]:
@@ -246,32 +246,32 @@ def _covered(heads: Heads, last: SignedHead) -> dict[str, Any]:
 
 
 def verify(
-    books: AuditBundle, store: Path | None, key_file: Path | None, signed: Sequence[SignedHead] = ()
+    bundle: AuditBundle, store: Path | None, key_file: Path | None, signed: Sequence[SignedHead] = ()
 ) -> dict[str, Any]:
     """Run every possible check; return the findings of ``tacet audit verify``.
 
     ``signed`` are heads whose signatures have been checked.
     """
-    report: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
+    report: dict[str, Any] = {"ok": True, "entries": len(bundle.entries), "sites": {}, "first_break": None}
     report |= {"records": 0, "missing": [], "commitments": 0, "unchecked": list(UNCHECKED)}
-    refuse_heads(signed, books.earlier)
+    refuse_heads(signed, bundle.earlier)
     try:
         mark, keys = None, None
         if key_file is not None:
             keys = keys_of(key_file)
-            refuse_retired(keys.ledger, books.earlier, books.entries, books.beginnings)
+            refuse_retired(keys.ledger, bundle.earlier, bundle.entries, bundle.beginnings)
             if store is not None:
                 mark = {site: ChainLink(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
-        heads = books.audit(mark, keys, signed).chains(books.entries)
-        counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.vault)]
-        report["unchecked"] = _unchecked(books, keys is not None, mark is not None, bool(counted))
+        heads = bundle.audit(mark, keys, signed).chains(bundle.entries)
+        counted = [] if keys is None else [parse_record(value) for value in bundle.counted(keys.vault)]
+        report["unchecked"] = _unchecked(bundle, keys is not None, mark is not None, bool(counted))
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
-        compared = compare(books)
+        compared = compare(bundle)
         report["records"], missing = compared.records, by_release(compared.missing)
         report["missing"] = [each._asdict() for each in missing]
         if keys is not None:
-            known = with_kept(books.policies, ())
-            own = [entry for entry in books.entries if entry["ledger"] == keys.ledger]
+            known = merged_policies(bundle.policies, ())
+            own = [entry for entry in bundle.entries if entry["ledger"] == keys.ledger]
             report["commitments"] = compare_commitments(own, counted, known, keys)
         if signed:
             report["signed"] = _covered(heads, signed[-1])

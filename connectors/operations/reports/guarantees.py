@@ -47,7 +47,7 @@ COUNTED = {
 """The units of a site with people counters, which know no devices: a count is of people, one each."""
 
 
-def unit_words(unit: str, w: int | str = "w", *, counted: bool = False) -> str:
+def describe_unit(unit: str, w: int | str = "w", *, counted: bool = False) -> str:
     """Return a unit in words, ``counted`` for a site with people counters; an unknown unit keeps its name."""
     return (COUNTED if counted else UNITS).get(unit, unit.replace("_", " ")).format(w=w)
 
@@ -65,8 +65,8 @@ def unit_rows(
         tight = [units["tight"].get(unit) for units in readers]
         if any(tight):
             delta = next(one["delta"] for one in tight if one)
-            yield [f"{unit_words(unit, counted=counted)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
-        yield [unit_words(unit, counted=counted), *(str(units[unit]) for units in readers)]
+            yield [f"{describe_unit(unit, counted=counted)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
+        yield [describe_unit(unit, counted=counted), *(str(units[unit]) for units in readers)]
 
 
 def _at_delta(tight: Mapping[str, float] | None) -> str:

@@ -15,7 +15,7 @@ from stream.engine.cluster_state import ClusterState
 from stream.schemas import AUDIT, CONTROL, is_private
 
 
-def kafka_books(servers: str, *, records: bool = False) -> AuditBundle:
+def kafka_bundle(servers: str, *, records: bool = False) -> AuditBundle:
     """Return a cluster's audit bundle; ``records`` also reads the published records."""
     return asyncio.run(cluster_books(servers, records=records))
 

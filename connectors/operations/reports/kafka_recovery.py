@@ -15,7 +15,7 @@ from typing import Any
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
 from connectors.operations.reports.audit import compare
-from connectors.operations.reports.kafka_ledgers import kafka_books
+from connectors.operations.reports.kafka_ledgers import kafka_bundle
 from connectors.operations.reports.remedies import NEW_LEDGER, REPUBLISH, Finding, Remedy, left_out
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import engine_counts, read
@@ -34,7 +34,7 @@ from stream.encoding import heartbeat_of, later_sender_of
 from stream.engine.cluster_state import ClusterState
 from stream.engine.outputs import ReplayVerifier, entries_beyond
 from stream.engine.ports import LossError
-from stream.engine.snapshot import BEFORE, chains, is_known, open_snapshot, standing_of
+from stream.engine.snapshot import BEFORE, chains, is_known, open_snapshot, sensing_status
 from stream.errors import AuditError, DataError, UsageError
 from stream.keys import fingerprint
 from stream.policy.document import PolicyDocument
@@ -107,7 +107,7 @@ def _windows(site: str, first: Micros, beat: Micros | None, tick: Micros) -> str
     )
 
 
-def ways_after_loss(begun: int, price: str) -> tuple[Remedy, ...]:
+def remedies_after_loss(begun: int, price: str) -> tuple[Remedy, ...]:
     """Return the remedies for lost observations; windows that were begun may not be released without those."""
     accept = Remedy(ACCEPT_LOSS.do, price)
     if not begun:
@@ -174,7 +174,7 @@ def kafka_findings(servers: str, key_file: Path | None, policy: PolicyDocument |
     """Return what prevents workers from continuing, as far as topics, key and policy show."""
     found = asyncio.run(_findings(servers, key_file, policy))
     if not found:
-        found += _of_books(servers)
+        found += _audit_findings(servers)
     return found
 
 
@@ -301,19 +301,21 @@ async def _of_partition(
         what = f"{name}: {used} holds records, but audit and snapshot hold none"
         return [Finding(what, (COPY, NEW_CLUSTER_LEDGER))]
     head, sites = open_snapshot(snapshot)
-    shut = [site for site, stages in sorted(sites.items()) if standing_of(stages).shut]
+    shut = [site for site, stages in sorted(sites.items()) if sensing_status(stages).suspended]
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_CLUSTER_LEDGER)))
     found += list(of_ended(name, head, given[2]))
     known = {site for policy in given[2].accepted() for site in policy.site}
     begun = entries_beyond(entries, chains(snapshot), known)
-    found += list(of_version(name, snapshot, entries, known)) or made_by_version_before(name, snapshot)
+    found += list(of_version(name, snapshot, entries, known)) or state_of_earlier_version(name, snapshot)
     end = (await end_offsets(servers, OBSERVATIONS))[partition]  # read after the state, because workers may be running
     if (lost := await _loss(servers, partition, snapshot, end, given)) is not None:
         ticks = {name: site.tick for policy in given[2].accepted() for name, site in policy.site.items()}
-        standings = {site: standing_of(stages) for site, stages in sites.items()}
-        found.append(Finding(lost, ways_after_loss(begun, await price_of_loss(servers, partition, standings, ticks))))
+        standings = {site: sensing_status(stages) for site, stages in sites.items()}
+        found.append(
+            Finding(lost, remedies_after_loss(begun, await price_of_loss(servers, partition, standings, ticks)))
+        )
     found += await of_next(servers, partition, head["next"], end, given[2].accepted())
     return found
 
@@ -379,7 +381,7 @@ def of_entries_alone(partition: str, versions: Sequence[str]) -> Iterator[Findin
         )
 
 
-def made_by_version_before(partition: str, snapshot: bytes) -> list[Finding]:
+def state_of_earlier_version(partition: str, snapshot: bytes) -> list[Finding]:
     """Return the findings for a state that an earlier mechanism version has made."""
     if (version := open_snapshot(snapshot)[0]["mechanisms"]) not in BEFORE:
         return []
@@ -430,9 +432,9 @@ def _closed(site: str) -> Finding:
     )
 
 
-def _of_books(servers: str) -> list[Finding]:
+def _audit_findings(servers: str) -> list[Finding]:
     try:
-        books = kafka_books(servers, records=True)
+        books = kafka_bundle(servers, records=True)
         books.audit().chains(books.entries)
         missing = by_release(compare(books).missing)
     except NotAllowedError:

@@ -1,8 +1,8 @@
 """The differences between two policies in words: prices first, then which states restart and when.
 
-Prices are compared by unit and reader, as ``policy show`` prints them. ``turns`` lists what the change does to a
+Prices are compared by unit and reader, as ``policy show`` prints them. ``effects`` lists what the change does to a
 running site. Ledger, presence and paid days continue. Filters, groups, the current local day's attributes, and
-publications that are no longer the same restart from an empty state (``stream.pipeline.Pipeline.adopt``). What is
+publications that are no longer the same restart from an empty state (``stream.pipeline.Pipeline.migrate``). What is
 charged per day changes when the next privacy day begins.
 """
 
@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import isclose
 from typing import Any, Literal, TypeVar
 
-from connectors.operations.reports.guarantees import COUNTED, unit_words
+from connectors.operations.reports.guarantees import COUNTED, describe_unit
 from stream.pipeline import definition_of
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
@@ -24,7 +24,7 @@ from stream.policy.sites import Site, zones_now
 from stream.records import MINUTE
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.prices import paid_thresholds, terms_digest
-from stream.release.state import PublicationKey, continued, owner_of
+from stream.release.state import PublicationKey, continued, publication_key
 from stream.release.thresholds import run_plans
 from stream.release.validation import Policy
 
@@ -63,7 +63,7 @@ LEARNING = {"filter": "its filter begins anew", "pegasus": "its groups begin ane
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Effect:
     """One effect of the change on a site."""
 
     kind: Literal["anew", "day_starts", "otherwise"]
@@ -71,27 +71,27 @@ class Turn:
     text: str
 
 
-def turns(old: Policy, new: Policy) -> Iterator[Turn]:
+def effects(old: Policy, new: Policy) -> Iterator[Effect]:
     """Yield the effects of the change from one policy to another, of another version, site by site."""
     yield from _audiences(old, new)
     for site in dict.fromkeys([*old.site, *new.site]):
         if site not in new.site:
-            yield Turn("anew", site, "released no longer; its books are kept, and go on should it come back")
+            yield Effect("anew", site, "released no longer; its books are kept, and go on should it come back")
         elif site not in old.site:
-            yield Turn("otherwise", site, "begins with the first window that its sources have reached")
+            yield Effect("otherwise", site, "begins with the first window that its sources have reached")
         else:
             yield from _site(old, new, site)
 
 
-def _audiences(old: Policy, new: Policy) -> Iterator[Turn]:
+def _audiences(old: Policy, new: Policy) -> Iterator[Effect]:
     before, now = ({audience.name for audience in policy.audience} for policy in (old, new))
     for name in sorted(now - before):
-        yield Turn("otherwise", f"audience {name}", "begins with the next window, on topics of its own")
+        yield Effect("otherwise", f"audience {name}", "begins with the next window, on topics of its own")
     for name in sorted(before - now):
-        yield Turn("otherwise", f"audience {name}", "gets nothing more; what it has been given stays with it")
+        yield Effect("otherwise", f"audience {name}", "gets nothing more; what it has been given stays with it")
 
 
-def _site(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
+def _site(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     before, now = old.site[site], new.site[site]
     yield from _grid(site, before, now)
     yield from _zones(site, before, now)
@@ -100,79 +100,79 @@ def _site(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
         if not new.zones_of(release, site):
             continue
         if isinstance(release, AttributeRelease):
-            yield Turn("anew", f"{site}/{release.name}", "the local day at hand is not asked; the next one is")
+            yield Effect("anew", f"{site}/{release.name}", "the local day at hand is not asked; the next one is")
         elif isinstance(release, CountRelease) and release.by_day:
             yield from _by_day(old, new, site, release)
         yield from _learning(old, new, site, release)
     yield from _thresholds(old, new, site)
-    yield from _carried(old, new, site)
+    yield from _carried_state(old, new, site)
     yield from _ended(old, new, site)
 
 
-def _grid(site: str, before: Site, now: Site) -> Iterator[Turn]:
+def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
     if before.tick != now.tick:
         length = f"{now.tick // MINUTE} min instead of {before.tick // MINUTE} min"
-        yield Turn("anew", f"{site}.tick", f"{length}: the next window is the first of the new grid")
+        yield Effect("anew", f"{site}.tick", f"{length}: the next window is the first of the new grid")
     for key in ("validity", "lateness", "max_devices", "working_hours", "sources"):
         if getattr(before, key) != getattr(now, key):
-            yield Turn("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
+            yield Effect("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
 
 
-def _zones(site: str, before: Site, now: Site) -> Iterator[Turn]:
+def _zones(site: str, before: Site, now: Site) -> Iterator[Effect]:
     """Yield what became of each zone, by the access points that it shares with present zones."""
     become = zones_now(before.radios, now.zones)
     there = {zone.id for zone in now.zones}
     for name, after in become.items():
         others = ", ".join(sorted(after & there - {name}))
         if name in there and others:
-            yield Turn(
+            yield Effect(
                 "otherwise", f"{site} zone {name}", f"shares radios with {others}: what was spent counts for all"
             )
         elif name not in there:
             text = f"is {others} now: its books go on there" if others else "counted no longer; its books are kept"
-            yield Turn("otherwise", f"{site} zone {name}", text)
+            yield Effect("otherwise", f"{site} zone {name}", text)
     for name in sorted(there - set(before.radios)):
         if all(name not in after for after in become.values()):
-            yield Turn("otherwise", f"{site} zone {name}", "counted from the next window on")
+            yield Effect("otherwise", f"{site} zone {name}", "counted from the next window on")
     for zone in now.zones:
         if zone.id in before.radios and set(zone.radios) != set(before.radios[zone.id]):
-            yield Turn("otherwise", f"{site} zone {zone.id}", "has other access points from the next window on")
+            yield Effect("otherwise", f"{site} zone {zone.id}", "has other access points from the next window on")
 
 
-def _names(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
+def _names(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     """Yield an effect if pseudonyms of devices change at other times, or counters of their days do."""
     before, now = old.site[site], new.site[site]
-    if _turn_over(old, before) != _turn_over(new, now):
-        yield Turn("anew", f"{site} pseudonyms", "change at other times: at the turn a device may count twice, once")
+    if _epoch_settings(old, before) != _epoch_settings(new, now):
+        yield Effect("anew", f"{site} pseudonyms", "change at other times: at the turn a device may count twice, once")
     counters = definition_of(before), definition_of(now)
     if None not in counters and counters[0] != counters[1]:
         when = f"at {now.day_starts} ({now.timezone})"
-        yield Turn("day_starts", f"{site} contribution", f"counters begin anew with the next privacy day, {when}")
+        yield Effect("day_starts", f"{site} contribution", f"counters begin anew with the next privacy day, {when}")
 
 
-def _turn_over(policy: Policy, site: Site) -> tuple[int | str | None, ...]:
+def _epoch_settings(policy: Policy, site: Site) -> tuple[int | str | None, ...]:
     if policy.pseudonym.ttl is not None or site.day_starts is None:
         return (policy.pseudonym.ttl,)
     return site.day_starts, site.timezone
 
 
-def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Iterator[Turn]:
+def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Iterator[Effect]:
     held = next((r for r in old.release if isinstance(r, CountRelease) and r.name == release.name), None)
     place, where = new.site[site], f"{site}/{release.name}"
     when = f"at {place.day_starts} ({place.timezone})"
     if definition_of(old.site[site]) != definition_of(place):
-        yield Turn(
+        yield Effect(
             "day_starts", where, f"publishes nothing until the next privacy day that is seen whole begins, {when}"
         )
     elif held is None or not held.by_day or not old.zones_of(held, site):
-        yield Turn("otherwise", where, f"begins with the next window, which pays for the whole day that began {when}")
+        yield Effect("otherwise", where, f"begins with the next window, which pays for the whole day that began {when}")
     elif terms_digest(old, held, site) != terms_digest(new, release, site):
-        yield Turn(
+        yield Effect(
             "day_starts", where, f"the day at hand was paid on other terms: publishes nothing until the next, {when}"
         )
 
 
-def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
+def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     """Yield an effect if the terms of decisions change: for all of a site's together, since a day is queried once."""
     before, now = ([plan.terms for plan in run_plans(policy, site)] for policy in (old, new))
     place = new.site[site]
@@ -182,47 +182,47 @@ def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
     when = f"at {place.day_starts} ({place.timezone})"
     if before:
         text = f"the day at hand was begun on other terms: publish nothing until the next, {when}"
-        yield Turn("day_starts", f"{site}/{names}", text)
+        yield Effect("day_starts", f"{site}/{names}", text)
     else:
-        yield Turn("otherwise", f"{site}/{names}", f"begins with the next window; its day began {when}")
+        yield Effect("otherwise", f"{site}/{names}", f"begins with the next window; its day began {when}")
 
 
-def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator[Turn]:
+def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator[Effect]:
     if not isinstance(release, CountRelease) or release.mechanism not in LEARNING:
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):
         held = "; what was held for revision is not revised" if release.revise else ""
-        yield Turn("anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{held}")
+        yield Effect("anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{held}")
 
 
 def _owners(policy: Policy, site: str) -> dict[str, PublicationKey]:
     """Return the publication key of each release that carries publications from window to window."""
     return {
-        release.name: owner_of(policy, release, site)
+        release.name: publication_key(policy, release, site)
         for release in policy.release
         if isinstance(release, CountRelease) and release.declared.carries and policy.zones_of(release, site)
     }
 
 
-def _carried(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
+def _carried_state(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     before, now = _owners(old, site), _owners(new, site)
     kept = continued(before, now)
     ended = {name: owner for name, owner in before.items() if name not in kept.values()}
     begun = {name: owner for name, owner in now.items() if name not in kept}
     wait = max((owner.w for owner in (*ended.values(), *begun.values())), default=1) - 1
     for name in ended:
-        yield Turn("anew", f"{site}/{name}", "the publication that it carried ends")
+        yield Effect("anew", f"{site}/{name}", "the publication that it carried ends")
     for name in begun:
-        yield Turn("anew", f"{site}/{name}", f"begins anew and waits for {wait} windows")
+        yield Effect("anew", f"{site}/{name}", f"begins anew and waits for {wait} windows")
 
 
-def _ended(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
+def _ended(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     """Yield releases that no longer cover zones of the site."""
     there = {release.name for release in new.release if new.zones_of(release, site)}
     for release in old.release:
         if old.zones_of(release, site) and release.name not in there:
             to = ", ".join(audiences_of(release))
-            yield Turn(
+            yield Effect(
                 "otherwise", f"{site}/{release.name}", f"released no longer to {to}; what it has cost stays spent"
             )
 
@@ -260,14 +260,14 @@ class Difference:
     changes: tuple[Change, ...]
 
     @property
-    def begins_anew(self) -> bool:
+    def loses_state(self) -> bool:
         """Whether learnt state, paid days or pending windows are lost."""
         return any(change.kind in {"anew", "day_starts"} for change in self.changes)
 
     def figures(self) -> dict[str, Any]:
         """Return the JSON form."""
         changes = [asdict(change) for change in self.changes]
-        return {"old": self.old, "new": self.new, "begins_anew": self.begins_anew, "changes": changes}
+        return {"old": self.old, "new": self.new, "begins_anew": self.loses_state, "changes": changes}
 
 
 def difference(old: Policy, new: Policy) -> Difference:
@@ -277,7 +277,7 @@ def difference(old: Policy, new: Policy) -> Difference:
     names = renamed(old, new)
     changes = [*_counts(old, new, names), *_attributes(old, new, names), *_budgets(old, new, names), *_bounds(old, new)]
     changes += [_by_another_name(new, former, name) for former, name in names.items()]
-    changes += [_turned(turn) for turn in turns(old, new)]
+    changes += [_change_of(turn) for turn in effects(old, new)]
     return Difference(old.version, new.version, tuple(changes))
 
 
@@ -291,7 +291,7 @@ def _by_another_name(new: Policy, former: str, name: str) -> Change:
     return Change("anew", name, f"{same} begins anew as a release of its own, on topics of its own{whole}")
 
 
-def _turned(turn: Turn) -> Change:
+def _change_of(turn: Effect) -> Change:
     return Change(turn.kind, turn.where, turn.text)
 
 
@@ -334,7 +334,7 @@ def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
         counted = site in new.site and new.site[site].feed == "counts"
         for unit in (unit for unit in COMPARED if not counted or unit in COUNTED):
             prices = _price(before, unit), _price(now, unit)
-            words = unit_words(unit, counted=counted)
+            words = describe_unit(unit, counted=counted)
             yield from _compared(f"{site}/{release} for {reader}", f"{words}{held}", prices, stated=stated)
 
 

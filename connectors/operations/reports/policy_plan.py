@@ -30,7 +30,7 @@ from connectors.operations.reports.quality import (
 from stream.accounting.charges import coalition_cost
 from stream.accounting.noise_multisets import Epsilon
 from stream.accounting.privacy_loss import LeastNoiseError
-from stream.accounting.units import whole_day
+from stream.accounting.units import day_cells
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
@@ -160,12 +160,12 @@ def _cost_of_day(promise: CountPromise, epsilon: Fraction) -> dict[str, Epsilon]
 def _cost_of_windows(policy: Policy, site: str, release: CountRelease, audience: str, fit: int) -> dict[str, Epsilon]:
     """Return the cost of a window, and the maximal cost per unit in the windows of a day that budgets pay."""
     epsilon, charge = release.epsilon[audience], release.charge(audience)
-    of_day = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation, fit)
+    of_day = day_cells(policy.site[site].tick, policy.site[site].ticks_per_observation, fit)
     person, w = policy.privacy.devices_per_person, policy.privacy.w
     budgets = [release.w_budget[name] for name in companions(release, audience) if name in release.w_budget]
     sliding = -(-w // release.windows_paid) * epsilon
     longest = {"day": of_day.cost(epsilon, release.windows_paid), "w_event": min([sliding, *budgets])}
-    whole = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation).cost(
+    whole = day_cells(policy.site[site].tick, policy.site[site].ticks_per_observation).cost(
         epsilon, release.windows_paid
     )
     longest["day"] = min(longest["day"], whole)
@@ -314,5 +314,5 @@ def _of_device_day(site: Site, release: CountRelease, epsilon: Fraction) -> Frac
     """Return the cost of a device's day: epsilon if it pays for a day, else that of all its windows together."""
     if release.by_day:
         return epsilon
-    cells = whole_day(site.tick, site.ticks_per_observation)
+    cells = day_cells(site.tick, site.ticks_per_observation)
     return cells.cost(coalition_cost(release.mechanism, [epsilon]), release.windows_paid)

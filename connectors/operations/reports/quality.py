@@ -100,7 +100,7 @@ def observed_windows(
         DataError: it cannot be read to its end, or no window comes of it.
     """
     file = ObservationFile(path, policy, secrets.token_bytes(32), dialect=dialect, progress=progress)
-    stages = {site: Pipeline(policy, site, plan_keys()).table.sense for site in policy.site}
+    stages = {site: Pipeline(policy, site, plan_keys()).stages.occupancy for site in policy.site}
     states = {site: sense.initial() for site, sense in stages.items()}
     windows: dict[str, list[OccupancyWindow]] = {site: [] for site in policy.site}
     for message in file.messages():
@@ -267,7 +267,7 @@ def _published(
         slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
         item = _input(plan, mechanism, window, key, slot)
         state, [made] = mechanism.step(state, item)
-        yield plan.told(mechanism, made)
+        yield plan.published_counts(mechanism, made)
 
 
 def _input(

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from connectors.keys import key_files
-from connectors.operations.reports.audit import compare, store_books
+from connectors.operations.reports.audit import compare, store_bundle
 from connectors.operations.reports.remedies import (
     COPY_OF_STORE,
     KEY_COPY,
@@ -26,7 +26,7 @@ from connectors.operations.reports.remedies import (
     left_out,
 )
 from connectors.runtime.clock import CLOCK_STEP
-from connectors.secrets.private_files import refuse_open_folder
+from connectors.secrets.private_files import check_private_folder
 from connectors.storage.audit_chains import Heads, audit_of, heads_of, parse_entries
 from connectors.storage.embedded.reader import (
     contradicted,
@@ -47,7 +47,14 @@ from connectors.storage.embedded.rollback_mark import (
 from connectors.storage.embedded.sqlite_file import StoreError
 from connectors.storage.embedded.store import SqliteStore
 from stream.accounting.audit import ChainLink, by_release
-from stream.engine.snapshot import BEFORE, is_known, made_by, open_snapshot, standing_form, standing_of
+from stream.engine.snapshot import (
+    BEFORE,
+    encode_sensing_status,
+    is_known,
+    mechanism_version,
+    open_snapshot,
+    sensing_status,
+)
 from stream.errors import AuditError, DataError, KeyFileError, UsageError
 from stream.keys import key_day_of
 from stream.policy.document import PolicyDocument
@@ -66,7 +73,7 @@ def store_findings(
     try:
         entries = 0 if known is None else _entries_marked(known)
         if not (folder / "store.sqlite").exists() or (entries and read_snapshot(folder)[0] is None):
-            return [*found, _lost(folder, known, entries)]
+            return [*found, _missing_entries(folder, known, entries)]
         found += [*_of_folder(folder), *_broken(folder), *_of_state(folder, policy), *_of_clock(folder, now)]
         if known is not None:
             found += _of_key(folder, known)
@@ -96,7 +103,7 @@ def _entries_marked(key_file: Path) -> int:
     return sum(link[0] for sites in read_marks(key_file).values() for link in sites.values())
 
 
-def _lost(folder: Path, key_file: Path | None, entries: int) -> Finding:
+def _missing_entries(folder: Path, key_file: Path | None, entries: int) -> Finding:
     released = f"; the mark beside the key knows of {entries} ledger entries" if entries else ""
     ways = (COPY_OF_STORE, NEW_LEDGER) if entries or key_file is None else (Remedy("'tacet run' makes it", "none"),)
     return Finding(f"{folder}: there is no store{released}", ways)
@@ -105,7 +112,7 @@ def _lost(folder: Path, key_file: Path | None, entries: int) -> Finding:
 def _of_folder(folder: Path) -> Iterator[Finding]:
     for each in (folder, folder / "private"):
         try:
-            refuse_open_folder(each)
+            check_private_folder(each)
         except UsageError as problem:
             yield Finding(str(problem), (Remedy(f"'chmod 700 {each}'", "none"),))
 
@@ -129,7 +136,7 @@ def _other_outboxes(folder: Path) -> Iterator[Finding]:
 def _incomplete(folder: Path) -> Iterator[Finding]:
     """Yield a finding for each release of which an outbox lacks records that were charged."""
     try:
-        missing = by_release(compare(store_books(folder, records=True)).missing)
+        missing = by_release(compare(store_bundle(folder, records=True)).missing)
     except AuditError as problem:
         yield Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER))
         return
@@ -152,7 +159,7 @@ def _wrong_outbox(audience: str, path: Path, what: str) -> Finding:
 
 def _broken(folder: Path) -> Iterator[Finding]:
     try:
-        books = store_books(folder)
+        books = store_bundle(folder)
         books.audit().chains(books.entries)
     except AuditError as problem:
         yield Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER))
@@ -164,7 +171,7 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
         return
     head, sites = open_snapshot(snapshot)
     for site, stages in sorted(sites.items()):
-        if standing_of(stages).shut:
+        if sensing_status(stages).suspended:
             yield _closed(site)
     if not is_known(head["mechanisms"]):
         yield _made_by_another(folder, head["mechanisms"])
@@ -228,7 +235,7 @@ def _of_clock(folder: Path, now: Micros | None) -> Iterator[Finding]:
     if snapshot is None or now is None:
         return
     for site, stages in sorted(open_snapshot(snapshot)[1].items()):
-        until = standing_of(stages).reached
+        until = sensing_status(stages).reached
         if now < until - CLOCK_STEP:
             yield Finding(
                 f"clock: says {rfc3339(now)}, but site {site} has reached {rfc3339(until)}; 'tacet run --udp' does not "
@@ -292,7 +299,7 @@ def _against_mark(folder: Path, key_file: Path, mark: dict[str, tuple[int, str]]
                 (COPY_OF_STORE, *_again(snapshot, key_file, published), NEW_LEDGER),
             )
     try:
-        books = store_books(folder)
+        books = store_bundle(folder)
         within = {
             site: ChainLink(*link) for site, link in mark.items() if link[0] <= held.get(site, ChainLink()).sequence
         }
@@ -308,9 +315,9 @@ def _again(snapshot: bytes | None, key_file: Path, published: str | None) -> tup
     that was ``published`` since.
     """
     head, sites = ({}, {}) if snapshot is None else open_snapshot(snapshot)
-    due = [orjson.loads(standing_form(stages))["ticks"][0] for stages in sites.values()]
+    due = [orjson.loads(encode_sensing_status(stages))["ticks"][0] for stages in sites.values()]
     held = all(key_files.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
-    versions = {made_by(head) if head else None, published} - {None}
+    versions = {mechanism_version(head) if head else None, published} - {None}
     if not held or len(versions) > 1:
         return ()
     if versions <= {MECHANISMS}:
@@ -342,7 +349,9 @@ def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
         states = {site: link for site, link in known.items() if link.sequence}
         heads = audit_of([states], noted, keys.audit).chains(parse_entries(store.entries()))
         snapshot = store.snapshot()
-        bind_again(key_file, store.id, heads, MECHANISMS if snapshot is None else made_by(open_snapshot(snapshot)[0]))
+        bind_again(
+            key_file, store.id, heads, MECHANISMS if snapshot is None else mechanism_version(open_snapshot(snapshot)[0])
+        )
     return heads
 
 

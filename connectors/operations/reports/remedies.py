@@ -18,7 +18,7 @@ class Finding:
     """A problem and its remedies, cheapest first."""
 
     what: str
-    ways: tuple[Remedy, ...]
+    remedies: tuple[Remedy, ...]
 
 
 NEW_LEDGER = Remedy(

@@ -30,7 +30,7 @@ def read_heads(file: Path) -> list[SignedHead]:
     return list(map(parse_head, _lines(file)))
 
 
-def read_books_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
+def read_bundle_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
     """Return the audit bundle of a file, which has no state, and its signed heads."""
     heads: list[SignedHead] = []
     entries: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ def read_books_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
     return AuditBundle(entries, [], states_read=False), heads
 
 
-def write_books_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[dict[str, Any]]) -> None:
+def write_bundle_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[dict[str, Any]]) -> None:
     """Write an audit bundle to a new file, signed heads first."""
     with file.open("xb") as written:
         for head in heads:
@@ -54,7 +54,7 @@ def write_books_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[
         os.fsync(written.fileno())
 
 
-class CopyOfHeads(Protocol):
+class HeadsCopy(Protocol):
     """One of several locations that store the same signed heads."""
 
     @property
@@ -69,7 +69,7 @@ class CopyOfHeads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FileOfHeads:
+class HeadsFile:
     """A file of heads; a missing file counts as empty."""
 
     path: Path
@@ -93,7 +93,7 @@ class FileOfHeads:
             os.fsync(written.fileno())
 
 
-def sign_books(books: AuditBundle, key_file: Path, copies: Sequence[CopyOfHeads], *, first: bool) -> SignedHead:
+def sign_bundle(bundle: AuditBundle, key_file: Path, copies: Sequence[HeadsCopy], *, first: bool) -> SignedHead:
     """Compare the ledger with every head signed so far, sign its current head, and add that to every copy.
 
     Args:
@@ -111,7 +111,7 @@ def sign_books(books: AuditBundle, key_file: Path, copies: Sequence[CopyOfHeads]
     heads = longest(held)
     _refuse_lost(copies[0].name, heads, first=first)
     check_heads(heads, key.public_key())
-    links = books.audit(signed=heads).chains(books.entries)
+    links = bundle.audit(signed=heads).chains(bundle.entries)
     if not links:
         raise UsageError("audit: there must be an entry before a head can be signed")
     now = rfc3339(wall_clock() // SECOND * SECOND)

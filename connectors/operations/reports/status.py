@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stream.accounting.ledger import LedgerState
-from stream.engine.snapshot import open_snapshot, standing_of
+from stream.engine.snapshot import open_snapshot, sensing_status
 from stream.policy.counts import CountRelease
 from stream.release.ledger_writer import Budgets
 from stream.release.state import decode_release_state
@@ -24,12 +24,12 @@ def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
 
 
 def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
-    sensing, (release, _) = standing_of(stages), decode_release_state(stages["release"])
+    sensing, (release, _) = sensing_status(stages), decode_release_state(stages["release"])
     status: dict[str, Any] = {
         "watermark": None if sensing.watermark is None else rfc3339(sensing.watermark),
         "last_window": None if sensing.last_window is None else rfc3339(sensing.last_window),
         "ledger_entries": release.ledger.sequence,
-        "closed": sensing.shut,
+        "closed": sensing.suspended,
     }
     if policy is not None and site in policy.site:
         status["releases_left_today"] = _left(policy, site, release.ledger, release.key_day)
@@ -39,7 +39,7 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[st
 def _left(policy: Policy, site: str, ledger: LedgerState, key_day: int) -> dict[str, int | None]:
     budgets = Budgets.of(policy, site)
     return {
-        f"{release.name}/{audience}": budgets.left(ledger, release, audience, key_day)
+        f"{release.name}/{audience}": budgets.windows_left(ledger, release, audience, key_day)
         for release in policy.release
         if isinstance(release, CountRelease)
         for audience in release.epsilon

@@ -19,9 +19,9 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from connectors.runtime.clock import wall_clock
 from connectors.sources.counters.windows import Gathering
-from connectors.sources.ingest.receiver import EVERY, Troubles
+from connectors.sources.ingest.receiver import EVERY, DropReport
 from connectors.sources.recordings.rows import WHOLE, CellRules
-from connectors.storage.kafka.client import NotAllowedError, not_open, partition_of, partitions_of, reader_of
+from connectors.storage.kafka.client import NotAllowedError, not_authorized, partition_of, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import counted_of
 from stream.errors import UsageError
@@ -96,7 +96,7 @@ class CountsTopic:
         Raises:
             UsageError: there is no such topic, or this user may not read it.
         """
-        troubles, said = Troubles(event="count_rows_dropped"), self._clock()
+        troubles, said = DropReport(event="count_rows_dropped"), self._clock()
         try:
             while not (stop.is_set() or self.gathering.over):
                 now = self._clock()
@@ -126,10 +126,10 @@ class CountsTopic:
             while await self._is_short(ends):
                 for rows in (await self._reader.getmany(timeout_ms=500)).values():
                     for row in rows:
-                        self.gathering.take(row.value or b"", min(row.timestamp * 1000, now + MAX_CLOCK_SKEW))
+                        self.gathering.process(row.value or b"", min(row.timestamp * 1000, now + MAX_CLOCK_SKEW))
                 await asyncio.sleep(0)
         except TopicAuthorizationFailedError:
-            raise not_open(self._topic) from None
+            raise not_authorized(self._topic) from None
         except (KafkaError, ConnectionError, TimeoutError) as error:
             log.warning("topic not read", topic=self._topic, error=type(error).__name__)
             await self._close()

@@ -69,7 +69,7 @@ class Gathering:
         """Whether the last window of every site is closed."""
         return all(window > self._last for window in self._next.values())
 
-    def take(self, value: bytes, written: Micros) -> None:
+    def process(self, value: bytes, written: Micros) -> None:
         """Process a row, a JSON object with the fields of a file's rows, and the time at which it was written."""
         self.rows += 1
         try:

@@ -1,6 +1,6 @@
 """Listeners that follow a log which another program writes, and that resume at their last position after a restart.
 
-- ``FollowedEntrance`` reads any ``FollowedLog``. The position moves past a piece only when its sighting is durable, so
+- ``FollowedListener`` reads any ``FollowedLog``. The position moves past a piece only when its sighting is durable, so
   the rest is read again after a restart. A piece that is read twice has the time that the log gives it, so the copy
   changes nothing. If the queue is full, the log waits, so nothing is dropped.
 - ``TailedFile`` is a log file, read as it grows, over rotation and truncation. A line counts when it ends. A renamed
@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
-from connectors.secrets.locked_file import HeldFile
+from connectors.secrets.locked_file import LockedFile
 from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
 from connectors.sources.ingest.sighting import Sighting
 from stream.errors import UsageError
@@ -66,7 +66,7 @@ class FollowedLog(Protocol):
     async def read(self, most: int) -> tuple[Sequence[Piece], bool]:
         """Return the next pieces, waiting a moment for them, and whether the end was reached."""
 
-    async def keep(self, reached: Mapping[Hashable, int]) -> bool:
+    async def store_positions(self, positions: Mapping[Hashable, int]) -> bool:
         """Store the position of each part durably; False if the caller must try again."""
 
     async def close(self) -> None:
@@ -83,7 +83,7 @@ class FollowedLine(NamedTuple):
     """Event time by the log; None: now."""
 
 
-class Mark:
+class PieceAcknowledgement:
     """The acknowledgement of one piece."""
 
     __slots__ = ("done", "end", "part")
@@ -91,10 +91,10 @@ class Mark:
     def __init__(self, part: LogPart, end: int) -> None:
         self.part, self.end, self.done = part, end, False
 
-    def give(self) -> None:
+    def acknowledge(self) -> None:
         """Record that its sighting is durable, or that there was nothing to store."""
         self.done = True
-        self.part.settle()
+        self.part.advance()
 
     def withhold(self) -> None:
         """Record that it will not be stored: nothing from here on counts as read, so it is read again."""
@@ -108,23 +108,23 @@ class LogPart:
         self.reached: int | None = None
         """Everything before it is durable; None: nothing has been read."""
         self.broken = False
-        self._under_way: deque[Mark] = deque()
+        self._in_flight: deque[PieceAcknowledgement] = deque()
 
-    def begin(self, end: int) -> Mark:
+    def begin(self, end: int) -> PieceAcknowledgement:
         """Record a piece that was read and ends there."""
-        mark = Mark(self, end)
+        mark = PieceAcknowledgement(self, end)
         if not self.broken:
-            self._under_way.append(mark)
+            self._in_flight.append(mark)
         return mark
 
-    def settle(self) -> None:
+    def advance(self) -> None:
         """Advance past all leading pieces that are done."""
-        while self._under_way and self._under_way[0].done and not self.broken:
-            self.reached = self._under_way.popleft().end
+        while self._in_flight and self._in_flight[0].done and not self.broken:
+            self.reached = self._in_flight.popleft().end
 
 
-class FollowedEntrance(ABC):
-    """One log; a protocol implements ``hear``."""
+class FollowedListener(ABC):
+    """One log; a protocol implements ``decode``."""
 
     reasons: ClassVar[tuple[str, ...]]
     everyday: ClassVar[frozenset[str]]
@@ -135,12 +135,12 @@ class FollowedEntrance(ABC):
         """Set the log to follow."""
         self._log = log
         self._parts: dict[Hashable, LogPart] = {}
-        self._kept: dict[Hashable, int] = {}
+        self._stored_positions: dict[Hashable, int] = {}
         self._following: asyncio.Task[None] | None = None
         self._all_read = -BEHIND
 
     @abstractmethod
-    def hear(self, now: Micros, content: bytes | None) -> FollowedLine | str:
+    def decode(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         """Decode a piece that is read ``now``, or return why it is dropped; None: it was too long. Never blocks."""
 
     @property
@@ -153,9 +153,9 @@ class FollowedEntrance(ABC):
         """Whether the end of the log was reached recently."""
         return time.monotonic() - self._all_read < BEHIND
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Resume at the log's last position."""
-        self.room = room
+        self.queue = queue
         await self._log.open()
         self._following = asyncio.create_task(self._follow())
 
@@ -174,7 +174,7 @@ class FollowedEntrance(ABC):
             self._following.cancel()
             await asyncio.wait({self._following})
             self._following = None
-            await self._keep()
+            await self._store_positions()
         await self._log.close()
 
     async def _follow(self) -> None:
@@ -182,36 +182,36 @@ class FollowedEntrance(ABC):
             while True:
                 pieces, whole = await self._log.read(AT_ONCE)
                 for piece in pieces:
-                    while not self.room.free:
-                        self.room.call_worker()
+                    while not self.queue.free:
+                        self.queue.call_worker()
                         await asyncio.sleep(BREATH)
-                    self._take(piece)
+                    self._process(piece)
                 if whole:
                     self._all_read = time.monotonic()
-                self.room.call_worker()
-                await self._keep()
+                self.queue.call_worker()
+                await self._store_positions()
         except Exception as error:  # without this the task would end silently
-            self.room.fail(error)
-            self.room.call_worker()
+            self.queue.fail(error)
+            self.queue.call_worker()
 
-    def _take(self, piece: Piece) -> None:
-        self.room.counters.datagrams += 1
+    def _process(self, piece: Piece) -> None:
+        self.queue.counters.datagrams += 1
         mark = self._parts.setdefault(piece.part, LogPart()).begin(piece.end)
-        now = self.room.clock.now()
-        told = self.hear(now, piece.content)
+        now = self.queue.clock.now()
+        told = self.decode(now, piece.content)
         if isinstance(told, str):
-            self.room.drop(told)
-            mark.give()
+            self.queue.drop(told)
+            mark.acknowledge()
             return
         at = piece.at if told.at is None else told.at
         age = 0 if at is None else max(-LONGEST_AGE, min(now - at, LONGEST_AGE))
-        self.room.take(QueuedSighting(now, told.source, told.host, told.sighting._replace(age=age), mark))
+        self.queue.put(QueuedSighting(now, told.source, told.host, told.sighting._replace(age=age), mark))
 
-    async def _keep(self) -> None:
+    async def _store_positions(self) -> None:
         reached = {part: held.reached for part, held in self._parts.items() if held.reached is not None}
-        news = {part: end for part, end in reached.items() if self._kept.get(part) != end}
-        if news and await self._log.keep(news):
-            self._kept |= news
+        news = {part: end for part, end in reached.items() if self._stored_positions.get(part) != end}
+        if news and await self._log.store_positions(news):
+            self._stored_positions |= news
 
 
 # --- log files --------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class LogPosition(NamedTuple):
     device: int
     inode: int
     offset: int
-    said: Micros
+    last_time: Micros
     """When the line before it was written, -1 if that line has no time. It reveals whether another file has taken the
     name. Nothing else of a line is stored."""
 
@@ -244,11 +244,11 @@ class TailedFile:
     def __init__(self, path: Path, state: Path, longest: int, written_at: Callable[[bytes], Micros | None]) -> None:
         """Set the log, the file that stores its position, the longest line, and a reader of a line's time."""
         self._path, self._state, self._longest, self._written_at = path, state, longest, written_at
-        self._held: HeldFile | None = None
-        self._file, self._known = -1, (0, 0)
+        self._locked_file: LockedFile | None = None
+        self._file, self._identity = -1, (0, 0)
         self._base = self._offset = 0
         """Where the open file begins, and how far it was read, including a line that has not ended."""
-        self._begun, self._lost = b"", False
+        self._partial_line, self._skipping_line = b"", False
         self._places: deque[tuple[int, LogPosition]] = deque()
         """The position to store for each end of a line that is not durable yet."""
 
@@ -264,9 +264,9 @@ class TailedFile:
             UsageError: it is no file, or others than its owner and group can read or write it.
             KeyFileError: its state cannot be used, or another process has locked it.
         """
-        self._held = HeldFile(self._state, _SCHEMA, whose="a reader of this log", by="another one reads it")
-        with self._held.usable():
-            row = self._held.database.execute("SELECT device, inode, offset, said FROM place").fetchone()
+        self._locked_file = LockedFile(self._state, _SCHEMA, whose="a reader of this log", by="another one reads it")
+        with self._locked_file.usable():
+            row = self._locked_file.database.execute("SELECT device, inode, offset, said FROM place").fetchone()
         if row is None:
             self._enter(self._path)
             self._offset = self._last_end(os.fstat(self._file).st_size)
@@ -283,7 +283,7 @@ class TailedFile:
             if (found.st_dev, found.st_ino) == (place.device, place.inode) and found.st_size >= place.offset:
                 self._enter(path)
                 self._offset = place.offset
-                if self._said_before(place.offset) == place.said:
+                if self._time_before(place.offset) == place.last_time:
                     return
         self._enter(self._path)
 
@@ -304,7 +304,7 @@ class TailedFile:
         if self._file >= 0:
             os.close(self._file)
         self._base += self._offset
-        self._file, self._known, self._offset = file, (found.st_dev, found.st_ino), 0
+        self._file, self._identity, self._offset = file, (found.st_dev, found.st_ino), 0
 
     def _last_end(self, size: int) -> int:
         """Return the end of the last complete line."""
@@ -312,12 +312,12 @@ class TailedFile:
         _, newline, rest = os.pread(self._file, size - start, start).rpartition(b"\n")
         return size - len(rest) if newline else start
 
-    def _said_before(self, offset: int) -> Micros:
+    def _time_before(self, offset: int) -> Micros:
         start = max(0, offset - self._longest - 1)
         before = os.pread(self._file, offset - start, start)
-        return self._said(before[:-1].rpartition(b"\n")[2]) if before.endswith(b"\n") else -1
+        return self._time_of(before[:-1].rpartition(b"\n")[2]) if before.endswith(b"\n") else -1
 
-    def _said(self, line: bytes) -> Micros:
+    def _time_of(self, line: bytes) -> Micros:
         said = self._written_at(line)
         return -1 if said is None else said
 
@@ -328,9 +328,9 @@ class TailedFile:
         if data := os.pread(self._file, READ_AT_ONCE, self._offset):
             return self._lines(data), len(data) < READ_AT_ONCE
         if os.fstat(self._file).st_size < self._offset:
-            return self._broken_off(self._path if renamed else None), False
+            return self._start_new_file(self._path if renamed else None), False
         if renamed:
-            return self._broken_off(self._path), False
+            return self._start_new_file(self._path), False
         await asyncio.sleep(PAUSE)
         return [], True
 
@@ -340,30 +340,30 @@ class TailedFile:
             found = self._path.stat()
         except OSError:
             return False  # about to be created again
-        return (found.st_dev, found.st_ino) != self._known and found.st_size > 0
+        return (found.st_dev, found.st_ino) != self._identity and found.st_size > 0
 
     def _lines(self, data: bytes) -> list[Piece]:
         self._offset += len(data)
-        end = self._base + self._offset - len(self._begun) - len(data)
-        *lines, self._begun = (self._begun + data).split(b"\n")
+        end = self._base + self._offset - len(self._partial_line) - len(data)
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         pieces = []
         for line in lines:
             end += len(line) + 1
-            pieces.append(self._piece(end, None if self._lost or len(line) > self._longest else line))
-            self._lost = False
-        if len(self._begun) > self._longest:  # the rest of the line is skipped up to its end
-            self._begun, self._lost = b"", True
+            pieces.append(self._piece(end, None if self._skipping_line or len(line) > self._longest else line))
+            self._skipping_line = False
+        if len(self._partial_line) > self._longest:  # the rest of the line is skipped up to its end
+            self._partial_line, self._skipping_line = b"", True
         return pieces
 
     def _piece(self, end: int, line: bytes | None) -> Piece:
-        said = -1 if line is None else self._said(line)
-        self._places.append((end, LogPosition(*self._known, end - self._base, said)))
+        said = -1 if line is None else self._time_of(line)
+        self._places.append((end, LogPosition(*self._identity, end - self._base, said)))
         return Piece("", end, line)
 
-    def _broken_off(self, path: Path | None) -> list[Piece]:
+    def _start_new_file(self, path: Path | None) -> list[Piece]:
         """Continue at a file's beginning; an incomplete line of the file before will never end."""
-        pieces = [self._piece(self._base + self._offset, None)] if self._begun or self._lost else []
-        self._begun, self._lost = b"", False
+        pieces = [self._piece(self._base + self._offset, None)] if self._partial_line or self._skipping_line else []
+        self._partial_line, self._skipping_line = b"", False
         if path is None:  # it was truncated
             self._base += self._offset
             self._offset = 0
@@ -371,13 +371,13 @@ class TailedFile:
             self._enter(path)
         return pieces
 
-    async def keep(self, reached: Mapping[Hashable, int]) -> bool:
+    async def store_positions(self, positions: Mapping[Hashable, int]) -> bool:
         """Store the position durably."""
         place = None
-        while self._places and self._places[0][0] <= reached[""]:
+        while self._places and self._places[0][0] <= positions[""]:
             place = self._places.popleft()[1]
-        if place is not None and self._held is not None:
-            with self._held.changing() as database:
+        if place is not None and self._locked_file is not None:
+            with self._locked_file.changing() as database:
                 database.execute("REPLACE INTO place VALUES (1, ?, ?, ?, ?)", place)
         return True
 
@@ -386,6 +386,6 @@ class TailedFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._locked_file is not None:
+            self._locked_file.close()
+            self._locked_file = None

@@ -181,9 +181,9 @@ class Ingest:
         ``UsageError`` for an access point of no site, or for an alias or base radio of no access point.
         """
         self._sites, self._start = dict(sites), start
-        self._places = AccessPoints(access_points, sites, aliases or {}, base_radios)
+        self._access_points = AccessPoints(access_points, sites, aliases or {}, base_radios)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
-        self._taken = {pair: Outcome(None, pair) for pair in self.pairs}
+        self._accepted = {pair: Outcome(None, pair) for pair in self.pairs}
 
     @classmethod
     def of_policy(cls, policy: PolicyDocument, key: bytes, *, start: Micros | None = None) -> Ingest:
@@ -206,7 +206,7 @@ class Ingest:
         """Return the state of a connector that starts now: its session is later than ``newest``."""
         grid = now // GRID * GRID
         seen: dict[str, dict[bytes, RememberedDevice]] = {site: {} for site in self._sites}
-        return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, seen=seen)
+        return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, devices=seen)
 
     def run_on(self, state: IngestState, now: Micros, *, hearing: bool = True) -> None:
         """Record that the connector runs; must be called within each interval of the grid.
@@ -232,18 +232,18 @@ class Ingest:
             if sighting.kind is Kind.KEEPALIVE and self._start is not None:
                 self._serve_simulated(state, source, time)
             return Outcome(None, None)
-        place = self._places.find(sighting, address)
+        place = self._access_points.find(sighting, address)
         if place is None:
             radio = sighting.access_point.hex(":") if sighting.access_point != sighting.client else ""
             state.note_unknown(radio or access_point_name(sighting.name) or address)
             return Outcome(UNKNOWN_ACCESS_POINT, None)
         limits = self._sites[place.site]
-        refused = _refused(state, source, place, limits, sighting.age)
+        refused = _refusal(state, source, place, limits, sighting.age)
         if refused is not None:
             return Outcome(refused, None)
         if sighting.age:
             time -= max(0, min(sighting.age, limits.oldest))
-        follow = self._leave if sighting.kind is Kind.LEAVE else self._sight
+        follow = self._end_stay if sighting.kind is Kind.LEAVE else self._record_sighting
         return follow(state, source, place, sighting, time)
 
     def _uptime(self, sighting: Sighting) -> Micros | None:
@@ -251,7 +251,7 @@ class Ingest:
             return None
         return self._start + sighting.uptime * TICK_OF_UPTIME
 
-    def _sight(
+    def _record_sighting(
         self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
     ) -> Outcome:
         """Keep a sighting, unless it repeats the device's last kept one.
@@ -259,7 +259,7 @@ class Ingest:
         The result for a device depends only on its own sightings and on the clock.
         """
         site, zone, radio = place
-        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.seen[site]
+        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.devices[site]
         names, stay = limits.names, (sighting.session, radio) if sighting.session else None
         last = seen.get(client)
         if last is not None and time - last.time > limits.validity:
@@ -281,15 +281,15 @@ class Ingest:
         if is_locally_administered(client):
             state.locally_administered += 1
         if len(seen) > limits.max_devices:
-            self._shut_site(state, site)
-        return self._taken[batch]
+            self._suspend_site(state, site)
+        return self._accepted[batch]
 
-    def _leave(
+    def _end_stay(
         self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
     ) -> Outcome:
         """End a stay if the device's last sighting belonged to this very stay and source; otherwise end none."""
         site, _, radio = place
-        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.seen[site]
+        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.devices[site]
         last = seen.get(client)
         if last is None or last.stay is None or (last.stay, last.batch) != ((sighting.session, radio), batch):
             return Outcome(NO_STAY, None)
@@ -299,7 +299,7 @@ class Ingest:
         ended = [*names.outlived(client, time, limits.validity, last.epoch), names.name(client, names.epoch(time))]
         self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time))
         del seen[client]
-        return self._taken[batch]
+        return self._accepted[batch]
 
     def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
         """Put rows into one batch: the ends of a device's earlier pseudonyms and its sighting stay together."""
@@ -313,7 +313,7 @@ class Ingest:
         if len(waiting.rows) >= BATCH_ROWS - 1:  # space for a pair
             self._close(state, batch)
 
-    def _shut_site(self, state: IngestState, site: str) -> None:
+    def _suspend_site(self, state: IngestState, site: str) -> None:
         """Send the open batches, including the device that exceeds the limit, then send nothing of the site until a
         restart.
 
@@ -323,8 +323,8 @@ class Ingest:
         """
         for batch in [batch for batch in state.open if batch[0] == site]:
             self._close(state, batch)
-        state.seen[site].clear()
-        state.shut.add(site)
+        state.devices[site].clear()
+        state.suspended.add(site)
 
     def poll(self, state: IngestState, now: Micros) -> list[Message]:
         """Return the messages that are due at ``now``, in the order in which they must become durable.
@@ -368,21 +368,21 @@ class Ingest:
             state.simulated[source] = grid
 
     def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros) -> None:
-        for site in {site for site, _ in pairs} - state.shut:
+        for site in {site for site, _ in pairs} - state.suspended:
             state.forget(site, watermark - self._sites[site].validity)
         for pair in pairs:
-            if pair[0] not in state.shut:
+            if pair[0] not in state.suspended:
                 self._close(state, pair)
-                since = self._vouched(state, pair, watermark)
+                since = self._covered_from(state, pair, watermark)
                 state.ready.append(Heartbeat(*pair, state.session, watermark, since))
 
-    def _vouched(self, state: IngestState, pair: BatchKey, watermark: Micros) -> Micros | None:
+    def _covered_from(self, state: IngestState, pair: BatchKey, watermark: Micros) -> Micros | None:
         """Return the time from which a heartbeat confirms coverage of a source: by its answers if it has a probe."""
         if self._start is not None:
             return 0
         if pair[1] not in self._sites[pair[0]].probed:
             return state.listened_since
-        return state.vouching.since(pair, watermark, state.listened_since)
+        return state.coverage.since(pair, watermark, state.listened_since)
 
     def _close(self, state: IngestState, batch: BatchKey) -> None:
         waiting = state.open.pop(batch, None)
@@ -393,11 +393,11 @@ class Ingest:
             state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch))
 
 
-def _refused(state: IngestState, source: str, place: AccessPointEntry, limits: SiteLimits, age: Micros) -> str | None:
+def _refusal(state: IngestState, source: str, place: AccessPointEntry, limits: SiteLimits, age: Micros) -> str | None:
     """Return why a sighting at a listed access point is refused; None if it is not."""
     if source not in limits.sources:
         return FOREIGN_SOURCE
-    if place.site in state.shut:
+    if place.site in state.suspended:
         return SITE_SHUT
     if age and not -CLOCKS_APART <= age <= max(limits.oldest, CLOCKS_APART):
         return WRONG_TIME

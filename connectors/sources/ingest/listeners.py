@@ -2,8 +2,8 @@
 
 - ``Port``: one UDP socket that reads in bounded turns and counts the kernel's drops.
 - ``Listener``: the interface that the receiver uses.
-- ``UdpEntrance``: a listener on a UDP port.
-- ``PipeEntrance``: a listener on a pipe, with lines that another program writes.
+- ``UdpListener``: a listener on a UDP port.
+- ``PipeListener``: a listener on a pipe, with lines that another program writes.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Port:
     coming the port polls every 5 ms.
     """
 
-    def __init__(self, address: tuple[str, int], receive_buffer: int, turn: Callable[[], int]) -> None:
+    def __init__(self, address: tuple[str, int], receive_buffer: int, read_batch: Callable[[], int]) -> None:
         """Bind to ``address`` and request a receive buffer; ``OSError`` if the address cannot be used."""
-        self._drops, self._ask_again = 0, 0.0
-        self._turn, self._reading = turn, False
+        self._drops, self._next_drop_check = 0, 0.0
+        self._read_batch, self._reading = read_batch, False
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
@@ -97,15 +97,15 @@ class Port:
         """Datagrams that the kernel dropped for lack of space: at most 0.1 s ago on Linux, elsewhere as of the last one
         read.
         """
-        if self._socket.fileno() >= 0 and time.monotonic() >= self._ask_again:
-            self._ask_kernel()
+        if self._socket.fileno() >= 0 and time.monotonic() >= self._next_drop_check:
+            self._read_kernel_drops()
         return self._drops
 
-    def _ask_kernel(self) -> None:
+    def _read_kernel_drops(self) -> None:
         """Read the kernel's count: the count beside a datagram misses drops after the last one read."""
         listed = _listed_drops(self._socket)
         self._drops = self._drops if listed is None else listed
-        self._ask_again = time.monotonic() + ASK_EVERY
+        self._next_drop_check = time.monotonic() + ASK_EVERY
 
     def open(self) -> None:
         """Start reading."""
@@ -121,7 +121,7 @@ class Port:
     async def finish(self) -> None:
         """Read the kernel's queue once, then stop; a sender that never stops does not delay this."""
         for _ in range(1 + self.receive_buffer // SMALLEST // READS_PER_TURN):
-            if not self._reading or self._turn() < READS_PER_TURN:
+            if not self._reading or self._read_batch() < READS_PER_TURN:
                 break
         self.stop()
 
@@ -129,17 +129,17 @@ class Port:
         """Release the address."""
         self.stop()
         if self._socket.fileno() >= 0:
-            self._ask_kernel()
+            self._read_kernel_drops()
         self._socket.close()
 
-    def read(self, take: Callable[[bytes, Any], None]) -> None:
-        """Pass up to 64 datagrams and their senders to ``take``."""
+    def read(self, on_datagram: Callable[[bytes, Any], None]) -> None:
+        """Pass up to 64 datagrams and their senders to ``on_datagram``."""
         receive = self._socket.recvfrom
         with contextlib.suppress(BlockingIOError):
-            take(*self._first())
+            on_datagram(*self._first())
             for _ in range(READS_PER_TURN - 1):
                 datagram, address = receive(_LARGEST)
-                take(datagram, address)
+                on_datagram(datagram, address)
 
     def _first(self) -> tuple[bytes, Any]:
         """Read one datagram with the kernel's count of drops."""
@@ -163,20 +163,20 @@ class Port:
     def _on_readable(self) -> None:
         """Switch from a call per datagram to polling, until no more datagrams come."""
         asyncio.get_running_loop().remove_reader(self._socket)
-        self._look()
+        self._read_datagrams()
 
-    def _look(self) -> None:
+    def _read_datagrams(self) -> None:
         if not self._reading:
             return
-        count, loop = self._turn(), asyncio.get_running_loop()
+        count, loop = self._read_batch(), asyncio.get_running_loop()
         if not self._reading:
             return
         if count == 0:
             self._arm()
         elif count == READS_PER_TURN:
-            loop.call_soon(self._look)
+            loop.call_soon(self._read_datagrams)
         else:
-            loop.call_later(PAUSE, self._look)
+            loop.call_later(PAUSE, self._read_datagrams)
 
 
 RECEIVE_BUFFER = 4 * 1024 * 1024
@@ -213,7 +213,7 @@ class Listener(Protocol):
     def hearing(self) -> bool:
         """Whether a message sent now would be received; otherwise heartbeats confirm no coverage."""
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Start listening; ``OSError`` if that is impossible."""
 
     async def finish(self) -> None:
@@ -226,8 +226,8 @@ class Listener(Protocol):
         """Send no more acknowledgements and release all resources; harmless if it was never open."""
 
 
-class UdpEntrance(ABC):
-    """A listener on one UDP port; a protocol implements ``hear``."""
+class UdpListener(ABC):
+    """A listener on one UDP port; a protocol implements ``on_datagram``."""
 
     reasons: ClassVar[tuple[str, ...]]
     everyday: ClassVar[frozenset[str]]
@@ -235,20 +235,20 @@ class UdpEntrance(ABC):
 
     def __init__(self, address: tuple[str, int], receive_buffer: int = RECEIVE_BUFFER) -> None:
         """Set the address to listen on, and the size of the receive buffer to request from the kernel."""
-        self._wanted, self._buffer = address, receive_buffer
+        self._requested_address, self._buffer = address, receive_buffer
         self._port: Port | None = None
 
     @abstractmethod
-    def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
+    def on_datagram(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Process one datagram that was received at ``now``, or count why it is dropped; never blocks."""
 
-    def turned(self) -> None:  # noqa: B027 - most protocols have nothing to do
+    def after_batch(self) -> None:  # noqa: B027 - most protocols have nothing to do
         """Run once after a turn of datagrams, before the worker processes them."""
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that the socket is bound to."""
-        return self._wanted if self._port is None else self._port.address
+        return self._requested_address if self._port is None else self._port.address
 
     @property
     def kernel_drops(self) -> int:
@@ -260,10 +260,10 @@ class UdpEntrance(ABC):
         """The socket's buffer in octets, as the kernel granted it."""
         return 0 if self._port is None else self._port.receive_buffer
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Bind the socket and start reading."""
-        self.room = room
-        self._port = Port(self._wanted, self._buffer, self._turn)
+        self.queue = queue
+        self._port = Port(self._requested_address, self._buffer, self._read_batch)
         self._port.open()
 
     async def finish(self) -> None:
@@ -285,15 +285,15 @@ class UdpEntrance(ABC):
         """Send one datagram if the kernel accepts it; return whether it did."""
         return self._port is not None and self._port.send(datagram, address)
 
-    def _turn(self) -> int:
-        port, room = self._port, self.room
+    def _read_batch(self) -> int:
+        port, room = self._port, self.queue
         before, waiting = room.counters.datagrams, len(room.queue)
         if port is not None:
             try:
-                port.read(functools.partial(self.hear, room.clock.now()))
-                self.turned()
+                port.read(functools.partial(self.on_datagram, room.clock.now()))
+                self.after_batch()
             except Exception as error:  # otherwise the event loop would only log it and never call the port again
-                room.turn_back(waiting)
+                room.drop_after(waiting)
                 room.fail(error)
                 port.stop()
         room.call_worker()
@@ -308,8 +308,8 @@ LAST_READS = 256
 """At the end the rest of the pipe is read; a writer that never stops must not prevent the end."""
 
 
-class PipeEntrance(ABC):
-    """Lines from a named pipe, or from standard input; a protocol implements ``hear``.
+class PipeListener(ABC):
+    """Lines from a named pipe, or from standard input; a protocol implements ``on_line``.
 
     A named pipe stays open while its writer restarts. At the end of standard input the receiver ends too: without a
     writer
@@ -325,10 +325,10 @@ class PipeEntrance(ABC):
     def __init__(self, path: Path, longest: int) -> None:
         """Set the pipe (``-``: standard input), and the maximum length of a line in octets."""
         self._path, self._longest = path, longest
-        self._file, self._begun, self._lost = -1, b"", False
+        self._file, self._partial_line, self._skipping_line = -1, b"", False
 
     @abstractmethod
-    def hear(self, now: Micros, line: bytes | None) -> None:
+    def on_line(self, now: Micros, line: bytes | None) -> None:
         """Process one line that was read at ``now``, or count why it is dropped; never blocks.
 
         None: the line was too long.
@@ -339,9 +339,9 @@ class PipeEntrance(ABC):
         """The pipe; it has no port."""
         return str(self._path), 0
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Open the pipe and start reading; ``OSError`` if it is not a pipe."""
-        self.room = room
+        self.queue = queue
         if self._path == STANDARD_INPUT:
             self._file = os.dup(0)
         else:  # also for writing: so it never reaches an end, and opening does not wait for a writer
@@ -352,7 +352,7 @@ class PipeEntrance(ABC):
             msg = f"{self._path}: must be a pipe that another program writes to"
             raise OSError(msg)
         os.set_blocking(self._file, False)
-        asyncio.get_running_loop().add_reader(self._file, self._turn)
+        asyncio.get_running_loop().add_reader(self._file, self._read_batch)
 
     async def finish(self) -> None:
         """Read the rest of the pipe, then stop."""
@@ -374,14 +374,14 @@ class PipeEntrance(ABC):
             os.close(self._file)
             self._file = -1
 
-    def _turn(self) -> None:
+    def _read_batch(self) -> None:
         try:
             if not self._read():
                 return
         except Exception as error:  # otherwise the event loop would only log it
-            self.room.fail(error)
+            self.queue.fail(error)
             self.stop()
-        self.room.call_worker()
+        self.queue.call_worker()
 
     def _read(self) -> bool:
         """Read some lines; return whether there may be more."""
@@ -392,12 +392,12 @@ class PipeEntrance(ABC):
         if not read:
             msg = f"{self._path}: must stay open while anything is heard, but its writer has gone"
             raise DataError(msg)
-        now = self.room.clock.now()
-        *lines, self._begun = (self._begun + read).split(b"\n")
+        now = self.queue.clock.now()
+        *lines, self._partial_line = (self._partial_line + read).split(b"\n")
         for line in lines:
-            self.room.counters.datagrams += 1
-            self.hear(now, None if self._lost or len(line) > self._longest else line)
-            self._lost = False
-        if len(self._begun) > self._longest:
-            self._begun, self._lost = b"", True
+            self.queue.counters.datagrams += 1
+            self.on_line(now, None if self._skipping_line or len(line) > self._longest else line)
+            self._skipping_line = False
+        if len(self._partial_line) > self._longest:
+            self._partial_line, self._skipping_line = b"", True
         return True

@@ -30,7 +30,7 @@ RequestKey = tuple[Any, ...]
 class Acknowledgement(Protocol):
     """An acknowledgement that one sender waits for; exactly one of the two methods is called, once."""
 
-    def give(self) -> None:
+    def acknowledge(self) -> None:
         """Send it: the message is durable, or there was nothing to store."""
 
     def withhold(self) -> None:
@@ -41,16 +41,16 @@ class PendingAcknowledgements:
     """Acknowledgements that wait for their batch."""
 
     def __init__(self) -> None:
-        self._owed: dict[BatchKey, list[Acknowledgement]] = {}
+        self._by_batch: dict[BatchKey, list[Acknowledgement]] = {}
 
-    def owe(self, answer: Acknowledgement, batch: BatchKey) -> None:
+    def add(self, acknowledgement: Acknowledgement, batch: BatchKey) -> None:
         """Buffer an acknowledgement until the batch with its message is no longer open."""
-        self._owed.setdefault(batch, []).append(answer)
+        self._by_batch.setdefault(batch, []).append(acknowledgement)
 
     def due(self, still_open: Container[BatchKey]) -> Iterator[Acknowledgement]:
         """Remove and yield the acknowledgements of all batches that are no longer open."""
-        for batch in [batch for batch in self._owed if batch not in still_open]:
-            yield from self._owed.pop(batch)
+        for batch in [batch for batch in self._by_batch if batch not in still_open]:
+            yield from self._by_batch.pop(batch)
 
 
 class Reply:
@@ -65,9 +65,9 @@ class Reply:
         """Show nothing."""
         return "Reply()"
 
-    def give(self) -> None:
+    def acknowledge(self) -> None:
         """Send it and forget it."""
-        self.requests.settle(self)
+        self.requests.complete(self)
 
     def withhold(self) -> None:
         """Forget it."""
@@ -80,39 +80,39 @@ class Requests:
     def __init__(self, send: Callable[[bytes, Any], None], memory: Micros = MEMORY, limit: int = LIMIT) -> None:
         """Set the function that sends a datagram, how long a request is remembered, and how many are."""
         self._send, self._memory, self._limit = send, memory, limit
-        self._heard: OrderedDict[RequestKey, tuple[Micros, bool]] = OrderedDict()
-        self._held = 0
+        self._seen: OrderedDict[RequestKey, tuple[Micros, bool]] = OrderedDict()
+        self._buffered = 0
 
-    def earlier(self, key: RequestKey, now: Micros) -> bool | None:
+    def earlier_is_durable(self, key: RequestKey, now: Micros) -> bool | None:
         """Return None for a new request, else whether the first of its kind is durable."""
-        while self._heard and next(iter(self._heard.values()))[0] < now - self._memory:
-            self._heard.popitem(last=False)
-        heard = self._heard.get(key)
+        while self._seen and next(iter(self._seen.values()))[0] < now - self._memory:
+            self._seen.popitem(last=False)
+        heard = self._seen.get(key)
         return None if heard is None else heard[1]
 
     @property
     def full(self) -> bool:
         """Whether no further reply may be buffered."""
-        return self._held > ANSWER_OCTETS
+        return self._buffered > ANSWER_OCTETS
 
     def remember(self, reply: Reply, now: Micros) -> None:
         """Record an accepted request and buffer its reply."""
-        self._held += len(reply.datagram)
-        self._heard[reply.key] = (now, False)
-        if len(self._heard) > self._limit:
-            self._heard.popitem(last=False)
+        self._buffered += len(reply.datagram)
+        self._seen[reply.key] = (now, False)
+        if len(self._seen) > self._limit:
+            self._seen.popitem(last=False)
 
-    def settle(self, reply: Reply) -> None:
+    def complete(self, reply: Reply) -> None:
         """Record that a request is durable, and send its reply."""
         self.drop(reply)
-        heard = self._heard.get(reply.key)
+        heard = self._seen.get(reply.key)
         if heard is not None:
-            self._heard[reply.key] = (heard[0], True)
+            self._seen[reply.key] = (heard[0], True)
         self._send(reply.datagram, reply.address)
 
     def drop(self, reply: Reply) -> None:
         """Forget a reply."""
-        self._held -= len(reply.datagram)
+        self._buffered -= len(reply.datagram)
 
 
 CHUNK = 512
@@ -132,7 +132,7 @@ class QueuedSighting(NamedTuple):
     host: str
     """The sender's numeric address in canonical form."""
     sighting: Sighting
-    answer: Acknowledgement | None = None
+    acknowledgement: Acknowledgement | None = None
     """The acknowledgement that the sender waits for; None: none."""
 
 
@@ -155,21 +155,21 @@ class IngestQueue:
         """Number of free places."""
         return self._size - len(self.queue)
 
-    def take(self, arrival: QueuedSighting) -> bool:
+    def put(self, sighting: QueuedSighting) -> bool:
         """Enqueue a sighting; without a free place, count it as dropped and return False."""
         if len(self.queue) >= self._size:
             self.counters.dropped[QUEUE_FULL] += 1
             return False
-        self.queue.append(arrival)
+        self.queue.append(sighting)
         return True
 
     def drop(self, reason: str) -> None:
         """Count a message that was received and is not accepted."""
         self.counters.dropped[reason] += 1
 
-    def turn_back(self, waiting: int) -> None:
-        """Drop all queued sightings after the first ``waiting``: a step that must precede them has failed."""
-        while len(self.queue) > waiting:
+    def drop_after(self, count: int) -> None:
+        """Drop all queued sightings after the first ``count``: a step that must precede them has failed."""
+        while len(self.queue) > count:
             self.queue.pop()
             self.counters.dropped[QUEUE_FULL] += 1
 

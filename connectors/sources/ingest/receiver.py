@@ -6,7 +6,7 @@
 2. The worker runs the pure ingest and appends its messages to the sink in order.
 3. An acknowledgement is sent only when the batch with its message is durable.
 
-While it runs, the receiver reports each minute which messages it drops (``report_troubles``), not only at its end: an
+While it runs, the receiver reports each minute which messages it drops (``report_drops``), not only at its end: an
 operator who has forgotten an access point, a controller or a community would otherwise learn of it too late. Only
 reasons that indicate a fault are reported, and their counts as ranges ("between 10 and 99"): sightings are people, and
 an exact number would count them.
@@ -51,33 +51,33 @@ class Receiver:
 
     def __init__(
         self,
-        entrances: Sequence[Listener],
+        listeners: Sequence[Listener],
         *,
         ingest: Ingest,
         sink: Sink,
         clock: AnchoredClock,
         newest: Micros = -1,
-        room: int = ROOM,
+        capacity: int = ROOM,
     ) -> None:
         """``newest`` is the latest session of any source so far, this one is later.
 
-        ``room``: maximum length of the queue.
+        ``capacity``: maximum length of the queue.
         """
         self.state: IngestState = ingest.initial(clock.now(), newest)
-        self.entrances = tuple(entrances)
+        self.entrances = tuple(listeners)
         self._ingest, self._sink, self._clock = ingest, sink, clock
         reasons = (reason for each in self.entrances for reason in each.reasons)
-        self._room = IngestQueue(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), room)
-        self._queue, self._owed = self._room.queue, PendingAcknowledgements()
+        self._ingest_queue = IngestQueue(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), capacity)
+        self._queue, self._acknowledgements = self._ingest_queue.queue, PendingAcknowledgements()
         self._stopping, self._until, self._busy = False, 0, False
-        self._told_shut: set[str] = set()
+        self._reported_suspended: set[str] = set()
         self.appended = 0
         """Messages that the sink has accepted."""
 
     async def __aenter__(self) -> Receiver:
         try:
             for entrance in self.entrances:
-                await entrance.open(self._room)
+                await entrance.open(self._ingest_queue)
         except BaseException:
             await self._close()
             raise
@@ -93,7 +93,7 @@ class Receiver:
         for entrance in self.entrances:
             await entrance.finish()
         self._stopping = True
-        self._room.wake()
+        self._ingest_queue.wake()
         try:
             await self._worker
         except Exception:
@@ -115,7 +115,7 @@ class Receiver:
     @property
     def counters(self) -> Counters:
         """The results of everything that was received so far."""
-        counters = self._room.counters
+        counters = self._ingest_queue.counters
         counters.kernel_drops = sum(entrance.kernel_drops for entrance in self.entrances)
         counters.receive_buffer = sum(entrance.receive_buffer for entrance in self.entrances)
         counters.waiting = len(self._queue)
@@ -136,9 +136,9 @@ class Receiver:
         """The clock of receive times."""
         return self._clock
 
-    def refused(self, source: str) -> Micros | None:
+    def last_refusal(self, source: str) -> Micros | None:
         """Return when a source last reported a query that it refused; None: never."""
-        return self._room.refusals.get(source)
+        return self._ingest_queue.refusals.get(source)
 
     async def wait(self) -> None:
         """Run until an error stops the receiver, and raise it."""
@@ -146,7 +146,7 @@ class Receiver:
 
     async def _run_on(self) -> None:
         """Record in each interval of the clock's grid that this loop runs, whether or not messages come."""
-        while self._room.failure is None:
+        while self._ingest_queue.failure is None:
             try:
                 now = self._clock.now()
             except ClockStepError:
@@ -163,8 +163,8 @@ class Receiver:
                 self._busy = True
                 while await self._chunk() and not self._late():
                     await asyncio.sleep(0)
-                if self._room.failure is not None:
-                    raise self._room.failure
+                if self._ingest_queue.failure is not None:
+                    raise self._ingest_queue.failure
                 if self._stopping:
                     break
         finally:
@@ -172,8 +172,8 @@ class Receiver:
                 entrance.stop()
         for message in self._ingest.drain(self.state):
             await self._append(message)
-        self._answer_durable()
-        self._turn_away()
+        self._acknowledge_durable()
+        self._drop_queue()
 
     def _late(self) -> bool:
         """Return whether the stop was noticed more than ``LAST`` ago."""
@@ -183,18 +183,18 @@ class Receiver:
         self._until = self._until or now + LAST
         return now >= self._until
 
-    def _turn_away(self) -> None:
+    def _drop_queue(self) -> None:
         """Drop the rest of the queue: earlier messages are acknowledged, and no heartbeat has covered the rest."""
         while self._queue:
-            answer = self._queue.popleft().answer
-            self._room.drop(STOPPING)
+            answer = self._queue.popleft().acknowledgement
+            self._ingest_queue.drop(STOPPING)
             if answer is not None:
                 answer.withhold()
 
     async def _sleep(self) -> None:
         """Wait for sightings, the next due message or the end."""
         due = self._ingest.next_due(self.state)
-        await self._room.called(None if due is None else max(0.0, (due - self._clock.now()) / SECOND))
+        await self._ingest_queue.called(None if due is None else max(0.0, (due - self._clock.now()) / SECOND))
 
     async def _chunk(self) -> bool:
         """Observe a part of the queue, append the due messages; return whether sightings are left."""
@@ -207,10 +207,10 @@ class Receiver:
         for message in self._ingest.poll(self.state, now):
             if isinstance(message, ObservationBatch) or not self._late():  # a heartbeat is dispensable
                 await self._append(message)
-        self._report_shut()
+        self._report_suspended()
         for answer in done:
-            answer.give()
-        self._answer_durable()
+            answer.acknowledge()
+        self._acknowledge_durable()
         return bool(self._queue)
 
     async def _append(self, message: ObservationBatch | Heartbeat) -> None:
@@ -221,9 +221,9 @@ class Receiver:
         time, source, host, sighting, answer = arrival
         dropped, batch = self._ingest.observe(self.state, time, source, host, sighting)
         if dropped is None:
-            self._room.counters.accepted += 1
+            self._ingest_queue.counters.accepted += 1
         else:
-            self._room.drop(dropped)
+            self._ingest_queue.drop(dropped)
         if answer is None:
             return
         if dropped == SITE_SHUT:  # the sender repeats it: nothing is stored
@@ -231,22 +231,22 @@ class Receiver:
         elif batch is None:
             done.append(answer)
         else:
-            self._owed.owe(answer, batch)
+            self._acknowledgements.add(answer, batch)
 
-    def _report_shut(self) -> None:
+    def _report_suspended(self) -> None:
         """Log once that a site was suspended."""
-        for site in sorted(self.state.shut - self._told_shut):
-            self._told_shut.add(site)
+        for site in sorted(self.state.suspended - self._reported_suspended):
+            self._reported_suspended.add(site)
             structlog.get_logger("tacet.snmp").error(
                 "site_shut",
                 site=site,
                 reason="more devices than max_devices: nothing more is sent for it until this is started again",
             )
 
-    def _answer_durable(self) -> None:
+    def _acknowledge_durable(self) -> None:
         """Send the acknowledgements whose batch is no longer open: all earlier messages have been appended."""
-        for answer in self._owed.due(self.state.open):
-            answer.give()
+        for answer in self._acknowledgements.due(self.state.open):
+            answer.acknowledge()
 
 
 # --- reports of drops -------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ KERNEL = "kernel_queue_full"
 log = structlog.get_logger("tacet.run")
 
 
-class Troubles:
+class DropReport:
     """Remembers which drops have been reported."""
 
     def __init__(self, everyday: frozenset[str] = frozenset(), event: str = "traps_dropped") -> None:
@@ -290,15 +290,15 @@ def _between(number: int) -> str:
     return f"between {least} and {10 * least - 1}"
 
 
-async def report_troubles(made: Receiver, every: float | None = None) -> None:
+async def report_drops(receiver: Receiver, every: float | None = None) -> None:
     """Log new drops of a receiver at intervals until cancelled."""
-    troubles = Troubles(made.everyday)
+    troubles = DropReport(receiver.everyday)
     while True:
         await asyncio.sleep(EVERY if every is None else every)
-        for line in _news(troubles, made, made.state):
+        for line in _new_drops(troubles, receiver, receiver.state):
             log.warning(**line)
 
 
-def _news(troubles: Troubles, made: Receiver, state: IngestState) -> Iterator[dict[str, str | int]]:
-    counters = made.counters
-    return troubles.news({**counters.dropped, KERNEL: counters.kernel_drops}, most_unknown(state))
+def _new_drops(report: DropReport, receiver: Receiver, state: IngestState) -> Iterator[dict[str, str | int]]:
+    counters = receiver.counters
+    return report.news({**counters.dropped, KERNEL: counters.kernel_drops}, most_unknown(state))

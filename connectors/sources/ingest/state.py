@@ -1,6 +1,6 @@
 """The state of the ingest: open batches, the last sighting of each device, unknown access points, answers of probes.
 
-A heartbeat confirms coverage of a source (``Vouching``) by its probe's answers if it has a probe. A source that is
+A heartbeat confirms coverage of a source (``Coverage``) by its probe's answers if it has a probe. A source that is
 probed
 every minute is covered from the first of an unbroken run of answers up to the last answered probe. Messages that the
 source sends by itself do not count, because they depend on people. A heartbeat between two probes confirms nothing yet:
@@ -31,12 +31,12 @@ class ListeningSpan:
     """Time of the first answered probe."""
     latest: Micros
     """Time of the last one."""
-    told: bool = False
+    reported: bool = False
     """Whether a heartbeat has confirmed coverage by it."""
 
 
 @dataclass(slots=True)
-class Vouching:
+class Coverage:
     """The last run of each source; a probe without an answer, or a skipped probe, ends it."""
 
     runs: dict[Pair, ListeningSpan] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Vouching:
         if run is None or at - run.latest > PROBE_GRID:  # a probe between them had no answer or was skipped
             self.runs[pair] = ListeningSpan(at, at)
         elif at > run.latest:
-            run.latest, run.told = at, False
+            run.latest, run.reported = at, False
 
     def since(self, pair: Pair, watermark: Micros, listened: Micros) -> Micros | None:
         """Return the beginning of the coverage that a heartbeat confirms up to ``watermark``; None: it confirms none.
@@ -57,9 +57,9 @@ class Vouching:
         ``listened`` is the time since which the connector has listened.
         """
         run = self.runs.get(pair)
-        if run is None or run.told or watermark < run.latest:
+        if run is None or run.reported or watermark < run.latest:
             return None
-        run.told = True
+        run.reported = True
         return max(run.since, listened)
 
 
@@ -110,16 +110,16 @@ class IngestState:
     ready: list[Message] = field(default_factory=list)
     open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
     sequences: dict[BatchKey, int] = field(default_factory=dict)
-    seen: dict[str, dict[bytes, RememberedDevice]] = field(default_factory=dict)
+    devices: dict[str, dict[bytes, RememberedDevice]] = field(default_factory=dict)
     """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
-    shut: set[str] = field(default_factory=set)
+    suspended: set[str] = field(default_factory=set)
     """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
     simulated: dict[str, Micros] = field(default_factory=dict)
     """Uptime mode: the last served grid point of each source."""
     unknown: dict[str, int] = field(default_factory=dict)
     """Access points without a zone, with their number of sightings; at most ``UNKNOWN_LISTED``."""
     locally_administered: int = 0
-    vouching: Vouching = field(default_factory=Vouching)
+    coverage: Coverage = field(default_factory=Coverage)
     """The answers of probed sources."""
 
     def note_unknown(self, seen_as: str) -> None:
@@ -129,7 +129,7 @@ class IngestState:
 
     def forget(self, site: str, before: Micros) -> None:
         """Drop the devices of a site whose last kept sighting is too old to count."""
-        seen = self.seen[site]
+        seen = self.devices[site]
         for client in [client for client, kept in seen.items() if kept.time < before]:
             del seen[client]
 
@@ -141,6 +141,6 @@ def most_unknown(state: IngestState) -> dict[str, int]:
     free
     text, and an address that was also seen as a client's may belong to a person's device.
     """
-    clients = {client.hex(":") for seen in state.seen.values() for client in seen}
+    clients = {client.hex(":") for seen in state.devices.values() for client in seen}
     report = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
     return dict(sorted(report, key=lambda each: (-each[1], each[0]))[:MOST_UNKNOWN])

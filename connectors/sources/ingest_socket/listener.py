@@ -30,7 +30,7 @@ ANSWERS_READ_WITHIN = 30.0
 
 
 class _Pending:
-    """The acknowledgement of one batch; each of its rows calls ``give`` or ``withhold`` once."""
+    """The acknowledgement of one batch; each of its rows calls ``acknowledge`` or ``withhold`` once."""
 
     __slots__ = ("_kept", "_left", "_number", "_writer")
 
@@ -40,7 +40,7 @@ class _Pending:
         if not self._left:
             self._send()
 
-    def give(self) -> None:
+    def acknowledge(self) -> None:
         self._part()
 
     def withhold(self) -> None:
@@ -57,7 +57,7 @@ class _Pending:
             self._writer.write(encode_answer(self._number, kept=self._kept))
 
 
-class HandoverEntrance:
+class SocketListener:
     """A Unix socket as a listener."""
 
     reasons = (MALFORMED, UNKNOWN_SOURCE, WRONG_TIME, QUEUE_FULL)
@@ -83,9 +83,9 @@ class HandoverEntrance:
         """Whether a sender is connected that can receive."""
         return self._writer is not None and self._can_receive
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Create the socket; UsageError if that is impossible, or another process listens there."""
-        self.room = room
+        self.queue = queue
         self._server = await asyncio.start_unix_server(self._meet, sock=bound(self._path), limit=LONGEST_LINE)
 
     async def finish(self) -> None:
@@ -124,15 +124,15 @@ class HandoverEntrance:
                     await writer.drain()  # nothing more is read from a sender that leaves its acknowledgements unread
                 await asyncio.sleep(0)
         except (FrameError, ValueError):  # ValueError: a line without end
-            self.room.counters.datagrams += 1
-            self.room.drop(MALFORMED)
+            self.queue.counters.datagrams += 1
+            self.queue.drop(MALFORMED)
         except OSError:
             writer.transport.abort()  # it has disconnected, or leaves its acknowledgements unread
         except asyncio.CancelledError:
             return  # the writer is still needed for acknowledgements
         except Exception as error:  # a clock step, an internal error: otherwise the task would end silently
-            self.room.fail(error)
-            self.room.call_worker()
+            self.queue.fail(error)
+            self.queue.call_worker()
         self._can_receive = False
         self._writer = None
         writer.close()
@@ -141,11 +141,11 @@ class HandoverEntrance:
         if isinstance(frame, bool):
             self._can_receive = frame
             return
-        now, pending = self.room.clock.now(), _Pending(writer, frame)
+        now, pending = self.queue.clock.now(), _Pending(writer, frame)
         for row in frame.rows:
-            self.room.counters.datagrams += 1
+            self.queue.counters.datagrams += 1
             self._queue(row, frame.source, now, pending)
-        self.room.call_worker()
+        self.queue.call_worker()
 
     def _queue(self, row: Dated, source: str, now: Micros, pending: _Pending) -> None:
         age = now - row.at
@@ -155,12 +155,12 @@ class HandoverEntrance:
             self._drop(WRONG_TIME, pending)
         else:
             sighting = row.sighting._replace(age=min(age, CLOCKS_APART))
-            if not self.room.take(QueuedSighting(now, source, source, sighting, pending)):
+            if not self.queue.put(QueuedSighting(now, source, source, sighting, pending)):
                 pending.withhold()
 
     def _drop(self, reason: str, pending: _Pending) -> None:
-        self.room.drop(reason)
-        pending.give()
+        self.queue.drop(reason)
+        pending.acknowledge()
 
 
 def bound(path: Path) -> socket.socket:

@@ -50,7 +50,7 @@ class ProbeAnswer(NamedTuple):
 class ProbeMethod(Protocol):
     """One source and the way to probe it."""
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         """Probe once; None if no valid answer came within a few seconds. Never raises."""
 
 
@@ -95,15 +95,15 @@ class Head:
     fingerprint: str | None
     """Alternatively its certificate's SHA-256."""
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         """Probe once, for as long as three datagrams would take: TCP repeats lost packets by itself."""
         try:
             async with asyncio.timeout(TRIES * WAIT):
-                return await self._ask()
+                return await self._probe()
         except (OSError, EOFError, ValueError):  # no route, another certificate, a line without end
             return None
 
-    async def _ask(self) -> ProbeAnswer | None:
+    async def _probe(self) -> ProbeAnswer | None:
         name = self.name or self.host
         reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self._context(), server_hostname=name)
         try:
@@ -145,7 +145,7 @@ class Echo:
 
     host: str
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         """Probe up to three times."""
         version = 6 if ":" in self.host else 4
         nonce = secrets.token_bytes(_NONCE)
@@ -200,7 +200,7 @@ class ByCommunity:
     port: int
     community: bytes
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         """Probe up to three times."""
         number = _number()
         answer = await _request(
@@ -225,7 +225,7 @@ class ByUser:
         self._salt = secrets.randbits(64)
         self._used: Keys | None = None
 
-    async def ask(self) -> ProbeAnswer | None:
+    async def probe(self) -> ProbeAnswer | None:
         """Discover the engine if it is unknown, then its time, then request its uptime."""
         self._engine = self._engine or await self._introduction()
         valid = self._users.all_keys(self._user, self._engine) if self._engine else ()

@@ -52,7 +52,7 @@ class TrapPath:
 
     provoke: Callable[[], Awaitable[None]]
     """Sends a request with a wrong community."""
-    heard: Callable[[], Micros | None]
+    last_trap: Callable[[], Micros | None]
     """Returns the time of the source's last report of such a request."""
     _provoked: Micros | None = None
 
@@ -65,7 +65,7 @@ class TrapPath:
         provoked, self._provoked = self._provoked, None
         if provoked is None or at - provoked > PROBE_GRID:
             return None
-        heard = self.heard()
+        heard = self.last_trap()
         return heard is not None and heard >= provoked
 
 
@@ -98,40 +98,40 @@ class ProbeScheduler:
         ways: Mapping[Pair, TrapPath] | None = None,
     ) -> None:
         """``ways`` are the trap paths of the sources that are verified."""
-        self._asked, self._clock, self._tell, self._ways = dict(asked), clock, tell, dict(ways or {})
+        self._methods, self._clock, self._on_result, self._trap_paths = dict(asked), clock, tell, dict(ways or {})
         self._known: dict[Pair, _Known] = {}
-        self._lost: set[Pair] = set()
+        self._lost_paths: set[Pair] = set()
 
     async def run(self) -> None:
         """Probe until cancelled, or until the clock is set."""
-        while self._asked:
+        while self._methods:
             try:
                 now = self._clock.now()
             except ClockStepError:
                 return  # the receiver reports it, and ends
             at = (now // PROBE_GRID + 1) * PROBE_GRID
             await asyncio.sleep((at - now) / SECOND)
-            await self.ask(at)
+            await self.probe_all(at)
 
-    async def ask(self, at: Micros) -> None:
+    async def probe_all(self, at: Micros) -> None:
         """Probe all sources once; every probe ends well before the next one."""
-        await asyncio.gather(*(self._ask(pair, asking, at) for pair, asking in self._asked.items()))
+        await asyncio.gather(*(self._probe(pair, asking, at) for pair, asking in self._methods.items()))
 
-    async def _ask(self, pair: Pair, asking: ProbeMethod, at: Micros) -> None:
-        answer = await asking.ask()
-        self._tell(pair, at, answered=answer is not None)
+    async def _probe(self, pair: Pair, asking: ProbeMethod, at: Micros) -> None:
+        answer = await asking.probe()
+        self._on_result(pair, at, answered=answer is not None)
         self._report(pair, at, answer)
-        if answer is not None and pair in self._ways:
-            self._report_way(pair, await self._ways[pair].step(at))
+        if answer is not None and pair in self._trap_paths:
+            self._report_trap_path(pair, await self._trap_paths[pair].step(at))
 
-    def _report_way(self, pair: Pair, proven: bool | None) -> None:
+    def _report_trap_path(self, pair: Pair, proven: bool | None) -> None:
         """Log that a source that answers has lost, or regained, the path of its traps."""
         site, source = pair
-        if proven is False and pair not in self._lost:
-            self._lost.add(pair)
+        if proven is False and pair not in self._lost_paths:
+            self._lost_paths.add(pair)
             log.warning("trap_way_lost", site=site, address=source)
-        elif proven and pair in self._lost:
-            self._lost.discard(pair)
+        elif proven and pair in self._lost_paths:
+            self._lost_paths.discard(pair)
             log.info("trap_way_found", site=site, address=source)
 
     def _report(self, pair: Pair, at: Micros, answer: ProbeAnswer | None) -> None:

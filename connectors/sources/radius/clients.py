@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from connectors.secrets.secret_files import Secret, SecretsNow, Table, octets_of, read_tables
+from connectors.secrets.secret_files import ReloadingSecrets, Secret, Table, octets_of, read_tables
 from connectors.sources.ingest.source_filter import AllowList
 from stream.errors import UsageError
 
@@ -68,7 +68,7 @@ class Clients:
         self._allowed, self._sources = AllowList(sources), sources
         if isinstance(clients, ClientFile):
             clients.sources = sources
-        self._take(clients.held if isinstance(clients, ClientFile) else clients)
+        self._take(clients.content if isinstance(clients, ClientFile) else clients)
 
     def renew(self) -> None:
         """Reload the file of clients if there is one and it has changed.
@@ -77,11 +77,11 @@ class Clients:
         """
         if self._file is not None:
             self._file.renew()
-            if self._file.held is not self._held:
-                self._take(self._file.held)
+            if self._file.content is not self._content:
+                self._take(self._file.content)
 
     def _take(self, clients: Sequence[Client]) -> None:
-        self._held = clients
+        self._content = clients
         self._clients = {client.address: (client, client.octets) for client in clients}
         if len(self._clients) < len(clients):
             msg = "client.address: must be given once, got one more than once"
@@ -105,7 +105,7 @@ class Clients:
         return client.sources.get(nas_identifier.decode("utf-8", "replace"))
 
 
-class ClientFile(SecretsNow[tuple[Client, ...]]):
+class ClientFile(ReloadingSecrets[tuple[Client, ...]]):
     """A file of clients that is read again when it has changed."""
 
     sources: Collection[str] | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from connectors.sources.ingest.addresses import sender
-from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpEntrance
+from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpListener
 from connectors.sources.ingest.queue import QueuedSighting, Reply, Requests
 from connectors.sources.ingest.sighting import Kind
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
@@ -36,7 +36,7 @@ LIMIT = 262_144
 UNKNOWN_NAS, NO_TIMESTAMP, DUPLICATE_REQUEST = "unknown_nas", "no_timestamp", "duplicate_request"
 
 
-class AccountingEntrance(UdpEntrance):
+class AccountingListener(UdpListener):
     """RADIUS accounting, and Status-Server, with which a client checks that the server is alive."""
 
     reasons = (
@@ -50,9 +50,9 @@ class AccountingEntrance(UdpEntrance):
         self._clients = clients
         self._requests = Requests(self._answer, MEMORY, LIMIT)
 
-    def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
+    def on_datagram(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Check one datagram, and enqueue its sighting."""
-        room = self.room
+        room = self.queue
         room.counters.datagrams += 1
         host = sender(address[0])
         self._clients.renew()
@@ -75,7 +75,7 @@ class AccountingEntrance(UdpEntrance):
         if source is None:
             return UNKNOWN_SOURCE if client.sources is None else UNKNOWN_NAS
         key = (client.address, request.identifier, request.authenticator)
-        durable = self._requests.earlier(key, now)
+        durable = self._requests.earlier_is_durable(key, now)
         if durable is not None:
             if durable:
                 self._answer(respond(request), address)
@@ -90,12 +90,12 @@ class AccountingEntrance(UdpEntrance):
         if self._requests.full:
             return QUEUE_FULL
         reply = Reply(self._requests, key, address, respond(request))
-        if self.room.take(QueuedSighting(now, source, host, said.sighting, reply)):
+        if self.queue.put(QueuedSighting(now, source, host, said.sighting, reply)):
             self._requests.remember(reply, now)
         return None
 
     def _answer(self, datagram: bytes, address: Any) -> None:
         if self.send(datagram, address):
-            self.room.counters.requests_answered += 1
+            self.queue.counters.requests_answered += 1
         else:
-            self.room.counters.answers_unsent += 1
+            self.queue.counters.answers_unsent += 1

@@ -18,8 +18,8 @@ of the range can contain are left out.
 **Bad rows.** A bad row affects only itself: it is counted, and reported by line and rule, never by its content. Without
 an end, one wrong year would close every window up to it. So the rows are divided into stretches between gaps of more
 than
-``LEAP``, and only the stretch with the most rows is used (``Stretches``). An explicit end of a recording confirms its
-gaps.
+``LEAP``, and only the stretch with the most rows is used (``RecordedDays``). An explicit end of a recording confirms
+its gaps.
 
 **Shortfall.** Many good rows that were dropped for one reason are reported as an error (``shortfall``).
 """
@@ -67,7 +67,7 @@ LEAP: Micros = 7 * DAY
 """Longest gap in a recording that is accepted without an explicit end."""
 
 
-class Stretches:
+class RecordedDays:
     """The UTC days with rows in a recording."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Stretches:
             until: the requested end; otherwise it is that of the longest stretch.
         """
         days = [self._days[day] for day in sorted(self._days)]
-        stretch = _longest_stretch(days) if until is None else (days[0].first, until) if days else None
+        stretch = _longest_period(days) if until is None else (days[0].first, until) if days else None
         if since is None:
             return stretch
         last = until if stretch is None else stretch[1]
@@ -124,7 +124,7 @@ class _Day:
             self.last = time
 
 
-def _longest_stretch(days: Iterable[_Day]) -> tuple[Micros, Micros] | None:
+def _longest_period(days: Iterable[_Day]) -> tuple[Micros, Micros] | None:
     """Return first and last time of the stretch with the most rows; of equal ones the earliest."""
     stretches: list[_Day] = []
     for day in days:
@@ -195,7 +195,7 @@ class Range(NamedTuple):
 
 _FEW = 16
 """With fewer rows of a site, processing them one by one is faster."""
-_Seen = tuple[Micros, int, str]
+_LastSighting = tuple[Micros, int, str]
 """Time, epoch and pseudonym of the last row of a device at a site."""
 
 
@@ -225,14 +225,14 @@ class Playback:
         """Set pseudonyms by site, radio address and site of each place in rows, and the beginning of the range: the
         session.
         """
-        self._policy, self._names, self._points, self._asked = policy, names, points, asked
+        self._policy, self._names, self._points, self._range = policy, names, points, asked
         self._first = first
         self._radios = [radio for radio, _ in points]
         self._sites = [*policy.site]
         self._site_of = np.array([self._sites.index(site) for _, site in points], dtype=np.int64)
         self._settled: dict[str, int] = {}
         """Site -> the epoch of the pseudonyms of all its devices so far, if they have the same one."""
-        self._seen: dict[str, dict[int, _Seen]] = {site: {} for site in policy.site}
+        self._last_sightings: dict[str, dict[int, _LastSighting]] = {site: {} for site in policy.site}
         self._open: dict[str, _Open] = {}
         self._sequences: Counter[str] = Counter()
         self._ticks: dict[str, Micros] = {}
@@ -248,14 +248,14 @@ class Playback:
             self._ticks[name] = -(-self._first // site.tick) * site.tick
             yield from self._beat(name, self._first)
 
-    def take(self, row: Packed) -> Iterator[ObservationBatch]:
+    def process(self, row: Packed) -> Iterator[ObservationBatch]:
         """Process the next row, which is before the next tick; yield the batch that it fills.
 
         An earlier pseudonym of its device may have to be ended before it.
         """
         time, place, octets, _, device = row
         site = self._points[place][1]
-        name, epoch, seen = octets.hex(), self._names[site].epoch(time), self._seen[site]
+        name, epoch, seen = octets.hex(), self._names[site].epoch(time), self._last_sightings[site]
         batch, before = self._opened(site, time), seen.get(device)
         if before is not None and before[1] < epoch and time - before[0] <= self._policy.site[site].validity:
             _put(batch, before[2], None, time)
@@ -295,15 +295,17 @@ class Playback:
         """Process rows of one site; yield each batch with the number of the row that fills it."""
         names, times = self._names[site], rows["time"].tolist()
         epoch = names.epoch(times[0])
-        turns = names.epoch(times[-1]) != epoch or (self._seen[site] and self._settled.get(site) != epoch)
+        turns = names.epoch(times[-1]) != epoch or (self._last_sightings[site] and self._settled.get(site) != epoch)
         if turns or len(rows) < _FEW:
             for number, row in zip(numbers, unpacked(rows), strict=True):
-                yield from ((number, batch) for batch in self.take(row))
+                yield from ((number, batch) for batch in self.process(row))
             return
         self._settled[site] = epoch
         devices = rows["name"].tobytes().hex(" ", NAME).split(" ")
         points = [*map(self._radios.__getitem__, rows["place"].tolist())]
-        self._seen[site].update(zip(rows["device"].tolist(), zip(times, repeat(epoch), devices), strict=False))
+        self._last_sightings[site].update(
+            zip(rows["device"].tolist(), zip(times, repeat(epoch), devices), strict=False)
+        )
         begin = 0
         while begin < len(times):
             batch = self._opened(site, times[begin])
@@ -337,7 +339,7 @@ class Playback:
 
     def _settle(self, site: str) -> None:
         """Update whether all devices so far have pseudonyms of one epoch."""
-        epochs = {epoch for _, epoch, _ in self._seen[site].values()}
+        epochs = {epoch for _, epoch, _ in self._last_sightings[site].values()}
         if len(epochs) == 1:
             self._settled[site] = epochs.pop()
 
@@ -353,7 +355,9 @@ class Playback:
                 yield from self._beat(name, tick)
                 self._ticks[name] += self._policy.site[name].tick
                 horizon = tick - self._policy.site[name].validity
-                self._seen[name] = {device: seen for device, seen in self._seen[name].items() if seen[0] >= horizon}
+                self._last_sightings[name] = {
+                    device: seen for device, seen in self._last_sightings[name].items() if seen[0] >= horizon
+                }
                 if name not in self._settled:
                     self._settle(name)
 
@@ -362,7 +366,7 @@ class Playback:
         # A window is closed by the first instant after its lateness.
         ends = {
             name: site.lateness
-            + (last + site.validity if self._asked.until is None else self._asked.last_of(self._policy, name) + 1)
+            + (last + site.validity if self._range.until is None else self._range.last_of(self._policy, name) + 1)
             for name, site in self._policy.site.items()
         }
         for end, name in sorted((end, name) for name, end in ends.items()):
@@ -379,7 +383,7 @@ class Playback:
         window
         from its first row on.
         """
-        site, since = self._policy.site[name], self._asked.since
+        site, since = self._policy.site[name], self._range.since
         begin = self._first if since is None else since
         vouched = -(-begin // site.tick) * site.tick - site.tick
         for source in site.sources:
@@ -425,11 +429,11 @@ class ObservationFile:
         self.tally = RowCounts()
         self._path = path
         self._policy = policy
-        self._asked = Range(since, until)
+        self._range = Range(since, until)
         self._progress = progress
         self._reading: Iterator[None] | None = None
         self._rows = RowSort()
-        self._stretches = Stretches()
+        self._recorded_days = RecordedDays()
         self._span: tuple[Micros, Micros] | None = None
         self._rules = RowRules(policy, dialect)
         self._columns = dialect.names
@@ -446,9 +450,9 @@ class ObservationFile:
 
     def _bounds(self) -> tuple[Integers, Integers]:
         """Return, for each place, the exclusive lower and the inclusive upper bound of its rows' times."""
-        since, sites = self._asked.since, [site for _, site in self._rules.points]
+        since, sites = self._range.since, [site for _, site in self._rules.points]
         after = [-1 if since is None else since - self._policy.site[site].validity for site in sites]
-        until = [self._asked.last_of(self._policy, site) for site in sites]
+        until = [self._range.last_of(self._policy, site) for site in sites]
         return np.array(after, dtype=np.int64), np.array(until, dtype=np.int64)
 
     @property
@@ -495,7 +499,7 @@ class ObservationFile:
                 if self._progress is not None and self.tally.rows % PROGRESS_ROWS < PAUSE_ROWS:
                     self._progress(self.tally.rows)
                 yield None
-        self._span = self._stretches.span(*self._asked)
+        self._span = self._recorded_days.span(*self._range)
 
     def _take_block(self, block: Sequence[tuple[int, Fields | str]]) -> None:
         """Process rows: by column if they are certainly good, the others one by one."""
@@ -519,7 +523,7 @@ class ObservationFile:
         for site in np.unique(sites).tolist():
             self._name_all(site, inside.where(sites == site))
         if len(inside.times):
-            self._stretches.add_all(inside.times)
+            self._recorded_days.add_all(inside.times)
 
     def _name_all(self, site: int, rows: Sightings) -> None:
         """Compute the pseudonyms of one site's rows, epoch by epoch."""
@@ -559,11 +563,11 @@ class ObservationFile:
         names = self._names[site]
         name = bytes.fromhex(names.name(address, names.epoch(time)))
         self._rows.add((time, place, name, line, self._identity(address)))
-        self._stretches.add(time)
+        self._recorded_days.add(time)
 
     def _give(self, first: Micros, last: Micros) -> Iterator[Message | None]:
-        since = self._asked.since
-        playback = Playback(self._policy, self._names, self._rules.points, self._asked, first)
+        since = self._range.since
+        playback = Playback(self._policy, self._names, self._rules.points, self._range, first)
         yield from playback.begin()
         low, given = first if since is None else -1, 0
         for block in self._rows.blocks():

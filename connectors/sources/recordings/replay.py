@@ -63,7 +63,7 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
         why = "" if problem is None else f": {problem}"
         msg = f"no window comes of this file, and nothing was written{why}"
         raise DataError(msg)
-    with _whole_or_nothing(out):
+    with _all_or_nothing(out):
         return _write(outputs, out, file.tally, states)
 
 
@@ -75,7 +75,7 @@ def refuse_used(out: Path) -> None:
 
 
 @contextmanager
-def _whole_or_nothing(out: Path) -> Iterator[None]:
+def _all_or_nothing(out: Path) -> Iterator[None]:
     """Create a folder; if writing into it fails, restore the earlier situation."""
     new = not out.exists()
     private_folder(out)
@@ -105,7 +105,7 @@ def _write(outputs: Iterable[Output], out: Path, tally: RowCounts, states: dict[
     result.windows = len({(record.key, record.time) for record in audit})
     result.refused = sum(parse_record(record.value)["outcome"] != "released" for record in audit)
     for state in states.values():
-        for reason, rows in state.sense.counters.items():
+        for reason, rows in state.occupancy.counters.items():
             if reason not in NO_DROPS:
                 result.dropped[reason] = result.dropped.get(reason, 0) + rows
     return result

@@ -151,7 +151,7 @@ class _Unpacked(gzip.GzipFile):
         return piece
 
 
-def held_whole(path: Path, lines: Iterable[RowLine]) -> Iterator[RowLine]:
+def lines_in_memory(path: Path, lines: Iterable[RowLine]) -> Iterator[RowLine]:
     """Yield the lines of a file that is read into memory; DataError if it is too large for that."""
     left = LARGEST_HELD
     for line in lines:
@@ -282,7 +282,7 @@ class RowSort:
     def __init__(self, run_rows: int = RUN_ROWS, block_rows: int = BLOCK_ROWS) -> None:
         self.rows = 0
         self._run_rows, self._block_rows = run_rows, block_rows
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._lanes: list[list[_Run]] = []
         """Runs that follow one another in order."""
         self._file: IO[bytes] | None = None
@@ -294,16 +294,16 @@ class RowSort:
         Raises:
             TacetError: the temporary file cannot be written.
         """
-        self._held += _ROW.pack(*row)
+        self._buffer += _ROW.pack(*row)
         self.rows += 1
-        if len(self._held) >= self._run_rows * _ROW.size:
+        if len(self._buffer) >= self._run_rows * _ROW.size:
             self._spill()
 
     def add_all(self, rows: npt.NDArray[np.void]) -> None:
         """Add rows of ``PACKED``; raises the same errors as ``add``."""
-        self._held += rows.tobytes()
+        self._buffer += rows.tobytes()
         self.rows += len(rows)
-        if len(self._held) >= self._run_rows * _ROW.size:
+        if len(self._buffer) >= self._run_rows * _ROW.size:
             self._spill()
 
     def sorted(self) -> Iterator[Packed]:
@@ -313,7 +313,7 @@ class RowSort:
 
     def blocks(self) -> Iterator[npt.NDArray[np.void]]:
         """Yield the same as arrays of ``PACKED``, some rows at a time."""
-        if self._lanes and self._held:
+        if self._lanes and self._buffer:
             self._spill()
         run = np.frombuffer(self._sorted_run(), dtype=PACKED)
         for start in range(0, len(run), self._block_rows):
@@ -334,14 +334,14 @@ class RowSort:
 
     def close(self) -> None:
         """Release the buffer and the file."""
-        self._held = bytearray()
+        self._buffer = bytearray()
         if self._file is not None:
             self._file.close()
 
     def _sorted_run(self) -> bytes:
         """Return the sorted buffer and empty it."""
-        rows = np.frombuffer(self._held, dtype=PACKED)
-        self._held = bytearray()
+        rows = np.frombuffer(self._buffer, dtype=PACKED)
+        self._buffer = bytearray()
         order = np.lexsort((rows["line"], rows["name"], rows["place"], rows["time"]))
         return rows.view(np.dtype((np.void, _ROW.size)))[order].tobytes()
 

@@ -26,7 +26,7 @@ class AuthenticatedTrap(NamedTuple):
 
     trap: Trap
     datagram: bytes
-    heard: VerifiedMessage | None = None
+    message: VerifiedMessage | None = None
     """The verified message, if it came over SNMPv3."""
 
     def __repr__(self) -> str:
@@ -38,7 +38,7 @@ class AuthenticatedTrap(NamedTuple):
         """Whether it is a copy, octet for octet, of an inform: acknowledged again if the first was accepted, never
         accepted itself.
         """
-        return self.heard is not None and self.heard.repeated
+        return self.message is not None and self.message.repeated
 
 
 class TrapAuthenticator:
@@ -64,16 +64,16 @@ class TrapAuthenticator:
         except MalformedTrap as error:
             return RejectedMessage(error.reason, None)
 
-    def respond(self, said: AuthenticatedTrap, now: Micros) -> bytes:
+    def respond(self, trap: AuthenticatedTrap, now: Micros) -> bytes:
         """Return the response to an inform, in its version and with its security."""
-        if self._v3 is None or said.heard is None:
-            return respond(said.datagram)
-        return self._v3.gate.respond(said.heard, now)
+        if self._v3 is None or trap.message is None:
+            return respond(trap.datagram)
+        return self._v3.gate.respond(trap.message, now)
 
-    def forget(self, said: AuthenticatedTrap) -> None:
+    def forget(self, trap: AuthenticatedTrap) -> None:
         """Forget an inform that found no space in the queue, so that its sender's copy counts as new."""
-        if self._v3 is not None and said.heard is not None:
-            self._v3.gate.forget(said.heard)
+        if self._v3 is not None and trap.message is not None:
+            self._v3.gate.forget(trap.message)
 
     def renew(self) -> None:
         """Drop communities and users that were removed from their files, and add new ones."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from connectors.sources.ingest.addresses import sender
-from connectors.sources.ingest.followed_logs import FollowedEntrance, FollowedLine, FollowedLog
-from connectors.sources.ingest.listeners import PipeEntrance
+from connectors.sources.ingest.followed_logs import FollowedLine, FollowedListener, FollowedLog
+from connectors.sources.ingest.listeners import PipeListener
 from connectors.sources.ingest.queue import QueuedSighting
 from connectors.sources.ingest.sighting import Kind
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE, AllowList
@@ -41,12 +41,12 @@ def forwarded(
         trap = decode(datagram)
     except MalformedTrap as error:
         return error.reason
-    if trap.tells_of_refusal:
+    if trap.reports_refusal:
         refusals[source] = now
     return trap.reason if trap.kind is Kind.IGNORED else FollowedLine(source, host, trap.sighting)
 
 
-class ForwardedEntrance(PipeEntrance):
+class SnmptrapdPipeListener(PipeListener):
     """Traps as lines of a pipe. snmptrapd has already acknowledged informs, before their sightings are durable."""
 
     reasons = (NO_TRAP_LINE, *MALFORMED_REASONS, UNKNOWN_SOURCE, *IGNORED_REASONS, QUEUE_FULL)
@@ -57,29 +57,29 @@ class ForwardedEntrance(PipeEntrance):
         super().__init__(path, LONGEST)
         self._allow = allow
 
-    def hear(self, now: Micros, line: bytes | None) -> None:
+    def on_line(self, now: Micros, line: bytes | None) -> None:
         """Check one line, and enqueue its sighting."""
-        line_or_reason = forwarded(line, notification, self._allow, self.room.refusals, now)
+        line_or_reason = forwarded(line, notification, self._allow, self.queue.refusals, now)
         if isinstance(line_or_reason, str):
-            self.room.drop(line_or_reason)
+            self.queue.drop(line_or_reason)
         else:
-            self.room.take(QueuedSighting(now, line_or_reason.source, line_or_reason.host, line_or_reason.sighting))
+            self.queue.put(QueuedSighting(now, line_or_reason.source, line_or_reason.host, line_or_reason.sighting))
 
 
-class LoggedEntrance(FollowedEntrance):
+class SnmptrapdLogListener(FollowedListener):
     """Traps as lines of snmptrapd's log, each with the second of its receipt."""
 
-    reasons = ForwardedEntrance.reasons
-    everyday = ForwardedEntrance.everyday
+    reasons = SnmptrapdPipeListener.reasons
+    everyday = SnmptrapdPipeListener.everyday
 
     def __init__(self, log: FollowedLog, allow: AllowList) -> None:
         """Set the log, and the allowed senders."""
         super().__init__(log)
         self._allow = allow
 
-    def hear(self, now: Micros, content: bytes | None) -> FollowedLine | str:
+    def decode(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         """Check one line."""
-        line_or_reason = forwarded(content, notification, self._allow, self.room.refusals, now)
+        line_or_reason = forwarded(content, notification, self._allow, self.queue.refusals, now)
         return (
             line_or_reason
             if isinstance(line_or_reason, str)
@@ -87,7 +87,7 @@ class LoggedEntrance(FollowedEntrance):
         )
 
 
-class CollectedEntrance(FollowedEntrance):
+class TelegrafListener(FollowedListener):
     """Traps as telegraf writes them, one per message. telegraf checks no community, so this listener does."""
 
     reasons = (NO_TRAP_METRIC, *MALFORMED_REASONS, BAD_COMMUNITY, UNKNOWN_SOURCE, *IGNORED_REASONS, QUEUE_FULL)
@@ -98,9 +98,9 @@ class CollectedEntrance(FollowedEntrance):
         super().__init__(log)
         self._allow, self._communities = allow, communities
 
-    def hear(self, now: Micros, content: bytes | None) -> FollowedLine | str:
+    def decode(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         """Check one message."""
-        return forwarded(content, self._believed, self._allow, self.room.refusals, now)
+        return forwarded(content, self._believed, self._allow, self.queue.refusals, now)
 
     def _believed(self, content: bytes) -> tuple[str, bytes]:
         collected = metric(content)

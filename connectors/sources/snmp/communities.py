@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from connectors.secrets.private_files import read_private
-from connectors.secrets.secret_files import SecretsNow
+from connectors.secrets.secret_files import ReloadingSecrets
 from connectors.sources.ingest.source_filter import AllowList
 from stream.errors import KeyFileError, UsageError
 
@@ -82,7 +82,7 @@ class CommunityAuth:
             self._renewed.renew()
 
 
-class CommunityFile(SecretsNow[tuple[bytes, ...]]):
+class CommunityFile(ReloadingSecrets[tuple[bytes, ...]]):
     """A file of communities that is read again when it has changed."""
 
     def __init__(self, path: Path) -> None:
@@ -91,4 +91,4 @@ class CommunityFile(SecretsNow[tuple[bytes, ...]]):
 
     def knows(self, community: bytes) -> bool:
         """Return whether a community is one of the file's; an unknown one may be new, so the file is checked first."""
-        return is_known(community, self.held) or (self.renew() and is_known(community, self.held))
+        return is_known(community, self.content) or (self.renew() and is_known(community, self.content))

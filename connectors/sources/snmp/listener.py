@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from connectors.sources.ingest.addresses import sender
-from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpEntrance
+from connectors.sources.ingest.listeners import RECEIVE_BUFFER, UdpListener
 from connectors.sources.ingest.queue import IngestQueue, QueuedSighting, Reply, Requests
 from connectors.sources.ingest.sighting import Kind
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
@@ -27,7 +27,7 @@ from stream.records import Micros
 DUPLICATE_INFORM = "duplicate_inform"
 
 
-class TrapEntrance(UdpEntrance):
+class TrapListener(UdpListener):
     """SNMP v1, v2c and, if users are configured, v3.
 
     An accepted inform is acknowledged once it is durable, and its copies after that.
@@ -50,30 +50,30 @@ class TrapEntrance(UdpEntrance):
         super().__init__(address, receive_buffer)
         self._senders, self._v3 = senders, v3
         self._hearing = TrapAuthenticator(senders)
-        self._held = ExitStack()
+        self._resources = ExitStack()
         self._informs = Requests(self._answer)
 
-    async def open(self, room: IngestQueue) -> None:
+    async def open(self, queue: IngestQueue) -> None:
         """Count this start if SNMPv3 is accepted, bind the socket and start reading."""
         if self._v3 is not None:
             self._hearing = TrapAuthenticator(
-                self._senders, self._held.enter_context(listening(self._v3, room.clock.now()))
+                self._senders, self._resources.enter_context(listening(self._v3, queue.clock.now()))
             )
-        await super().open(room)
+        await super().open(queue)
 
     async def close(self) -> None:
         """Release the address and the file."""
         await super().close()
-        self._held.close()
+        self._resources.close()
 
-    def turned(self) -> None:
+    def after_batch(self) -> None:
         """Store replay protection durably, and reload the accepted senders."""
         self._hearing.keep()
         self._hearing.renew()
 
-    def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
+    def on_datagram(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Check one datagram, and enqueue its sighting."""
-        room = self.room
+        room = self.queue
         room.counters.datagrams += 1
         host = sender(address[0])
         source = self._senders.listed(host)
@@ -89,37 +89,37 @@ class TrapEntrance(UdpEntrance):
         trap = said.trap
         if trap.kind is Kind.IGNORED:
             room.drop(trap.reason)
-            if trap.tells_of_refusal:
+            if trap.reports_refusal:
                 room.refusals[source] = now
             if trap.inform:
                 self._answer(self._hearing.respond(said, now), address)
         elif trap.inform:
             self._take_inform(QueuedSighting(now, source, host, trap.sighting), said, address)
         else:
-            room.take(QueuedSighting(now, source, host, trap.sighting))
+            room.put(QueuedSighting(now, source, host, trap.sighting))
 
-    def _take_inform(self, arrival: QueuedSighting, said: AuthenticatedTrap, address: Any) -> None:
+    def _take_inform(self, arrival: QueuedSighting, trap: AuthenticatedTrap, address: Any) -> None:
         """Enqueue an inform once; a copy is acknowledged once the first is durable."""
         now, _, host, seen, _ = arrival
-        key = (host, said.trap.request_id, seen.kind, seen.client, seen.access_point, seen.name)
-        reply = Reply(self._informs, key, address, self._hearing.respond(said, now))
-        durable = self._informs.earlier(reply.key, now)
+        key = (host, trap.trap.request_id, seen.kind, seen.client, seen.access_point, seen.name)
+        reply = Reply(self._informs, key, address, self._hearing.respond(trap, now))
+        durable = self._informs.earlier_is_durable(reply.key, now)
         if durable is not None:
-            self.room.drop(DUPLICATE_INFORM)
+            self.queue.drop(DUPLICATE_INFORM)
             if durable:
                 self._answer(reply.datagram, address)
-        elif said.repeated:
-            self.room.drop(REPLAYED)
+        elif trap.repeated:
+            self.queue.drop(REPLAYED)
         elif self._informs.full:
-            self.room.drop(QUEUE_FULL)
-            self._hearing.forget(said)
-        elif self.room.take(arrival._replace(answer=reply)):
+            self.queue.drop(QUEUE_FULL)
+            self._hearing.forget(trap)
+        elif self.queue.put(arrival._replace(acknowledgement=reply)):
             self._informs.remember(reply, now)
         else:
-            self._hearing.forget(said)
+            self._hearing.forget(trap)
 
     def _answer(self, datagram: bytes, address: Any) -> None:
         if self.send(datagram, address):
-            self.room.counters.informs_answered += 1
+            self.queue.counters.informs_answered += 1
         else:
-            self.room.counters.answers_unsent += 1
+            self.queue.counters.answers_unsent += 1

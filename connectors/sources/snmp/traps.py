@@ -192,7 +192,7 @@ class Trap(NamedTuple):
         return Sighting(self.kind, self.client, self.access_point, self.name, self.at_sender, self.uptime)
 
     @property
-    def tells_of_refusal(self) -> bool:
+    def reports_refusal(self) -> bool:
         """Whether the sender reports a query with a wrong community (authenticationFailure)."""
         return self.kind is Kind.IGNORED and self.vendor == STANDARD
 

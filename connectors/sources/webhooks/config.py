@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.secrets.secret_files import Secret, SecretsNow, Table, octets_of, read_tables
+from connectors.secrets.secret_files import ReloadingSecrets, Secret, Table, octets_of, read_tables
 from stream.errors import KeyFileError
 from stream.policy.fields import is_cloud
 
@@ -98,14 +98,14 @@ class HooksFile(Table):
         return self
 
 
-class HooksNow(SecretsNow[HooksFile]):
+class HooksNow(ReloadingSecrets[HooksFile]):
     """The file's present content: secrets and keys may change while the service runs; systems may not."""
 
     def __init__(self, path: Path) -> None:
         """Read it; KeyFileError if it is invalid."""
         self._systems: object = None
         super().__init__(path, "secrets of hooks", self._fitting)
-        self._systems = _systems(self.held)
+        self._systems = _systems(self.content)
 
     def _fitting(self, path: Path) -> HooksFile:
         file = read_hooks(path)
@@ -117,12 +117,12 @@ class HooksNow(SecretsNow[HooksFile]):
     def hook(self, name: str) -> Hook | None:
         """Return a system that sends, with its present secrets; None: there is none of that name."""
         self.renew()
-        return next((hook for hook in self.held.hook if hook.name == name), None)
+        return next((hook for hook in self.content.hook if hook.name == name), None)
 
     def key(self, name: str) -> str:
         """Return the present key of a stream."""
         self.renew()
-        return next(stream.api_key.get_secret_value() for stream in self.held.stream if stream.name == name)
+        return next(stream.api_key.get_secret_value() for stream in self.content.stream if stream.name == name)
 
 
 def _systems(file: HooksFile) -> object:

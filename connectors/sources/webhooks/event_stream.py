@@ -128,7 +128,7 @@ class Puller:
             at = decoders.recorded(event)
             if at is not None and at <= now:
                 reached = at if reached is None else max(reached, at)
-        if not await self._desk.take(self._stream.source, verdicts):
+        if not await self._desk.process(self._stream.source, verdicts):
             raise BrokenError
         self._reached = reached
 

@@ -68,7 +68,7 @@ class IngestClient:
         if answer is not None and not answer.done():
             answer.set_result(kept)
 
-    def tell(self, *, hearing: bool) -> None:
+    def report_hearing(self, *, hearing: bool) -> None:
         """Report whether all systems can be received; otherwise the ingest confirms no coverage."""
         self._hearing = hearing
         if self._writer is not None:

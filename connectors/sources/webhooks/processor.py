@@ -1,7 +1,7 @@
 """Processes verified requests: drops copies, passes sightings on, and records a request as accepted only afterwards.
 
-The tags of accepted requests (``Replays``) are in one SQLite file of mode 0600, locked by one process, so that a copy
-is
+The tags of accepted requests (``ReplayCache``) are in one SQLite file of mode 0600, locked by one process, so that a
+copy is
 recognised after a restart too. A tag is retained for longer than its request could be accepted. It is written when the
 request's sightings are durable, before its sender gets a success response.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from connectors.secrets.locked_file import HeldFile
+from connectors.secrets.locked_file import LockedFile
 from connectors.sources.ingest_socket.frames import Dated
 from connectors.sources.webhooks.verification import FURTHEST, OLDEST, VerifiedRequest
 from stream.errors import KeyFileError, TacetError
@@ -25,23 +25,23 @@ KEPT: Micros = OLDEST + FURTHEST + MINUTE
 _SCHEMA = "CREATE TABLE IF NOT EXISTS taken (tag BLOB PRIMARY KEY, at INTEGER) WITHOUT ROWID"
 
 
-class Replays:
+class ReplayCache:
     """The open file; ``close`` releases it. ``KeyFileError`` if it cannot be used."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file; KeyFileError if others can read it, or another process has locked it."""
-        self._file = HeldFile(path, _SCHEMA, whose="'tacet hooks'", by="another 'tacet hooks' uses it")
+        self._file = LockedFile(path, _SCHEMA, whose="'tacet hooks'", by="another 'tacet hooks' uses it")
         try:
             with self._file.usable():
                 rows = self._file.database.execute("SELECT tag, at FROM taken ORDER BY at")
-                self._taken = OrderedDict[bytes, Micros](rows)
+                self._tags = OrderedDict[bytes, Micros](rows)
         except KeyFileError:
             self._file.close()
             raise
 
     def knows(self, tag: bytes) -> bool:
         """Return whether the request of a tag was accepted."""
-        return tag in self._taken
+        return tag in self._tags
 
     def keep(self, tags: Iterable[bytes], now: Micros) -> None:
         """Remember tags; they survive a crash after this returns.
@@ -49,9 +49,9 @@ class Replays:
         Tags of requests that are too old to come again are deleted.
         """
         fresh = dict.fromkeys(tags, now)
-        self._taken.update(fresh)
-        while self._taken and next(iter(self._taken.values())) < now - KEPT:
-            self._taken.popitem(last=False)
+        self._tags.update(fresh)
+        while self._tags and next(iter(self._tags.values())) < now - KEPT:
+            self._tags.popitem(last=False)
         with self._file.changing() as database:
             database.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", fresh.items())
             database.execute("DELETE FROM taken WHERE at < ?", (now - KEPT,))
@@ -90,10 +90,10 @@ class WebhookCounts:
 class WebhookProcessor:
     """Processes each request once."""
 
-    def __init__(self, taker: Taker, replays: Replays, now: Callable[[], Micros]) -> None:
+    def __init__(self, taker: Taker, replays: ReplayCache, now: Callable[[], Micros]) -> None:
         """Set the receiver of sightings, the recently accepted tags, and the clock."""
         self._taker, self._replays, self._now = taker, replays, now
-        self._under_way: set[bytes] = set()
+        self._in_flight: set[bytes] = set()
         self._broken = asyncio.Event()
         self._failure: TacetError | None = None
         self.counts = WebhookCounts()
@@ -108,7 +108,7 @@ class WebhookProcessor:
         self.counts.requests += 1
         self.counts.refused[reason] += 1
 
-    async def take(self, source: str, verdicts: Iterable[VerifiedRequest]) -> bool:
+    async def process(self, source: str, verdicts: Iterable[VerifiedRequest]) -> bool:
         """Pass on the sightings of genuine requests; return whether their sender may forget them.
 
         A copy of an accepted request is counted and may be forgotten; a copy of one in progress may not be forgotten
@@ -117,16 +117,16 @@ class WebhookProcessor:
         done, fresh = True, list[VerifiedRequest]()
         for verdict in verdicts:
             self.counts.requests += 1
-            if self._replays.knows(verdict.tag) or verdict.tag in self._under_way:
+            if self._replays.knows(verdict.tag) or verdict.tag in self._in_flight:
                 self.counts.refused[REPLAYED] += 1
-                done &= verdict.tag not in self._under_way
+                done &= verdict.tag not in self._in_flight
             else:
-                self._under_way.add(verdict.tag)
+                self._in_flight.add(verdict.tag)
                 fresh.append(verdict)
         try:
             return await self._hand_over(source, fresh) and done
         finally:
-            self._under_way.difference_update(verdict.tag for verdict in fresh)
+            self._in_flight.difference_update(verdict.tag for verdict in fresh)
 
     async def _hand_over(self, source: str, fresh: Sequence[VerifiedRequest]) -> bool:
         rows = [row for verdict in fresh for row in verdict.rows]

@@ -29,8 +29,8 @@ from connectors.sources.webhooks.config import Hook, HooksFile, HooksNow, Stream
 from connectors.sources.webhooks.decoders import SIGNATURE
 from connectors.sources.webhooks.event_stream import Puller, State
 from connectors.sources.webhooks.ingest_client import IngestClient
-from connectors.sources.webhooks.processor import REPLAYED, Replays, WebhookCounts, WebhookProcessor
-from connectors.sources.webhooks.verification import MALFORMED, TOO_COMPLEX, RefusedError, judge, signature_of
+from connectors.sources.webhooks.processor import REPLAYED, ReplayCache, WebhookCounts, WebhookProcessor
+from connectors.sources.webhooks.verification import MALFORMED, TOO_COMPLEX, RefusedError, signature_of, verify
 from stream.errors import UsageError
 from stream.records import Micros
 
@@ -95,10 +95,10 @@ class _Posts:
         body, signature = await request.body(), request.headers.get(SIGNATURE)
         try:
             async with self._one_at_a_time:
-                verdict = await asyncio.to_thread(judge, hook, body, signature, self._now())
+                verdict = await asyncio.to_thread(verify, hook, body, signature, self._now())
         except RefusedError as refused:
             return self._refused(refused)
-        if await self._desk.take(hook.source, [verdict]):
+        if await self._desk.process(hook.source, [verdict]):
             return Response(status_code=200)
         return Response(status_code=503, headers={"retry-after": "5"})
 
@@ -128,7 +128,7 @@ EVERY = 60.0
 log = structlog.get_logger("tacet.hooks")
 
 
-class HooksListener(NamedTuple):
+class WebhookListener(NamedTuple):
     """The address and TLS files for systems that send."""
 
     listen: tuple[str, int]
@@ -137,19 +137,19 @@ class HooksListener(NamedTuple):
     behind_proxy: bool = False
 
 
-class HooksConfig(NamedTuple):
+class WebhookConfig(NamedTuple):
     """The systems to receive from and to read, the ingest's socket, and the state file."""
 
     file: HooksFile | HooksNow
     """The file's content as read once, or its present content."""
     to: Path
     state: Path
-    door: HooksListener | None
+    listener: WebhookListener | None
 
     @property
     def systems(self) -> HooksFile:
         """The file's content."""
-        return self.file.held if isinstance(self.file, HooksNow) else self.file
+        return self.file.content if isinstance(self.file, HooksNow) else self.file
 
     def hook(self, name: str) -> Hook | None:
         """Return a system that sends, by its name."""
@@ -158,9 +158,9 @@ class HooksConfig(NamedTuple):
         return next((hook for hook in self.file.hook if hook.name == name), None)
 
 
-def check(wanted: HooksConfig) -> None:
+def check(wanted: WebhookConfig) -> None:
     """Raise UsageError unless the listener matches the configured systems and encrypts what they send."""
-    door = wanted.door
+    door = wanted.listener
     if (door is None) != (not wanted.systems.hook):
         raise UsageError("--listen: must be given where the file has a [[hook]], and only there")
     if door is None:
@@ -173,23 +173,23 @@ def check(wanted: HooksConfig) -> None:
         raise UsageError("--name: must be given where others send, as they know it")
 
 
-class Hooks:
+class WebhookService:
     """The service; ``counts`` are the results of everything so far."""
 
-    def __init__(self, wanted: HooksConfig) -> None:
+    def __init__(self, wanted: WebhookConfig) -> None:
         """Set the configuration; UsageError if it is inconsistent, KeyFileError if its state cannot be used."""
         check(wanted)
-        self._wanted = wanted
+        self._config = wanted
         self.clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
-        self._link, self._replays = IngestClient(wanted.to), Replays(wanted.state)
-        self._desk = WebhookProcessor(self._link, self._replays, self.clock.now)
+        self._link, self._replays = IngestClient(wanted.to), ReplayCache(wanted.state)
+        self._processor = WebhookProcessor(self._link, self._replays, self.clock.now)
         self._readers = {stream.name: self._puller(stream) for stream in wanted.systems.stream}
         self._deaf = {stream.name for stream in wanted.systems.stream}
 
     @property
     def counts(self) -> WebhookCounts:
         """The results of all requests and events, and of their rows."""
-        return self._desk.counts
+        return self._processor.counts
 
     @property
     def is_connected(self) -> bool:
@@ -208,34 +208,38 @@ class Hooks:
 
     async def run(self, stop: asyncio.Event, say: Callable[[str], None]) -> None:
         """Receive and read until ``stop`` is set; ``say`` is called with the address for senders."""
-        self._link.tell(hearing=not self._deaf)
+        self._link.report_hearing(hearing=not self._deaf)
         work = [
             self._link.run(),
-            self._desk.failed(),
+            self._processor.failed(),
             self._report(),
             self._run_on(),
             stop.wait(),
             *(reader.run() for reader in self._readers.values()),
         ]
         try:
-            if self._wanted.door is None:
+            if self._config.listener is None:
                 await first_to_end(*work)
             else:
-                await self._serve(self._wanted.door, work, stop, say)
+                await self._serve(self._config.listener, work, stop, say)
         finally:
             self._replays.close()
 
     def _puller(self, stream: Stream) -> Puller:
         def hearing(heard: bool) -> None:
             (self._deaf.discard if heard else self._deaf.add)(stream.name)
-            self._link.tell(hearing=not self._deaf)
+            self._link.report_hearing(hearing=not self._deaf)
 
-        file = self._wanted.file
+        file = self._config.file
         key = partial(file.key, stream.name) if isinstance(file, HooksNow) else None
-        return Puller(stream, self._desk, self.clock.now, hearing, key)
+        return Puller(stream, self._processor, self.clock.now, hearing, key)
 
     async def _serve(
-        self, door: HooksListener, work: list[Coroutine[Any, Any, Any]], stop: asyncio.Event, say: Callable[[str], None]
+        self,
+        door: WebhookListener,
+        work: list[Coroutine[Any, Any, Any]],
+        stop: asyncio.Event,
+        say: Callable[[str], None],
     ) -> None:
         bound, busy = listening(*door.listen), set[Peer]()
         bound.most, bound.busy = min(bound.most, MOST_CONNECTIONS), busy
@@ -243,8 +247,8 @@ class Hooks:
             scheme = "https" if door.tls is not None or door.behind_proxy else "http"
             host, port = bound.getsockname()[:2]
             names = Names.of(door.names, port, scheme, behind_proxy=door.behind_proxy)
-            server = server_of(application(self._wanted.hook, self._desk, names, self.clock.now, busy), door.tls)
-            for hook in self._wanted.systems.hook:
+            server = server_of(application(self._config.hook, self._processor, names, self.clock.now, busy), door.tls)
+            for hook in self._config.systems.hook:
                 say(f"{'http' if door.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")
             serving = server.serve([bound])
             await first_to_end(_served(server, serving, stop), *work)

@@ -75,7 +75,7 @@ class Hook(Protocol):
         """Its secrets."""
 
 
-def judge(hook: Hook, body: bytes, signature: str | None, now: Micros) -> VerifiedRequest:
+def verify(hook: Hook, body: bytes, signature: str | None, now: Micros) -> VerifiedRequest:
     """Return the result of a request that came at ``now``; ``RefusedError`` if it is not genuine, or not JSON."""
     if hook.system == "mist":
         return verdict(_signed(hook, body, signature), decoders.read_mist(document_of(body)), now)

@@ -21,7 +21,7 @@ import orjson
 
 from connectors.secrets.private_files import replace_file, sync_folder
 from connectors.storage.audit_chains import Heads, audit_of, heads_of, parse_entries
-from connectors.storage.embedded.reader import read_books, read_identity, require_store
+from connectors.storage.embedded.reader import read_identity, read_state_and_entries, require_store
 from connectors.storage.embedded.rollback_mark import read_mark
 from connectors.storage.embedded.sqlite_file import naming_errors, reading
 from stream.accounting.audit import ChainLink
@@ -79,7 +79,7 @@ def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) ->
     for name in files:
         if name.endswith(".sqlite"):
             _refuse_damaged(backup / name)
-    lost = _lost(backup, key_file)
+    lost = _missing_entries(backup, key_file)
     if lost and not accept_loss:
         site, entries = next(iter(lost.items()))
         msg = (
@@ -159,17 +159,17 @@ _COPY: dict[str, Callable[[Path, Path], None]] = {".sqlite": _copy_database, ".j
 
 def _heads(folder: Path) -> Heads:
     """Verify a store's audit chains against its snapshot; return the last link of each."""
-    state, entries = read_books(folder)
+    state, entries = read_state_and_entries(folder)
     return audit_of([heads_of(state)]).chains(parse_entries(entries))
 
 
-def _lost(backup: Path, key_file: Path) -> dict[str, int]:
+def _missing_entries(backup: Path, key_file: Path) -> dict[str, int]:
     """Return how many entries the mark knows beyond a backup, by site; AuditError if the two contradict each other."""
     heads = _heads(backup)
     mark = {site: ChainLink(*link) for site, link in read_mark(key_file, read_identity(backup)).items()}
     beyond = {site: link.sequence - heads.get(site, ChainLink()).sequence for site, link in mark.items()}
     within = {site: link for site, link in mark.items() if beyond[site] <= 0}
-    audit_of([], within).chains(parse_entries(read_books(backup)[1]))
+    audit_of([], within).chains(parse_entries(read_state_and_entries(backup)[1]))
     return {site: entries for site, entries in sorted(beyond.items()) if entries > 0}
 
 

@@ -64,7 +64,7 @@ class Outboxes:
         for path, opened in self._opened.items():
             refuse_replaced(path, opened)
 
-    def give(self, audience: str, records: Sequence[OutboxRecord]) -> None:
+    def append(self, audience: str, records: Sequence[OutboxRecord]) -> None:
         """Add records in one transaction. Existing records stay; FinalityError if one would differ."""
         box = self._box(audience)
         with naming_errors(self._path(audience)), transaction(box):
@@ -134,7 +134,7 @@ class RoleRecord(NamedTuple):
     value: bytes
 
 
-class AccountBox:
+class AccountOutbox:
     """The account as it is streamed; the last record of a window is the valid one."""
 
     def __init__(self, folder: Path) -> None:
@@ -152,7 +152,7 @@ class AccountBox:
         with naming_errors(self._path), transaction(self._box):
             self._box.execute("DELETE FROM records WHERE seq > ?", (seq,))
 
-    def give(self, records: Iterable[RoleRecord]) -> None:
+    def append(self, records: Iterable[RoleRecord]) -> None:
         """Add records in one transaction; existing records stay."""
         rows = ((kept.seq, str(kept.seq), "account", kept.site, kept.time, kept.value) for kept in records)
         with naming_errors(self._path), transaction(self._box):
@@ -231,7 +231,7 @@ class OperatorBox:
             "site": site,
             "window_end": None if state.next_tick is None else rfc3339(state.next_tick - tick),
             "reached": rfc3339(state.clock.watermark or 0),  # a session's start would show that a device was heard
-            "closed": state.shut,
+            "closed": state.suspended,
             "ledger_entries": partition.sites.chains()[site][0],
             "accepted": state.counters["accepted"] if enough else None,
             "late": state.counters["late"] if enough else None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from connectors.storage.embedded.sqlite_file import reading
 from stream.encryption import Kind, Vault, is_encrypted, unseal
-from stream.errors import GoneKeyError, UsageError
+from stream.errors import DestroyedKeyError, UsageError
 from stream.schemas import AUDIT, RESTRICTED
 
 ACCOUNT_BOX, OPERATOR_BOX = "_account", "_operator"
@@ -129,7 +129,7 @@ def contradicted(folder: Path) -> dict[str, str]:
     return found
 
 
-def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
+def read_state_and_entries(folder: Path) -> tuple[bytes | None, list[bytes]]:
     """Return the last committed state and the audit entries of the same moment."""
     with reading(require_store(folder)) as connection:
         connection.execute("BEGIN")
@@ -176,5 +176,5 @@ def as_given(topic: str, value: bytes, vault: Vault | None = None) -> bytes | No
         return None
     try:
         return unseal(Kind.RESTRICTED, bytes(value), vault)
-    except GoneKeyError:
+    except DestroyedKeyError:
         return None

@@ -58,7 +58,7 @@ class RunLock:
             raise UsageError(msg) from None
         self._write({"pid": os.getpid(), "store": str(folder.absolute()), "since": rfc3339(time.time_ns() // 1000)})
 
-    def is_held(self) -> bool:
+    def is_intact(self) -> bool:
         """Return whether the locked file is still at the path where other runs look for it."""
         try:
             return os.path.samestat(os.fstat(self._handle), self._path.stat())
@@ -117,7 +117,7 @@ class MarkFile:
                 self._write(marks | {store: {}})
             if not laboratory and key_files.store_of(key_file) != store:
                 key_files.bind(key_file, store)
-        self._held = dict(marks.get(store, {}))
+        self._marks = dict(marks.get(store, {}))
 
     def _write(self, marks: dict[str, Chains]) -> None:
         versions = _versions(self._path)
@@ -127,20 +127,20 @@ class MarkFile:
 
     def read(self) -> Chains:
         """Return this store's mark."""
-        return dict(self._held)
+        return dict(self._marks)
 
-    def made_by(self) -> str | None:
+    def mechanism_version(self) -> str | None:
         """Return the mechanism version that published last; None before the first publication."""
         return self._made_by
 
-    def refuse_moved(self) -> None:
+    def check_unmoved(self) -> None:
         """Raise FinalityError unless the mark is as this process left it and its lock is still effective."""
         self._refuse_moved(_load(self._path))
 
     def _refuse_moved(self, marks: Mapping[str, Chains]) -> None:
-        if self._lock is not None and not self._lock.is_held():
+        if self._lock is not None and not self._lock.is_intact():
             raise _stopped(self._path.with_name(self._path.name + ".lock"), "was deleted or replaced")
-        if marks.get(self._store) != self._held:
+        if marks.get(self._store) != self._marks:
             raise _stopped(self._path, "was changed" if self._store in marks else "is gone")
 
     def advance(self, chains: Chains) -> None:
@@ -148,14 +148,14 @@ class MarkFile:
 
         FinalityError if another process has moved the mark meanwhile.
         """
-        grown = {site: mark for site, mark in chains.items() if mark[0] > self._held.get(site, (0, ""))[0]}
+        grown = {site: mark for site, mark in chains.items() if mark[0] > self._marks.get(site, (0, ""))[0]}
         if grown:
             with locked(self._path):
                 marks = _load(self._path)
                 self._refuse_moved(marks)
-                self._held |= grown
+                self._marks |= grown
                 self._made_by = MECHANISMS
-                self._write(marks | {self._store: self._held})
+                self._write(marks | {self._store: self._marks})
 
 
 def _stopped(path: Path, how: str) -> FinalityError:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from connectors.keys import key_files
-from connectors.runtime.logs import report_shut
+from connectors.runtime.logs import report_suspended_site
 from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from connectors.storage.embedded.outboxes import write_sites
 from connectors.storage.embedded.rollback_mark import MarkFile, one_run
@@ -49,7 +49,7 @@ def opened(
     with closing(SqliteStore(folder)) as store, one_run(key_file, folder, laboratory=keys.laboratory) as lock:
         mark = MarkFile(key_file, store.id, laboratory=keys.laboratory, lock=lock)
         partition = PartitionEngine(
-            policy, keys, options, accept_policy=accept_policy, shut_sites=OverflowPolicy(report_shut)
+            policy, keys, options, accept_policy=accept_policy, overflow=OverflowPolicy(report_suspended_site)
         )
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
@@ -93,7 +93,7 @@ def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> Non
         UsageError: messages received now would be dropped as late until the clock has caught up.
     """
     for site, state in sorted(runner.partition.sites.sensing().items()):
-        until = watermark.reached(state.clock)
+        until = watermark.present_time(state.clock)
         if now < until - tolerance:
             msg = (
                 f"clock: must have come as far as the store, got {rfc3339(now)}, but site {site} has reached "
@@ -149,7 +149,7 @@ class LiveSink:
         all later messages are left to the next start.
         """
         if self._stop.is_set() and self._runner.unfinished:
-            self._runner.keep(message)
+            self._runner.enqueue(message)
             return
         for _ in self._runner.steps(message):
             await asyncio.sleep(0)

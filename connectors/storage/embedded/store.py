@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from connectors.secrets.private_files import private_folder
-from connectors.storage.embedded.outboxes import AccountBox, OperatorBox, Outboxes, OutboxRecord, RoleRecord
+from connectors.storage.embedded.outboxes import AccountOutbox, OperatorBox, Outboxes, OutboxRecord, RoleRecord
 from connectors.storage.embedded.reader import as_given, earlier_entries
 from connectors.storage.embedded.sqlite_file import (
     STORE,
@@ -67,7 +67,7 @@ class SqliteStore:
                 os.close(self._lock)
                 raise
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
-        self.account_box, self.operator_box = AccountBox(folder / "private"), OperatorBox(folder / "private")
+        self.account_box, self.operator_box = AccountOutbox(folder / "private"), OperatorBox(folder / "private")
         self._accounts, self._accounted = self._account_given()
 
     def _identity(self) -> str:
@@ -94,7 +94,7 @@ class SqliteStore:
             row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
 
-    def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
+    def pending_messages(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
         """Return the stored messages from position ``start`` on, with their receive times."""
         with naming_errors(self._path):
             rows = self._db.execute(
@@ -108,7 +108,7 @@ class SqliteStore:
         with naming_errors(self._path), transaction(self._db):
             self._db.executemany(
                 "INSERT INTO outputs (topic, key, value, time, id) VALUES (?, ?, ?, ?, ?)",
-                ((out.topic, out.key, _as_kept(out), out.timestamp_ms, out.id) for out in outputs),
+                ((out.topic, out.key, _stored_form(out), out.timestamp_ms, out.id) for out in outputs),
             )
             self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (snapshot,))
             self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
@@ -157,7 +157,7 @@ class SqliteStore:
             ).fetchall()
         for audience in sorted({_audience(row[1]) for row in rows}):
             given = [row for row in rows if _audience(row[1]) == audience]
-            self.outboxes.give(
+            self.outboxes.append(
                 audience,
                 [
                     OutboxRecord(name, topic.split(".")[3], key.decode(), time, value)
@@ -198,7 +198,7 @@ class SqliteStore:
                 rows = self._db.execute(query, (self._accounted, LEAKAGE, _AT_ONCE)).fetchall()
             if not rows:
                 return
-            self.account_box.give(
+            self.account_box.append(
                 RoleRecord(number, bytes(key).decode(), time, bytes(value))
                 for number, (_, key, time, value) in enumerate(rows, start=self._accounts + 1)
             )
@@ -262,7 +262,7 @@ def _refuse_ended(folder: Path, store: sqlite3.Connection, follower: str | None)
             raise UsageError(msg)
 
 
-def _as_kept(output: OutputRecord) -> bytes:
+def _stored_form(output: OutputRecord) -> bytes:
     """Return a record as the store keeps it: true stays and counts in an envelope, unless they already have one."""
     plain = output.topic in RESTRICTED and version_of(output.value) is None
     return seal(Kind.RESTRICTED, output.value) if plain else output.value

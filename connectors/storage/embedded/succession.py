@@ -85,7 +85,7 @@ def _end(folder: Path, keys: Keys, old_key: Path | None) -> _Ending:
     held = SqliteStore(folder, ended_for=keys.ledger)
     try:
         snapshot, entries = held.snapshot(), list(held.entries())
-        _refuse_books(folder, snapshot, entries, old_key)
+        _check_ledger(folder, snapshot, entries, old_key)
         _refuse_key(entries, keys)
         if snapshot is None:
             raise UsageError(f"{folder}: must have released something; a new store with a new key needs nothing of it")
@@ -97,7 +97,7 @@ def _end(folder: Path, keys: Keys, old_key: Path | None) -> _Ending:
         held.close()
 
 
-def _refuse_books(folder: Path, snapshot: bytes | None, entries: list[bytes], old_key: Path | None) -> None:
+def _check_ledger(folder: Path, snapshot: bytes | None, entries: list[bytes], old_key: Path | None) -> None:
     """Raise AuditError unless the ledger is whole and, by the old key's mark, includes everything that was released."""
     mark = {}
     if old_key is not None and not key_files.is_retired(old_key):

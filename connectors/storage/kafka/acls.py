@@ -142,7 +142,7 @@ def _foreign(foreign: Foreign) -> Iterator[Rule]:
         yield Rule("group", False, ("Read",), group)
 
 
-def is_taken(group: str) -> bool:
+def is_reserved(group: str) -> bool:
     """Return whether a group is the engine's, or may be an audience's: a foreign member could stop its consumption."""
     return group == GROUP or group.startswith(private_topic("", "")[: -len("..v1")])
 

@@ -94,7 +94,7 @@ class Brokers:
         """Set another session timeout, in seconds."""
         self.silence = session_timeout / SHARE
         """Seconds for which a request may wait before the broker is probed."""
-        self.patience = session_timeout / SHARE
+        self.answer_timeout = session_timeout / SHARE
         """Seconds within which the broker must answer a probe."""
 
     def hangs(self, address: Address) -> bool:
@@ -163,7 +163,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         """Connect and exchange greetings; TimeoutError if the broker hangs."""
         connecting = asyncio.ensure_future(super().connect())
         try:
-            if not await within(BROKERS.patience, connecting):
+            if not await within(BROKERS.answer_timeout, connecting):
                 BROKERS.hung(self.address)
                 raise TimeoutError
             streams = await self._connected(connecting)
@@ -193,12 +193,12 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
         waiting = asyncio.ensure_future(answer)
         try:
             while not await within(BROKERS.silence, waiting):
-                await self._ask()
+                await self._check_alive()
             return await answered(waiting)
         finally:
             waiting.cancel()
 
-    async def _ask(self) -> None:
+    async def _check_alive(self) -> None:
         """Check whether the broker is alive, over another connection; TimeoutError if it hangs."""
         probe = AnsweringConnection(*self.address, **self._options | {"on_close": None})
         try:

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
-from connectors.runtime.retries import say_kinds_alone
+from connectors.runtime.retries import log_error_kinds_only
 from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.connection import Access
 from stream.encoding import encode_message
@@ -99,7 +99,7 @@ class KafkaSink:
         self._encode = encode
         self._producer: Any = None
         self._partitions = 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def start(self) -> None:
         """Connect; UsageError if the topic does not exist."""
@@ -110,7 +110,7 @@ class KafkaSink:
     async def append(self, message: Message) -> None:
         """Write one message durably."""
         partition = partition_of(message.site, self._partitions)
-        async with self._turn:
+        async with self._lock:
             acknowledged = await self._producer.send(
                 self._topic, self._encode(message), key=message.site.encode(), partition=partition
             )
@@ -160,7 +160,7 @@ async def partitions_of(client: Any, topic: str) -> list[int]:
         AbsentTopicError: it does not exist.
         NotAllowedError: this user may not see it.
     """
-    await refuse_unseen(client, topic)
+    await check_visible(client, topic)
     known = client.cluster.partitions_for_topic(topic)
     if not known:
         msg = f"topic {topic}: does not exist; create it with 'tacet topics create'"
@@ -168,17 +168,17 @@ async def partitions_of(client: Any, topic: str) -> list[int]:
     return sorted(known)
 
 
-async def refuse_unseen(client: Any, topic: str) -> None:
+async def check_visible(client: Any, topic: str) -> None:
     """Raise NotAllowedError for a topic that this user may not see: a reader would wait for its records in vain."""
     client.add_topic(topic)
     await client.force_metadata_update()
     if client.cluster.partitions_for_topic(topic) is None:  # that answer may belong to an earlier request
         await client.force_metadata_update()
     if topic in client.cluster.unauthorized_topics:
-        raise not_open(topic)
+        raise not_authorized(topic)
 
 
-def not_open(topic: str) -> NotAllowedError:
+def not_authorized(topic: str) -> NotAllowedError:
     """Return the error for a topic that this user may not read."""
     return NotAllowedError(f"topic {topic}: must be open to this user; 'tacet topics acls' prints what each role needs")
 
@@ -189,14 +189,14 @@ async def close(client: Any) -> None:
     aiokafka's sender ignores cancellation while it looks for a coordinator.
     """
     stopping = asyncio.ensure_future(client.stop())
-    stopping.add_done_callback(_ended)
+    stopping.add_done_callback(_log_client_failure)
     try:
         await asyncio.wait({stopping}, timeout=CLOSE_TIMEOUT)
     finally:
         stopping.cancel()
 
 
-def _ended(stopping: asyncio.Future[None]) -> None:
+def _log_client_failure(stopping: asyncio.Future[None]) -> None:
     if not stopping.cancelled() and stopping.exception() is not None:
         log.info("a client did not end well: %s", type(stopping.exception()).__name__)
 
@@ -213,8 +213,8 @@ class NoAnswerError(TacetError, TimeoutError):
     """The broker has not answered for longer than the limit."""
 
 
-async def with_retry(ask: Callable[[], Awaitable[T]], *errors: type[Exception], seconds: float = BROKER_PATIENCE) -> T:
-    """Call ``ask`` until it succeeds; ``errors`` cause a retry, any other error is raised at once.
+async def with_retry(call: Callable[[], Awaitable[T]], *errors: type[Exception], seconds: float = BROKER_PATIENCE) -> T:
+    """Call ``call`` until it succeeds; ``errors`` cause a retry, any other error is raised at once.
 
     Raises:
         NoAnswerError: no attempt succeeded for so many seconds.
@@ -224,10 +224,10 @@ async def with_retry(ask: Callable[[], Awaitable[T]], *errors: type[Exception], 
     )
     try:
         async with asyncio.timeout(seconds):
-            return await asking(errors, ask)
+            return await asking(errors, call)
     except TimeoutError:
         msg = f"Kafka: must answer within {seconds:g} s; no answer came"
         raise NoAnswerError(msg) from None
 
 
-say_kinds_alone()
+log_error_kinds_only()

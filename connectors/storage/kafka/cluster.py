@@ -25,13 +25,27 @@ from aiokafka.errors import KafkaError
 
 from connectors.storage.kafka.client import BROKER_PATIENCE, MAX_RECORD, close
 from connectors.storage.kafka.topic_readers import last_snapshot, partition_counts, read_keyed, read_range
-from connectors.storage.kafka.writers import KafkaJournal, transaction, transactional
-from stream.engine.cluster_state import ClusterState, Records, admit, announce, found, refuse_other_counts, withdraw
+from connectors.storage.kafka.writers import KafkaWriterFactory, transaction, transactional
+from stream.engine.cluster_state import (
+    ClusterState,
+    Records,
+    admit,
+    announce,
+    identity_records,
+    refuse_other_counts,
+    withdraw,
+)
 from stream.engine.key_rotation import refuse_other_key
 from stream.engine.outputs import entries_beyond
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import FencedError, InterruptedWriteError, LossError
-from stream.engine.snapshot import begun_by_another, begun_without_state, chains, open_snapshot, refuse_made_by
+from stream.engine.snapshot import (
+    chains,
+    check_mechanism_version,
+    entries_of_other_version,
+    entries_without_state,
+    open_snapshot,
+)
 from stream.errors import TacetError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options
@@ -73,7 +87,7 @@ async def decide(bootstrap: str, rule: Callable[[ClusterState], Records]) -> Clu
 
 
 async def _decided(bootstrap: str, rule: Callable[[ClusterState], Records]) -> ClusterState:
-    producer = await _taken(bootstrap)
+    producer = await _begin_transaction(bootstrap)
     try:
         control = await read(bootstrap)
         records = rule(control)
@@ -88,7 +102,7 @@ async def _decided(bootstrap: str, rule: Callable[[ClusterState], Records]) -> C
         await close(producer)
 
 
-async def _taken(bootstrap: str) -> Any:
+async def _begin_transaction(bootstrap: str) -> Any:
     try:
         return await asyncio.wait_for(transactional(bootstrap, FENCE), BROKER_PATIENCE)
     except TimeoutError:
@@ -114,7 +128,7 @@ async def refuse_ended(bootstrap: str, key: str, ledger: str) -> None:
 
 async def found_cluster(bootstrap: str, partitions: int) -> ClusterState:
     """Give the cluster its identity if it has none."""
-    return await decide(bootstrap, lambda control: found(control, partitions, secrets.token_hex(8)))
+    return await decide(bootstrap, lambda control: identity_records(control, partitions, secrets.token_hex(8)))
 
 
 async def checked(bootstrap: str) -> ClusterState:
@@ -134,7 +148,7 @@ async def checked(bootstrap: str) -> ClusterState:
     return control
 
 
-async def looked_at(bootstrap: str) -> ClusterState:
+async def check_cluster(bootstrap: str) -> ClusterState:
     """Return the cluster's record after comparing the visible topics with it; for processes that only read.
 
     UsageError if the control topic is not visible, or a topic has another number of partitions.
@@ -234,15 +248,17 @@ async def _prepare_change(bootstrap: str, control: ClusterState, policy: Policy,
     began = str(control.mechanisms)
     partitions = range(control.partitions or 0)
     for partition in partitions:  # before any worker is disturbed
-        await _refuse_begun(bootstrap, partition, sites, (began, mechanisms))
+        await _check_usable_state(bootstrap, partition, sites, (began, mechanisms))
     await decide(bootstrap, lambda control: announce(control, key, mechanisms))
-    journal = KafkaJournal(bootstrap, fence=ENGINE_FENCE)
+    journal = KafkaWriterFactory(bootstrap, fence=ENGINE_FENCE)
     for partition in partitions:
-        await (await journal.take(partition)).close()
-        await _refuse_begun(bootstrap, partition, sites, (began, mechanisms))
+        await (await journal.acquire(partition)).close()
+        await _check_usable_state(bootstrap, partition, sites, (began, mechanisms))
 
 
-async def _refuse_begun(bootstrap: str, partition: int, sites: Collection[str], versions: tuple[str, str]) -> None:
+async def _check_usable_state(
+    bootstrap: str, partition: int, sites: Collection[str], versions: tuple[str, str]
+) -> None:
     """Raise UsageError if the second version cannot use a partition's state, or if entries lie beyond the state.
 
     Without a state, such entries were made by the first version.
@@ -252,11 +268,11 @@ async def _refuse_begun(bootstrap: str, partition: int, sites: Collection[str], 
     if snapshot is not None:
         head, _ = open_snapshot(snapshot)
         made_by, audit, known = head["mechanisms"], head["audit"], chains(snapshot)
-    refuse_made_by(made_by)
+    check_mechanism_version(made_by)
     entries, _ = await read_range(bootstrap, AUDIT, partition, audit, committed=False)
     beyond = entries_beyond(entries, known, sites)
     if beyond and made_by != versions[1]:
-        raise (begun_without_state if snapshot is None else begun_by_another)(beyond, made_by)
+        raise (entries_without_state if snapshot is None else entries_of_other_version)(beyond, made_by)
 
 
 async def _state(bootstrap: str, partition: int) -> bytes | None:

@@ -46,15 +46,15 @@ class Access:
         """Use these settings (default: those of the environment); UsageError if they, or their files, break a rule."""
         self._settings = Settings() if settings is None else settings
         refuse_contradictions(self._settings)
-        self._read = self._files()
+        self._file_contents = self._files()
 
     def arguments(self) -> dict[str, Any]:
         """Return the matching options of aiokafka, with the files' present content."""
         try:
-            self._read = self._files()
+            self._file_contents = self._files()
         except UsageError as error:
             log.warning("what was read before is shown to brokers once more: %s", error)
-        return self._read
+        return self._file_contents
 
     def _files(self) -> dict[str, Any]:
         given = self._settings

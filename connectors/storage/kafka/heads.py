@@ -24,8 +24,8 @@ FENCE = "tacet-heads"
 PARTITION = 0
 
 
-class TopicOfHeads:
-    """The heads in a cluster (see ``connectors.operations.reports.signed_heads.CopyOfHeads``)."""
+class HeadsTopic:
+    """The heads in a cluster (see ``connectors.operations.reports.signed_heads.HeadsCopy``)."""
 
     name = f"topic {HEADS}"
 

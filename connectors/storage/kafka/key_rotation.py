@@ -31,10 +31,17 @@ from connectors.runtime.clock import wall_clock
 from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, decide
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots, read_range
-from connectors.storage.kafka.writers import KafkaJournal, KafkaWriter
+from connectors.storage.kafka.writers import KafkaWriter, KafkaWriterFactory
 from stream.encoding import decode_message
 from stream.engine.cluster_state import ClusterState
-from stream.engine.key_rotation import EndedLedger, PredecessorSpend, begins, end_ledger, refuse_retired, taken_over
+from stream.engine.key_rotation import (
+    EndedLedger,
+    PredecessorSpend,
+    end_ledger,
+    ledger_start_record,
+    refuse_retired,
+    take_over,
+)
 from stream.engine.outputs import OutputRecord
 from stream.engine.ports import FencedError, InterruptedWriteError, LossError
 from stream.engine.snapshot import open_snapshot
@@ -65,8 +72,8 @@ def oldest_key_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: File
             return None
         for site in ours:
             pipeline = Pipeline(policy, site, keys)
-            sense = pipeline.table.sense.decode(sites[site]["sense"])
-            day = pipeline.table.attributes.decode(sites[site]["attributes"])
+            sense = pipeline.stages.occupancy.decode(sites[site]["sense"])
+            day = pipeline.stages.attributes.decode(sites[site]["attributes"])
             start = pipeline.oldest_start(sense, day)
             if start is not None:
                 starts[site] = start
@@ -106,7 +113,7 @@ async def retire(bootstrap: str, new_key: Path, old_key: Path | None) -> Retired
     _ = keys.vault
     old = None if old_key is None else _old(old_key, keys)
     partitions = range(control.partitions or 0)
-    found = [entry for each in partitions for entry in (await _left(bootstrap, each, control)).entries]
+    found = [entry for each in partitions for entry in (await _read_partition(bootstrap, each, control)).entries]
     _refuse_key(control, keys, found)
     ended = {str(entry["ledger"]) for entry in found} | {ledger for ledger, _ in control.beginnings}
     ended = ended - {keys.ledger} | ({old.ledger} if old is not None else set())
@@ -114,13 +121,13 @@ async def retire(bootstrap: str, new_key: Path, old_key: Path | None) -> Retired
         key_files.serve(new_key, str(control.id))
     before, after = None if old is None else fingerprint(old), fingerprint(keys)
     control = await decide(bootstrap, lambda present: end_ledger(present, before, after, ended, now=wall_clock()))
-    unreleased = sum([await _patiently_taken(bootstrap, each, control, keys) for each in partitions])
+    unreleased = sum([await _take_over_with_retry(bootstrap, each, control, keys) for each in partitions])
     if old_key is not None:
         key_files.retire(old_key, keys.ledger)
     return Retired(keys.ledger, len(found), unreleased)
 
 
-class _Found(NamedTuple):
+class _PartitionContent(NamedTuple):
     """The present content of a partition."""
 
     snapshot: bytes | None
@@ -131,7 +138,7 @@ class _Found(NamedTuple):
     audit_end: int
 
 
-async def _left(bootstrap: str, partition: int, control: ClusterState) -> _Found:
+async def _read_partition(bootstrap: str, partition: int, control: ClusterState) -> _PartitionContent:
     """Return the content of a partition; AuditError, LossError or UsageError if it is not whole."""
     try:
         snapshot = await last_snapshot(bootstrap, partition)
@@ -152,7 +159,7 @@ async def _left(bootstrap: str, partition: int, control: ClusterState) -> _Found
     ordered = sorted(entries.items())
     audit_of([heads_of(snapshot)]).chains(entry for _, (entry, _) in ordered)
     unread = [value for name, (_, value) in ordered if name not in known]
-    return _Found(snapshot, [entry for _, (entry, _) in ordered], unread, end)
+    return _PartitionContent(snapshot, [entry for _, (entry, _) in ordered], unread, end)
 
 
 def _old(path: Path, new: key_files.FileKeys) -> key_files.FileKeys | None:
@@ -177,25 +184,25 @@ def _refuse_key(control: ClusterState, keys: key_files.FileKeys, entries: Iterab
         raise UsageError(f"--new-key: must be a {kind} key, as the old one was")
 
 
-async def _patiently_taken(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:
+async def _take_over_with_retry(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:
     taking = stamina.AsyncRetryingCaller(attempts=TRIES, timeout=None, wait_initial=1.0, wait_max=2.0)
     try:
-        return await taking((FencedError, InterruptedWriteError), _take, bootstrap, partition, control, keys)
+        return await taking((FencedError, InterruptedWriteError), _take_over, bootstrap, partition, control, keys)
     except (FencedError, InterruptedWriteError):
         msg = f"partition {partition}: must be free to write to; stop all workers, then do the same again"
         raise TacetError(msg) from None
 
 
-async def _take(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:
+async def _take_over(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:
     """Begin the new ledger on a partition, unless it has begun; return how many entries are never released."""
-    writer = await KafkaJournal(bootstrap, fence=ENGINE_FENCE).take(partition)
+    writer = await KafkaWriterFactory(bootstrap, fence=ENGINE_FENCE).acquire(partition)
     try:
-        found = await _left(bootstrap, partition, control)
+        found = await _read_partition(bootstrap, partition, control)
         end = (await end_offsets(bootstrap, OBSERVATIONS))[partition]
         if found.snapshot is None or await _has_begun(bootstrap, partition, found.snapshot, keys):
             return 0
         left = EndedLedger(found.snapshot, found.entries, control.accepted())
-        taken = taken_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
+        taken = take_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
         await _write(writer, taken, found.unread)
         return taken.unreleased
     finally:
@@ -218,11 +225,15 @@ async def _has_begun(bootstrap: str, partition: int, snapshot: bytes, keys: key_
     return True
 
 
-async def _write(writer: KafkaWriter, taken: PredecessorSpend, unread: Iterable[bytes]) -> None:
+async def _write(writer: KafkaWriter, predecessor: PredecessorSpend, unread: Iterable[bytes]) -> None:
     """Write everything that another ledger inherits on a partition, in one transaction."""
     entries = [
         OutputRecord(AUDIT, str(entry["site"]).encode(), value, parse_time(entry["window_end"]) // 1000, True, "")
         for value in unread
         for entry in [orjson.loads(value)]
     ]
-    await writer.commit([*entries, *taken.accounts], taken.snapshot, agreed=begins(taken.beginning))
+    await writer.commit(
+        [*entries, *predecessor.accounts],
+        predecessor.snapshot,
+        control_records=ledger_start_record(predecessor.ledger_start),
+    )

@@ -46,7 +46,7 @@ class ClockApartError(TacetError):
     """This machine's clock and the broker's disagree."""
 
 
-class _MayBeGoneError(UsageError):
+class _OwnerMaybeGoneError(UsageError):
     """A source belongs to another ingest, which has sent no heartbeat since the first check."""
 
 
@@ -55,7 +55,7 @@ def wall() -> Micros:
     return time.time_ns() // 1000
 
 
-class Claims:
+class SourceLeases:
     """The leases of one ingest."""
 
     def __init__(self, bootstrap: str, pairs: Iterable[Pair], *, clock: Callable[[], Micros] = wall) -> None:
@@ -89,13 +89,13 @@ class Claims:
             try:
                 return await self._claim(session, newest, now, take_over=take_over)
             except UsageError as refusal:
-                if await self._lives(seen):
+                if await self._has_heartbeat_since(seen):
                     raise
-                raise _MayBeGoneError(str(refusal)) from None
+                raise _OwnerMaybeGoneError(str(refusal)) from None
 
-        return await waiting(_MayBeGoneError, claimed)
+        return await waiting(_OwnerMaybeGoneError, claimed)
 
-    async def _lives(self, seen: dict[str, Micros]) -> bool:
+    async def _has_heartbeat_since(self, seen: dict[str, Micros]) -> bool:
         """Return whether another ingest has sent a heartbeat since the first check."""
         beats = (await read(self._bootstrap)).beats
         moved = any(beats.get(name, 0) > at for name, at in seen.items())
@@ -138,7 +138,7 @@ class Claims:
                     newest = max(newest, sender.session)
         return newest
 
-    async def keep(self) -> NoReturn:
+    async def renew(self) -> NoReturn:
         """Renew the leases for ever.
 
         Raises:

@@ -65,9 +65,9 @@ HOLE_TRIES = 3
 class StrictMessage(ConsumerMessage):  # type: ignore[misc]
     """A message, the partition task for which it is delivered, and the offset that was expected."""
 
-    __slots__ = ("after_loss", "follows", "stamp", "tenure")
-    tenure: PartitionTask
-    follows: int
+    __slots__ = ("after_loss", "expected_offset", "stamp", "task")
+    task: PartitionTask
+    expected_offset: int
     after_loss: bool
     """Whether messages between the offset that had to come and this one are gone, by consent."""
     stamp: Micros | None
@@ -157,20 +157,20 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
     async def _open(self, tp: TP) -> None:
         tenure = await self._tenures.open(tp.partition, functools.partial(self._bounds, tp))
         try:
-            await self.seek_wait({tp: tenure.delivered})
+            await self.seek_wait({tp: tenure.fetch_offset})
         except IllegalStateError:
             if tp in self.assignment():
                 raise
             log.info("partition %d was taken away while it was opened", tp.partition)  # its next assignment opens it
             return
-        log.info("partition %d opened at offset %d", tp.partition, tenure.delivered)
+        log.info("partition %d opened at offset %d", tp.partition, tenure.fetch_offset)
 
     def unopened(self) -> list[int]:
         """Return the partitions that the group has assigned to this worker and that do not deliver messages."""
         assigned = [tp.partition for tp in self._assigned()]
         if self.app.rebalancing or not self.flow_active:
             return assigned
-        held = self._tenures.held
+        held = self._tenures.tasks
         return [number for number in assigned if number not in held or held[number].ended]
 
     async def _bounds(self, tp: TP) -> tuple[int, int]:
@@ -179,7 +179,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
 
         return await with_retry(ask, KafkaError)  # a broker that restarts refuses for a moment
 
-    async def retake(self) -> None:
+    async def reopen_lost(self) -> None:
         """Reopen lost partitions that the group still assigns to this worker.
 
         If the writer was interrupted, the partition is reopened at once. If another owner has fenced the writer, the
@@ -190,26 +190,26 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         """
         async with self._opening:
             for tp in self._assigned():
-                tenure = self._tenures.held.get(tp.partition)
-                if tenure is not None and self._may_retake(tenure):
+                tenure = self._tenures.tasks.get(tp.partition)
+                if tenure is not None and self._may_reopen(tenure):
                     await self._open(tp)
 
-    def _may_retake(self, tenure: PartitionTask) -> bool:
-        number = tenure.partition
-        if tenure.acknowledged is not None:
+    def _may_reopen(self, task: PartitionTask) -> bool:
+        number = task.partition
+        if task.committed_offset is not None:
             self._retakes[number] = 0
-        if tenure.lost is None or not self.flow_active:
+        if task.loss_error is None or not self.flow_active:
             return False
         known, since = self._lost.get(number, (None, 0.0))
-        if known is not tenure:
+        if known is not task:
             since = time.monotonic()
-            self._lost[number] = tenure, since
-        wait = self.grace if isinstance(tenure.lost, FencedError) else RETAKE_AFTER
+            self._lost[number] = task, since
+        wait = self.grace if isinstance(task.loss_error, FencedError) else RETAKE_AFTER
         if time.monotonic() - since < wait:
             return False
         self._retakes[number] += 1
         if self._retakes[number] > RETAKES:
-            raise tenure.lost
+            raise task.loss_error
         return True
 
     def ended_tasks(self) -> list[str]:
@@ -240,34 +240,34 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _deliver(self, tp: TP, batch: Iterable[Any]) -> bool:
         """Deliver a partition's records in order; False if a rebalance has begun and the fetch is void."""
-        tenure, compared = self._tenures.held.get(tp.partition), False
+        tenure, compared = self._tenures.tasks.get(tp.partition), False
         for record in batch:
-            if tenure is not None and tenure.lost is not None:
+            if tenure is not None and tenure.loss_error is not None:
                 return True  # it will be reopened; the other partitions of this fetch continue
             if tenure is None or tenure.ended or not self.flow_active:
                 return False
-            if record.offset < tenure.delivered:
+            if record.offset < tenure.fetch_offset:
                 if not compared:  # a recreated topic is delivered from its beginning
-                    await tenure.refuse_another_log(functools.partial(self._bounds, tp))
+                    await tenure.check_same_log(functools.partial(self._bounds, tp))
                     compared = True
                 continue
-            if record.offset > tenure.delivered and not await self._believe_hole(tp, tenure, record.offset):
-                await self.seek_wait({tp: tenure.delivered})
+            if record.offset > tenure.fetch_offset and not await self._accept_gap(tp, tenure, record.offset):
+                await self.seek_wait({tp: tenure.fetch_offset})
                 return True
-            after_loss = record.offset > tenure.delivered and await tenure.accept_hole(record.offset)
-            await self._hand_on(tp, tenure, record, after_loss)
-            tenure.delivered = record.offset + 1
+            after_loss = record.offset > tenure.fetch_offset and await tenure.accept_hole(record.offset)
+            await self._enqueue(tp, tenure, record, after_loss)
+            tenure.fetch_offset = record.offset + 1
         return True
 
-    async def _believe_hole(self, tp: TP, tenure: PartitionTask, offset: int) -> bool:
-        if (await self.earliest_offsets(tp))[tp] > tenure.delivered:  # deleted before they were read
-            await tenure.refuse_another_log(functools.partial(self._bounds, tp))
+    async def _accept_gap(self, tp: TP, task: PartitionTask, offset: int) -> bool:
+        if (await self.earliest_offsets(tp))[tp] > task.fetch_offset:  # deleted before they were read
+            await task.check_same_log(functools.partial(self._bounds, tp))
         expected, seen, times = self._holes.get(tp, (-1, -1, 0))
-        times = times + 1 if (expected, seen) == (tenure.delivered, offset) else 1
-        self._holes[tp] = (tenure.delivered, offset, times)
+        times = times + 1 if (expected, seen) == (task.fetch_offset, offset) else 1
+        self._holes[tp] = (task.fetch_offset, offset, times)
         return times >= HOLE_TRIES
 
-    async def _hand_on(self, tp: TP, tenure: PartitionTask, record: Any, after_loss: bool) -> None:
+    async def _enqueue(self, tp: TP, task: PartitionTask, record: Any, after_loss: bool) -> None:
         message = StrictMessage(
             record.topic,
             record.partition,
@@ -281,7 +281,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             tp=tp,
             generation_id=self.app.consumer_generation_id,
         )
-        message.tenure, message.follows, message.after_loss = tenure, tenure.delivered, after_loss
+        message.task, message.expected_offset, message.after_loss = task, task.fetch_offset, after_loss
         message.stamp = record.timestamp * MILLISECOND if record.timestamp_type == LOG_APPEND_TIME else None
         await self.callback(message)
 
@@ -297,9 +297,9 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _filter_committable_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         covered = {
-            driver.TP(self.app.source, tenure.partition): tenure.acknowledged
-            for tenure in self._tenures.held.values()
-            if tenure.acknowledged is not None
+            driver.TP(self.app.source, tenure.partition): tenure.committed_offset
+            for tenure in self._tenures.tasks.values()
+            if tenure.committed_offset is not None
         }
         return {tp: offset for tp, offset in covered.items() if self._committed_offset[tp] != offset}
 

@@ -1,7 +1,7 @@
 """Readers of Kafka topics.
 
 - **Bounded reads** return what a partition contains now, or between two offsets, and retry while a broker is away.
-- **``Following``** reads several topics as one: first what they contained when they were opened, then new records, each
+- **``TopicTail``** reads several topics as one: first what they contained when they were opened, then new records, each
   record once.
 """
 
@@ -25,7 +25,14 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from connectors.storage.kafka.client import MAX_MESSAGE, not_open, partitions_of, reader_of, refuse_unseen, with_retry
+from connectors.storage.kafka.client import (
+    MAX_MESSAGE,
+    check_visible,
+    not_authorized,
+    partitions_of,
+    reader_of,
+    with_retry,
+)
 from stream.engine.ports import LossError
 from stream.errors import DataError, FinalityError, UsageError
 from stream.schemas import SNAPSHOT, parse_record
@@ -59,7 +66,7 @@ async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT
             raise LossError(msg)
         return None
 
-    return await _patiently(bootstrap, read)
+    return await _read_with_retry(bootstrap, read)
 
 
 async def last_snapshots(bootstrap: str, *, topic: str = SNAPSHOT) -> dict[int, bytes | None]:
@@ -86,7 +93,7 @@ async def read_range(
             raise LossError(msg)
         return await _read(reader, at, start, end), end
 
-    return await _patiently(bootstrap, read, committed=committed)
+    return await _read_with_retry(bootstrap, read, committed=committed)
 
 
 async def read_first(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
@@ -97,7 +104,7 @@ async def read_first(bootstrap: str, topic: str, partition: int, count: int) -> 
         begin, end = await _bounds(reader, at)
         return await _read(reader, at, begin, min(end, begin + count))
 
-    return await _patiently(bootstrap, read)
+    return await _read_with_retry(bootstrap, read)
 
 
 async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> tuple[bytes | None, bytes] | None:
@@ -116,7 +123,7 @@ async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> t
             return record.key, record.value or b""
         return None
 
-    return await _patiently(bootstrap, read, committed=False)
+    return await _read_with_retry(bootstrap, read, committed=False)
 
 
 async def count_missing(bootstrap: str, topic: str, partition: int, start: int, end: int) -> int:
@@ -127,7 +134,7 @@ async def count_missing(bootstrap: str, topic: str, partition: int, start: int, 
 
     async def read(reader: Any) -> int:
         at = TopicPartition(topic, partition)
-        await refuse_unseen(reader._client, topic)  # noqa: SLF001 - no public way to ask without a subscription
+        await check_visible(reader._client, topic)  # noqa: SLF001 - no public way to ask without a subscription
         found, position = 0, start
         while position < end:
             records = MemoryRecords(await _fetched(reader._client, at, position))  # noqa: SLF001 - see above
@@ -140,7 +147,7 @@ async def count_missing(bootstrap: str, topic: str, partition: int, start: int, 
                 raise KafkaError(f"nothing came from offset {position} on")  # asked again
         return end - start - found
 
-    return await _patiently(bootstrap, read)
+    return await _read_with_retry(bootstrap, read)
 
 
 async def _fetched(client: Any, at: TopicPartition, offset: int) -> bytes:
@@ -180,7 +187,7 @@ async def values_at(bootstrap: str, offsets: Mapping[tuple[str, int], int]) -> d
             waiting = {at for at in waiting if await reader.position(at) <= places[at]}
         return found
 
-    return await _patiently(bootstrap, read) if offsets else {}
+    return await _read_with_retry(bootstrap, read) if offsets else {}
 
 
 async def read_tail(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
@@ -191,7 +198,7 @@ async def read_tail(bootstrap: str, topic: str, partition: int, count: int) -> l
         begin, end = await _bounds(reader, at)
         return await _read(reader, at, max(begin, end - count), end)
 
-    return await _patiently(bootstrap, read)
+    return await _read_with_retry(bootstrap, read)
 
 
 async def first_used(bootstrap: str, names: Sequence[str], partition: int) -> str | None:
@@ -202,7 +209,7 @@ async def first_used(bootstrap: str, names: Sequence[str], partition: int) -> st
         written = await reader.end_offsets(places) if places else {}
         return next((at.topic for at in places if written[at] > 0), None)
 
-    return await _patiently(bootstrap, read)
+    return await _read_with_retry(bootstrap, read)
 
 
 async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None, int]]:
@@ -214,11 +221,11 @@ async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[b
         found = await _records(reader, at, begin, end)
         return [(record.key or b"", record.value, record.timestamp) for record in found]
 
-    return await _patiently(bootstrap, read)
+    return await _read_with_retry(bootstrap, read)
 
 
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
-    await refuse_unseen(reader._client, at.topic)  # noqa: SLF001 - no public way without a subscription
+    await check_visible(reader._client, at.topic)  # noqa: SLF001 - no public way without a subscription
     begin = (await reader.beginning_offsets([at]))[at]
     end = (await reader.end_offsets([at]))[at]
     return int(begin), int(end)
@@ -238,7 +245,7 @@ async def _records(reader: Any, at: TopicPartition, start: int, end: int) -> lis
     return found
 
 
-async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, committed: bool = True) -> T:
+async def _read_with_retry(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, committed: bool = True) -> T:
     """Read with a new reader, and again while the broker is away; reading twice changes nothing."""
 
     async def once() -> T:
@@ -246,7 +253,7 @@ async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, com
             try:
                 return await asyncio.wait_for(read(reader), 20)
             except TopicAuthorizationFailedError as error:  # a visible topic need not be readable
-                raise not_open(str(error.args[0])) from None
+                raise not_authorized(str(error.args[0])) from None
 
     return await with_retry(once, KafkaError, ConnectionError, TimeoutError)
 
@@ -314,7 +321,7 @@ def _field(record: Record, name: str) -> Hashable:
     return body[name]
 
 
-class Following:
+class TopicTail:
     """Several topics read as one: first what they contained when they were opened, then new records.
 
     Copies are dropped by identity, within each topic. FinalityError if two records of one identity differ: one of them
@@ -326,7 +333,7 @@ class Following:
         self._identity = identity
         self._begins: Mapping[TopicPartition, int] = {}
         self._ends: Mapping[TopicPartition, int] = {}
-        self._once: dict[str, _Once] = {}
+        self._duplicates: dict[str, _DuplicateFilter] = {}
         self._later: list[Any] = []
 
     async def open(
@@ -347,7 +354,7 @@ class Following:
         for at, position in positions.items():
             self._reader.seek(at, position)
         self._begins, self._ends = begins, ends
-        self._once |= {at.topic: _Once(self._identity) for at in places}
+        self._duplicates |= {at.topic: _DuplicateFilter(self._identity) for at in places}
 
     def begins(self) -> Iterator[tuple[str, int, int]]:
         """Yield topic, partition and first retained offset, as they were when the last topics were opened."""
@@ -359,7 +366,7 @@ class Following:
 
     async def present(self) -> AsyncIterator[list[Record]]:
         """Yield the records that existed when the last topics were opened, each partition in order."""
-        while await _short_of(self._reader, self._ends):
+        while await _before_end(self._reader, self._ends):
             raws = await self._read(500)
             self._later += [raw for raw in raws if not self._was_there(raw)]
             yield self._first([raw for raw in raws if self._was_there(raw)])
@@ -379,7 +386,7 @@ class Following:
         try:
             batches = await self._reader.getmany(timeout_ms=wait_ms)
         except OffsetOutOfRangeError as error:
-            raise made_anew(next(iter(error.args[0])).topic) from None
+            raise topic_recreated(next(iter(error.args[0])).topic) from None
         return [raw for batch in batches.values() for raw in batch]
 
     def _was_there(self, raw: Any) -> bool:
@@ -390,26 +397,26 @@ class Following:
             (raw.topic, Record(raw.partition, raw.offset, raw.key or b"", raw.value or b"", raw.timestamp, raw.topic))
             for raw in raws
         ]
-        return [record for topic, record in records if self._once[topic].first(record)]
+        return [record for topic, record in records if self._duplicates[topic].first(record)]
 
 
 @asynccontextmanager
-async def following(
+async def open_tail(
     bootstrap: str,
     topics: Sequence[str],
     *,
     from_start: bool = True,
     begin: Callable[[str, int], int] | None = None,
     identity: Callable[[Record], Hashable] = by_release_id,
-) -> AsyncIterator[Following]:
+) -> AsyncIterator[TopicTail]:
     """Open topics that exist (see ``Following.open``)."""
     async with reader_of(bootstrap) as reader:
-        records = Following(reader, identity)
+        records = TopicTail(reader, identity)
         await records.open(topics, begin, from_start=from_start)
         yield records
 
 
-def made_anew(topic: str) -> UsageError:
+def topic_recreated(topic: str) -> UsageError:
     """Return the error for a topic that is no longer the one that was being read."""
     return UsageError(
         f"topic {topic}: must hold what comes next, but was made anew or shortened while it was read; start "
@@ -425,11 +432,11 @@ async def consume(
     until_end: bool = False,
     identity: Callable[[Record], Hashable] = by_release_id,
 ) -> AsyncIterator[Record]:
-    """Yield each record of a topic once, in order per partition (see ``Following``).
+    """Yield each record of a topic once, in order per partition (see ``TopicTail``).
 
     ``until_end`` stops at the end that the topic had when it was opened.
     """
-    async with following(bootstrap, [topic], from_start=from_start, identity=identity) as records:
+    async with open_tail(bootstrap, [topic], from_start=from_start, identity=identity) as records:
         async for batch in records.present():
             for record in batch:
                 yield record
@@ -438,14 +445,14 @@ async def consume(
                 yield record
 
 
-async def _short_of(reader: Any, ends: Mapping[TopicPartition, int]) -> bool:
+async def _before_end(reader: Any, ends: Mapping[TopicPartition, int]) -> bool:
     for at, end in ends.items():
         if await reader.position(at) < end:
             return True
     return False
 
 
-class _Once:
+class _DuplicateFilter:
     """Remembers records by identity, in order to drop copies and to detect contradictions."""
 
     def __init__(self, identity: Callable[[Record], Hashable]) -> None:

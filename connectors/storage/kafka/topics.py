@@ -172,7 +172,7 @@ class TopicSettings:
     replication: int = 1
 
 
-async def held_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicSettings]:
+async def existing_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicSettings]:
     """Return the settings of those topics that exist; UsageError if this user may not read them."""
     admin = _admin(bootstrap)
     try:
@@ -200,7 +200,7 @@ async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
 
 async def dangerous_settings(bootstrap: str, policy: PolicyDocument) -> list[WrongSetting]:
     """Return the settings of a policy's topics, as far as they exist, that would lose or fork something."""
-    held = await held_topics(bootstrap, [*topic_names(policy), *BESIDES])
+    held = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
     return [fault for name, topic in sorted(held.items()) for fault in wrong_settings(name, topic) if fault.dangerous]
 
 

@@ -30,23 +30,23 @@ class Watchdog:
         monotonic clock.
         """
         self._limit, self._notice, self._clock = limit, notice, clock
-        self._looked = clock()
+        self._last_check = clock()
         self._waited: dict[int, float] = {}
-        self._said = False
+        self._reported = False
 
-    def look(self, unopened: Collection[int]) -> None:
+    def check(self, unopened: Collection[int]) -> None:
         """Record the partitions that are assigned and not open now; to be called several times a second.
 
         Raises:
             StalledError: one of them has not been open for longer than the limit.
         """
         now = self._clock()
-        step, self._looked = min(now - self._looked, LONGEST_STEP), now
+        step, self._last_check = min(now - self._last_check, LONGEST_STEP), now
         self._waited = {number: self._waited[number] + step if number in self._waited else 0.0 for number in unopened}
         late = self._longer_than(self._notice)
-        if late and not self._said:
+        if late and not self._reported:
             log.warning("%s assigned and %s not opened for %g s", _were(late), _have(late), self._notice)
-        self._said = bool(late)
+        self._reported = bool(late)
         overdue = self._longer_than(self._limit)
         if overdue:
             raise StalledError(f"{_were(overdue)} assigned and {_have(overdue)} not opened within {self._limit:g} s")

@@ -38,8 +38,8 @@ from connectors.storage.kafka.broker_errors import broker_error
 from connectors.storage.kafka.cluster import GROUP
 from connectors.storage.kafka.strict_consumer import StrictTransport
 from connectors.storage.kafka.watchdog import StalledError, Watchdog
-from connectors.storage.kafka.writers import EngineTopics, KafkaJournal
-from stream.engine.ports import Engine, UnaskedEndError
+from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
+from stream.engine.ports import Engine, UnexpectedCancellationError
 from stream.errors import DataError, TacetError, UsageError
 from stream.runners.faust_app import TacetApp, TaskWatch, create_app
 from stream.runners.partition_tasks import TaskManager
@@ -63,12 +63,16 @@ class Watch(Protocol):
     """Observes a worker."""
 
     def begin(
-        self, tenures: TaskManager, journal: KafkaJournal, settled: Callable[[], bool], opened: Callable[[], bool]
+        self,
+        task_manager: TaskManager,
+        writer_factory: KafkaWriterFactory,
+        is_settled: Callable[[], bool],
+        is_open: Callable[[], bool],
     ) -> None:
         """Observe these from now on.
 
-        ``settled`` returns whether the group has assigned this worker its partitions, ``opened`` whether all of them
-        are open.
+        ``is_settled`` returns whether the group has assigned this worker its partitions, ``is_open`` whether all of
+        them are open.
         """
 
     async def during(self, work: Coroutine[Any, Any, int]) -> int:
@@ -125,13 +129,13 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    journal = KafkaJournal(config.bootstrap, fence=config.fence, topics=config.topics)
+    journal = KafkaWriterFactory(config.bootstrap, fence=config.fence, topics=config.topics)
     tenures = TaskManager(engine_factory, journal, audit_topic=config.topics.audit, accept_loss=config.accept_loss)
     app = create_app(
         brokers=config.bootstrap,
         group=config.group,
         source=config.topics.source,
-        tenures=tenures,
+        task_manager=tenures,
         transport=StrictTransport,
         session_timeout=config.session_timeout,
     )
@@ -143,11 +147,11 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failure = _failure(working)
     stopping.cancel()
-    saved = failure is None and await _within(CHECKPOINT_TIMEOUT, tenures.checkpoint(last=True), "checkpoint")
+    saved = failure is None and await _completes_within(CHECKPOINT_TIMEOUT, tenures.checkpoint(last=True), "checkpoint")
     failure = failure or watchdog.late()
     tenures.end()
     working.cancel()
-    left = await _within(LEAVE_TIMEOUT, _leave(app), "leaving the group")
+    left = await _completes_within(LEAVE_TIMEOUT, _shut_down(app), "leaving the group")
     if failure is not None:
         log.error("worker stopped: %s: %s", type(failure).__name__, _text_of(failure))
         if config.watch is not None:
@@ -159,9 +163,9 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     return code
 
 
-async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig, watchdog: Watchdog) -> None:
+async def _work(app: TacetApp, writer_factory: KafkaWriterFactory, config: WorkerConfig, watchdog: Watchdog) -> None:
     """Start, and work until something stops the app; never returns, raises the reason."""
-    await journal.start()
+    await writer_factory.start()
     parts = [asyncio.create_task(_guard(app, watchdog)), asyncio.create_task(_serve(app, config))]
     try:
         while not (app.tenures.failed.is_set() or app.crashed or any(part.done() for part in parts)):
@@ -180,9 +184,9 @@ async def _serve(app: TacetApp, config: WorkerConfig) -> None:
     app.consumer.grace = config.session_timeout / 2
     every = (
         PeriodicTask(app.tenures.checkpoint, config.checkpoint_every),
-        PeriodicTask(app.consumer.retake, RETAKE_EVERY),
+        PeriodicTask(app.consumer.reopen_lost, RETAKE_EVERY),
     )
-    chores = [asyncio.create_task(_often(*chore)) for chore in (*every, *config.chores)]
+    chores = [asyncio.create_task(_run_periodically(*chore)) for chore in (*every, *config.chores)]
     try:
         await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
         for chore in chores:
@@ -208,16 +212,16 @@ async def _guard(app: TacetApp, watchdog: Watchdog) -> None:
         await asyncio.sleep(LOOK_EVERY)
         if not app.rebalancing_count:
             continue
-        watchdog.look(app.consumer.unopened())
+        watchdog.check(app.consumer.unopened())
         ended = [*tasks.ended(), *app.consumer.ended_tasks()]
         if ended and not (app.tenures.failed.is_set() or app.crashed):
             raise StalledError(f"{', '.join(ended)}: ended by itself; without it nothing is read any more")
 
 
-async def _often(chore: Callable[[], Coroutine[Any, Any, None]], every: float) -> None:
+async def _run_periodically(task: Callable[[], Coroutine[Any, Any, None]], every: float) -> None:
     while True:
         await asyncio.sleep(every)
-        await chore()
+        await task()
 
 
 def _failure(work: asyncio.Task[None]) -> BaseException | None:
@@ -227,7 +231,11 @@ def _failure(work: asyncio.Task[None]) -> BaseException | None:
     """
     if not work.done():
         return None
-    return UnaskedEndError("work was cancelled and nobody had asked for that") if work.cancelled() else work.exception()
+    return (
+        UnexpectedCancellationError("work was cancelled and nobody had asked for that")
+        if work.cancelled()
+        else work.exception()
+    )
 
 
 def _code(failure: BaseException | None) -> int:
@@ -247,12 +255,12 @@ def _text_of(failure: BaseException) -> str:
     return broker_error(failure) or "see the documentation of this error type"
 
 
-async def _leave(app: TacetApp) -> None:
+async def _shut_down(app: TacetApp) -> None:
     await app.stop()  # also commits what is acknowledged
     await app.tenures.close()
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, None], what: str) -> bool:
+async def _completes_within(seconds: float, work: Coroutine[Any, Any, None], what: str) -> bool:
     """Do the work if it takes no longer than the limit, without pauses.
 
     Never wait for its cancellation, which may hang too.

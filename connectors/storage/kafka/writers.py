@@ -177,7 +177,7 @@ async def transaction(producer: Any) -> AsyncIterator[None]:
         raise
 
 
-class KafkaJournal:
+class KafkaWriterFactory:
     """Creates the writers of partitions (see ``stream.engine.ports.WriterFactory``)."""
 
     def __init__(self, bootstrap: str, *, fence: str, topics: EngineTopics = EngineTopics()) -> None:
@@ -204,7 +204,7 @@ class KafkaJournal:
         finally:
             await close(probe)
 
-    async def take(self, partition: int) -> KafkaWriter:
+    async def acquire(self, partition: int) -> KafkaWriter:
         """Become the partition's only writer; retries while a broker is away."""
         name = f"{self._fence}-{partition}"
 
@@ -251,10 +251,12 @@ class KafkaWriter:
         """Return a topic of results that contains, or has contained, a record of this partition; None if none does."""
         return await first_used(self._bootstrap, self._topics.results, self._partition)
 
-    async def commit(self, outputs: Sequence[Output], snapshot: bytes, agreed: Records = NOTHING_AGREED) -> int | None:
+    async def commit(
+        self, outputs: Sequence[Output], snapshot: bytes, control_records: Records = NOTHING_AGREED
+    ) -> int | None:
         """Write records in order and the snapshot, all or none; return the offset after the last audit record.
 
-        ``agreed`` are records of the control topic, under names that no other process writes.
+        ``control_records`` are records of the control topic, under names that no other process writes.
 
         Raises:
             UsageError: the snapshot is larger than a record may be.
@@ -269,7 +271,7 @@ class KafkaWriter:
             raise UsageError(msg)
         async with transaction(self._producer):
             audit_end = await self._write(outputs, snapshot)
-            for name, value in agreed.items():
+            for name, value in control_records.items():
                 await self._producer.send_and_wait(CONTROL, value, key=name.encode(), partition=0)
         for observer in self._observers:
             observer(outputs)

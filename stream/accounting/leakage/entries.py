@@ -89,7 +89,7 @@ def positive(value: object, where: str, *, finite: bool = True) -> float:
     return result
 
 
-def whole(value: object, where: str, *, low: int = 0, high: int = MOST) -> int:
+def integer(value: object, where: str, *, low: int = 0, high: int = MOST) -> int:
     """Return ``value`` as an integer of at least ``low`` and at most ``high``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise UsageError(f"{where} must be a whole number, got {shown(value)}")
@@ -127,10 +127,10 @@ def vector(
     )
 
 
-def wholes(values: object, where: str, length: int, *, low: int = 0) -> NDArray[np.int64]:
+def integers(values: object, where: str, length: int, *, low: int = 0) -> NDArray[np.int64]:
     """Return a list of ``length`` integers that are ``low`` or more as an array."""
     entries = items(values, where, length)
-    return np.array([whole(v, f"{where}[{i}]", low=low) for i, v in enumerate(entries)], dtype=np.int64)
+    return np.array([integer(v, f"{where}[{i}]", low=low) for i, v in enumerate(entries)], dtype=np.int64)
 
 
 def tensor(values: object, where: str, shape: Sequence[int], *, low: float = -math.inf) -> Floats:

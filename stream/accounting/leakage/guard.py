@@ -67,7 +67,7 @@ from stream.errors import UsageError
 # Patterns of withheld and released.
 
 
-def asked(epsilon: Floats, queries: NDArray[np.int64]) -> list[Floats]:
+def presence_rows(epsilon: Floats, queries: NDArray[np.int64]) -> list[Floats]:
     """Return the rows ln [[1, w_a], [0, 1 - w_a]] of OSDPRR: all withheld, some released."""
     totals = [spent(float(e), int(n)) for e, n in zip(epsilon, queries, strict=True)]
     return [np.array([[0.0, -t], [-math.inf, _log_release(t)]]) for t in totals]
@@ -87,7 +87,7 @@ def log_pattern_factors(joint: Floats, rows: Sequence[Floats]) -> Floats:
 
 def pattern_factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64]) -> Floats:
     """Return F_j(m) of every attribute and pattern, shape (k,) + (2,)*k; NaN: cannot happen."""
-    return exp(log_pattern_factors(joint, asked(epsilon, queries)))
+    return exp(log_pattern_factors(joint, presence_rows(epsilon, queries)))
 
 
 def _target(prior: Floats, rows: Sequence[Floats], j: int) -> Floats:
@@ -126,7 +126,7 @@ def worst_factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64]) ->
 
     Infinite when some outcome proves that the attribute is sensitive.
     """
-    return exp(log_worst_factors(joint, asked(epsilon, queries)))
+    return exp(log_worst_factors(joint, presence_rows(epsilon, queries)))
 
 
 # Outcomes with shown values.
@@ -139,7 +139,7 @@ def unasked(sensitive: Mask) -> Floats:
     return np.zeros((1, len(sensitive)))
 
 
-def asked_values(sensitive: Mask, epsilon: float) -> Floats:
+def value_rows(sensitive: Mask, epsilon: float) -> Floats:
     """Return ln Pr(outcome given class), shape (1 + classes that may be shown, classes).
 
     Row 0: withheld; the others: shown with each class that is not sensitive, in order.
@@ -245,7 +245,7 @@ def permitted(
     Raises:
         UsageError: as ``releasable``.
     """
-    return _grow(joint, asked(epsilon, queries), cap, order)
+    return _grow(joint, presence_rows(epsilon, queries), cap, order)
 
 
 def _grow(joint: Floats, rows: Sequence[Floats], cap: float, order: Sequence[int] | None) -> tuple[int, ...]:
@@ -263,7 +263,7 @@ def _grow(joint: Floats, rows: Sequence[Floats], cap: float, order: Sequence[int
     return tuple(sorted(chosen))
 
 
-def may_ask(
+def may_query(
     joint: Floats,
     epsilon: Floats,
     queries: NDArray[np.int64],
@@ -288,7 +288,7 @@ def may_ask(
     number(cap, "cap", low=0.0)
     so_far = log_evidence(epsilon, queries, released)
     log_factors(joint, so_far)
-    next_row = asked(epsilon, np.ones_like(queries))[attribute]
+    next_row = presence_rows(epsilon, np.ones_like(queries))[attribute]
     return all(_within(joint, _with(so_far, attribute, next_row[m]), cap) for m in (0, 1))
 
 

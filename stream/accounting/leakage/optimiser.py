@@ -222,19 +222,19 @@ def _spent(curves: list[Curve], point: Floats) -> Floats:
     return np.array([float(c.information(e)) for c, e in zip(curves, point, strict=True)])
 
 
-def _share(curves: list[Curve], point: Floats, spent: Floats, budget: float, who: list[int]) -> None:
+def _share(curves: list[Curve], point: Floats, spent: Floats, budget: float, attributes: list[int]) -> None:
     """Divide the rest of the budget among one or two attributes, in place, if that raises the objective."""
-    left = max(0.0, budget - math.fsum(np.delete(spent, who)))
-    first, last = curves[who[0]], curves[who[-1]]
-    low, high = (left, left) if len(who) == 1 else (0.0, left)
+    left = max(0.0, budget - math.fsum(np.delete(spent, attributes)))
+    first, last = curves[attributes[0]], curves[attributes[-1]]
+    low, high = (left, left) if len(attributes) == 1 else (0.0, left)
     for _ in range(4):
-        parts = np.linspace(low, high, 1 if len(who) == 1 else 65)
-        gives = [first.inverse(parts)[0]] + [last.inverse(left - parts)[0]] * (len(who) - 1)
-        sums = np.sum([curves[i].weight * e for i, e in zip(who, gives, strict=True)], axis=0)
+        parts = np.linspace(low, high, 1 if len(attributes) == 1 else 65)
+        gives = [first.inverse(parts)[0]] + [last.inverse(left - parts)[0]] * (len(attributes) - 1)
+        sums = np.sum([curves[i].weight * e for i, e in zip(attributes, gives, strict=True)], axis=0)
         at = int(np.argmax(sums))
-        if sums[at] > sum(curves[i].weight * point[i] for i in who):
-            point[who] = [e[at] for e in gives]
-            spent[who] = [float(curves[i].information(point[i])) for i in who]
+        if sums[at] > sum(curves[i].weight * point[i] for i in attributes):
+            point[attributes] = [e[at] for e in gives]
+            spent[attributes] = [float(curves[i].information(point[i])) for i in attributes]
         step = (high - low) / 64
         low, high = max(0.0, parts[at] - 2 * step), min(left, parts[at] + 2 * step)
 

@@ -62,13 +62,13 @@ from stream.accounting.leakage.dependence import log
 from stream.accounting.leakage.entries import (
     Floats,
     distribution,
+    integer,
     items,
     number,
     positive,
     square,
     tensor,
     vector,
-    whole,
 )
 from stream.errors import UsageError
 
@@ -301,7 +301,7 @@ def group_leakage(size: int, rho: float, p: float, epsilon: float) -> float:
     Raises:
         UsageError: an argument is out of range.
     """
-    others = whole(size, "size", low=1) - 1
+    others = integer(size, "size", low=1) - 1
     rho, p = number(rho, "rho", low=0.0, high=1.0), number(p, "p", low=0.0, high=1.0)
     epsilon = number(epsilon, "epsilon", low=0.0)
     q1, q0 = p + rho * (1.0 - p), p * (1.0 - rho)
@@ -331,7 +331,7 @@ def fast_search(model: Tuples, keep: int) -> list[Adversary]:
     Raises:
         UsageError: keep is not a whole number >= 1.
     """
-    return _search(model, whole(keep, "keep", low=1))
+    return _search(model, integer(keep, "keep", low=1))
 
 
 def _search(model: Tuples, keep: int | None) -> list[Adversary]:

@@ -35,6 +35,8 @@ from stream.accounting.leakage import optimiser
 from stream.accounting.leakage.dependence import declared, factors, pairwise_factors, prior_odds
 from stream.accounting.leakage.entries import (
     Floats,
+    integer,
+    integers,
     items,
     number,
     positive,
@@ -42,8 +44,6 @@ from stream.accounting.leakage.entries import (
     shown,
     stochastic,
     vector,
-    whole,
-    wholes,
 )
 from stream.accounting.leakage.guard import worst_factors
 from stream.accounting.leakage.prior import (
@@ -102,7 +102,7 @@ def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, 
     if len(entries) > MOST_RELEASES:
         raise UsageError(f"releases must have at most {MOST_RELEASES} entries, got {len(entries)}")
     noises = [_noise(entry, f"releases[{i}]") for i, entry in enumerate(entries)]
-    together = whole(group, "group", low=1, high=composition.MOST_GROUP)
+    together = integer(group, "group", low=1, high=composition.MOST_GROUP)
     price = composition.compose(noises, _decimal(delta, "delta"), together)
     pure = decimal_string(Fraction(price.pure)) if price.pure.is_finite() else "inf"
     return {"epsilon": {"pure": pure, "approximate": price.approximate}, "delta": price.delta}
@@ -121,7 +121,7 @@ def _noise(entry: object, where: str) -> Noise:
     if name not in entry:
         raise UsageError(f"{where}.{name} must be given")
     size = _decimal(entry[name], f"{where}.{name}")
-    times = whole(entry.get("times", 1), f"{where}.times", low=1, high=composition.MOST_TIMES)
+    times = integer(entry.get("times", 1), f"{where}.times", low=1, high=composition.MOST_TIMES)
     try:
         return made(size, times)
     except UsageError as error:
@@ -161,8 +161,8 @@ def osdp(*, joint: object, epsilon: object, queries: object = None, released: ob
     table = declared(joint)
     k = table.ndim
     e = vector(epsilon, "epsilon", k, low=0.0, finite=False)
-    n = wholes([1] * k if queries is None else queries, "queries", k)
-    u = wholes([0] * k if released is None else released, "released", k)
+    n = integers([1] * k if queries is None else queries, "queries", k)
+    u = integers([0] * k if released is None else released, "released", k)
     exact, before = factors(table, e, n, u), prior_odds(table)
     pairwise = pairwise_factors(table, e, n, u)
     return {
@@ -207,7 +207,7 @@ def prior(
     if method == "full":
         return _adversaries(full_search(model)) | {"heuristic": True}
     if method == "fast":
-        return _adversaries(fast_search(model, whole(keep, "keep", low=1))) | {"heuristic": True}
+        return _adversaries(fast_search(model, integer(keep, "keep", low=1))) | {"heuristic": True}
     raise UsageError(f"method must be exact, full or fast, got {method!r}")
 
 
@@ -298,7 +298,7 @@ def _directions(backward: object, forward: object, stationary: object) -> tuple[
 
 
 def _allocation(before: Loss, after: Loss, target: object, horizon: object, method: str) -> list[float]:
-    alpha, releases = positive(target, "target"), whole(horizon, "horizon", low=1, high=MAX_HORIZON)
+    alpha, releases = positive(target, "target"), integer(horizon, "horizon", low=1, high=MAX_HORIZON)
     if method not in ("bound", "quantified"):
         raise UsageError(f"method must be bound or quantified, got {method!r}")
     allocate = constant_allocation if method == "bound" else quantified_allocation
@@ -331,7 +331,7 @@ def optimise(
     """
     table = declared(joint)
     k = table.ndim
-    n = wholes([1] * k if queries is None else queries, "queries", k, low=1)
+    n = integers([1] * k if queries is None else queries, "queries", k, low=1)
     w = np.ones(k) if weights is None else vector(weights, "weights", k, low=0.0)
     total, most = positive(budget, "budget"), positive("inf" if cap is None else cap, "cap", finite=False)
     if objective not in OTHER:

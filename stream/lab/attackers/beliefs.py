@@ -161,7 +161,7 @@ def _shares(weights: Floats, among: Flags | None = None) -> Floats:
 # several    of the sum of n draws: negative binomial minus negative binomial, or n σ² for σ² (a factor near 1)
 
 
-class NoiseLaw(NamedTuple):
+class NoiseDistribution(NamedTuple):
     """The distribution of the noise in one published count."""
 
     kind: NoiseKind
@@ -194,7 +194,7 @@ def _log_total(variance: float) -> float:
     return math.log(2 * float(np.exp(-(np.arange(1, reach) ** 2) / (2 * variance)).sum()) + 1)
 
 
-class LearntLaw(NamedTuple):
+class LearntDistribution(NamedTuple):
     """A noise distribution learnt from pairs of true count and published value: Gaussian kernels for each count.
 
     Ghayyur (2022), section 4.5.2: one kernel density estimate for each true count, with a width relative to the
@@ -220,7 +220,9 @@ def scott(pairs: int) -> float:
     return float(pairs ** (-1 / 5))
 
 
-def learn(counts: Ints, values: Ints, width: float | None, values_from: int, values_to: int, most: int) -> LearntLaw:
+def learn(
+    counts: Ints, values: Ints, width: float | None, values_from: int, values_to: int, most: int
+) -> LearntDistribution:
     """Learn the distribution from training pairs.
 
     Args:
@@ -243,7 +245,7 @@ def learn(counts: Ints, values: Ints, width: float | None, values_from: int, val
     for count in range(most + 1):
         nearest = int(seen[np.argmin(np.abs(seen - count))])
         columns.append(_density(asked - (count - nearest), values[counts == nearest], width, overall))
-    return LearntLaw(np.stack(columns, axis=1), values_from)
+    return LearntDistribution(np.stack(columns, axis=1), values_from)
 
 
 def _density(asked: Ints, values: Ints, width: float | None, overall: float) -> Floats:
@@ -346,7 +348,7 @@ class Mobility(NamedTuple):
     """P, shape [states, states]."""
 
 
-def followed(known: Mobility, log_likelihood: Floats) -> Floats:
+def filtered_beliefs(known: Mobility, log_likelihood: Floats) -> Floats:
     """Return Pr(x_t | counts up to t), shape [..., ticks, states].
 
     Args:
@@ -371,10 +373,10 @@ def followed(known: Mobility, log_likelihood: Floats) -> Floats:
 
 def unobserved(known: Mobility, ticks: int) -> Floats:
     """Return Pr(x_t) before any count, shape [ticks, states]."""
-    return followed(known, np.zeros((ticks, len(known.initial))))
+    return filtered_beliefs(known, np.zeros((ticks, len(known.initial))))
 
 
-def collectively(known: Mobility, law: NoiseLaw, values: Ints, released: Flags, people: int) -> Floats:
+def collectively(known: Mobility, law: NoiseDistribution, values: Ints, released: Flags, people: int) -> Floats:
     """Return Pr(x_t | counts up to t) for an attacker who assumes that all people are alike, shape [ticks, states].
 
     Each tick is (4.4) for every zone. The prior is the belief of the previous tick moved by the mobility model: a
@@ -397,7 +399,7 @@ def collectively(known: Mobility, law: NoiseLaw, values: Ints, released: Flags, 
     return beliefs
 
 
-def knowing_others(law: NoiseLaw, values: Ints, others: Ints) -> Floats:
+def knowing_others(law: NoiseDistribution, values: Ints, others: Ints) -> Floats:
     """Return ln L_t(x) for an attacker who knows where all others are, shape [..., ticks, states].
 
     Args:

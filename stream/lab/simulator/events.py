@@ -40,9 +40,9 @@ from stream.lab.simulator.visits import (
     Visits,
     addresses,
     join,
+    ordered_visits,
     population,
     public_visits,
-    settle,
 )
 from stream.records import MINUTE, SECOND, Micros
 
@@ -172,7 +172,7 @@ def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people
     routine = _draws(config, ROUTINE)
     who = owners(place, people, carried, routine)
     public = public_visits(people, days, _draws(config, HABIT))
-    return settle(join([public, office_visits(who, place, people, days, routine)]), days)
+    return ordered_visits(join([public, office_visits(who, place, people, days, routine)]), days)
 
 
 def _closing(heard: Events, visits: Visits, days: Calendar) -> Events:
@@ -191,7 +191,7 @@ def _machines(config: SimulatorConfig, visits: Visits) -> Visits:
     static = np.flatnonzero(visits.manner == Manner.STATIC)
     if config.always_on > len(static):
         raise UsageError(f"always_on: must be at most {len(static)}, all static devices, not {config.always_on}")
-    return visits.take(static[: config.always_on])
+    return visits.select(static[: config.always_on])
 
 
 def _merged(one: Events, other: Events) -> Events:

@@ -56,7 +56,7 @@ class Owners:
 
 
 @dataclass(frozen=True, slots=True)
-class OfficeSpell:
+class OfficePeriod:
     """A part of a day, in seconds after local midnight."""
 
     start: float
@@ -68,7 +68,7 @@ class Trip(NamedTuple):
 
     device: int
     zone: int
-    spell: OfficeSpell
+    period: OfficePeriod
     manner: Manner
 
 
@@ -111,7 +111,7 @@ def office_visits(who: Owners, place: Building, people: Population, days: Calend
     return _visits(trips, days)
 
 
-def owner_day(who: Owners, owner: int, rng: Draws) -> list[OfficeSpell]:
+def owner_day(who: Owners, owner: int, rng: Draws) -> list[OfficePeriod]:
     """Draw a day in the office: the spells between arrival, breaks and departure, at least one, in order."""
     arrival = max(6.0, who.arrival[owner] + who.wander[owner] * rng.standard_normal())
     departure = max(arrival + 2.5, who.departure[owner] + who.wander[owner] * rng.standard_normal())
@@ -121,9 +121,9 @@ def owner_day(who: Owners, owner: int, rng: Draws) -> list[OfficeSpell]:
         back = leave + max(12.0, float(minutes + spread * rng.standard_normal())) * 60.0
         taken = rng.random() < chance
         if taken and leave >= since + SHORTEST_SPELL and back <= until - SHORTEST_SPELL:
-            spells.append(OfficeSpell(since, leave))
+            spells.append(OfficePeriod(since, leave))
             since = back
-    return [*spells, OfficeSpell(since, until)]
+    return [*spells, OfficePeriod(since, until)]
 
 
 def _present(who: Owners, days: Calendar, rng: Draws) -> NDArray[np.bool_]:
@@ -133,36 +133,36 @@ def _present(who: Owners, days: Calendar, rng: Draws) -> NDArray[np.bool_]:
     return rng.random(chance.shape) < chance
 
 
-def _inside(who: Owners, owner: int, spells: list[OfficeSpell], rng: Draws) -> Iterator[Trip]:
+def _inside(who: Owners, owner: int, periods: list[OfficePeriod], rng: Draws) -> Iterator[Trip]:
     office, phone, laptop = int(who.office[owner]), int(who.phone[owner]), int(who.laptop[owner])
-    for spell in spells:
+    for spell in periods:
         yield Trip(phone, office, spell, Manner.OWNER)
         if laptop >= 0:
             opened = spell.start + float(rng.uniform(30.0, 240.0))
             closed = spell.end - float(rng.uniform(5.0, 60.0))
-            yield Trip(laptop, office, OfficeSpell(opened, closed), Manner.OWNER)
+            yield Trip(laptop, office, OfficePeriod(opened, closed), Manner.OWNER)
 
 
-def _outside(phone: int, spells: list[OfficeSpell], haunts: Ints, rng: Draws) -> Iterator[Trip]:
-    for before, after in pairwise(spells):
+def _outside(phone: int, periods: list[OfficePeriod], haunts: Ints, rng: Draws) -> Iterator[Trip]:
+    for before, after in pairwise(periods):
         if len(haunts) and rng.random() < BREAK_ELSEWHERE:
-            out = OfficeSpell(before.end + OUT_AND_BACK, after.start - OUT_AND_BACK)
+            out = OfficePeriod(before.end + OUT_AND_BACK, after.start - OUT_AND_BACK)
             yield Trip(phone, int(rng.choice(haunts)), out, Manner.RESIDENT)
 
 
-def _guests(office: int, spells: list[OfficeSpell], guests: Ints, rng: Draws) -> Iterator[Trip]:
+def _guests(office: int, periods: list[OfficePeriod], guests: Ints, rng: Draws) -> Iterator[Trip]:
     for _ in range(int(rng.poisson(GUESTS)) if len(guests) else 0):
-        spell = spells[int(rng.integers(len(spells)))]
+        spell = periods[int(rng.integers(len(periods)))]
         start = float(rng.uniform(spell.start, spell.end))
         stay = min(GUEST_LONGEST, GUEST_STAY * float(np.exp(GUEST_SIGMA * rng.standard_normal())))
-        meeting = OfficeSpell(start, min(spell.end, start + stay))
+        meeting = OfficePeriod(start, min(spell.end, start + stay))
         yield Trip(int(rng.choice(guests)), office, meeting, Manner.GUEST)
 
 
 def _visits(trips: list[tuple[int, Trip]], days: Calendar) -> Visits:
     day = np.array([day for day, _ in trips], dtype=np.int64)
-    start = days.utc(day, np.array([trip.spell.start for _, trip in trips], dtype=np.float64))
-    stay = np.array([trip.spell.end - trip.spell.start for _, trip in trips], dtype=np.float64)
+    start = days.utc(day, np.array([trip.period.start for _, trip in trips], dtype=np.float64))
+    stay = np.array([trip.period.end - trip.period.start for _, trip in trips], dtype=np.float64)
     return Visits(
         device=np.array([trip.device for _, trip in trips], dtype=np.int64),
         zone=np.array([trip.zone for _, trip in trips], dtype=np.int64),

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 SHORTEST_GAP = 2.0
 
 
-class GapLaw(NamedTuple):
+class GapDistribution(NamedTuple):
     """A mixture of log-normal gaps: weights, medians in seconds (times ``scale``), sigmas."""
 
     scale: float
@@ -43,11 +43,11 @@ class Loyalty(NamedTuple):
     haunt: float
 
 
-def _public(scale: float) -> GapLaw:
-    return GapLaw(scale, (0.40, 0.50, 0.10), (40.0, 330.0, 1500.0), (1.0, 0.85, 0.6))
+def _public(scale: float) -> GapDistribution:
+    return GapDistribution(scale, (0.40, 0.50, 0.10), (40.0, 330.0, 1500.0), (1.0, 0.85, 0.6))
 
 
-IN_OFFICE = GapLaw(1.0, (0.25, 0.75, 0.0), (60.0, 270.0, 1.0), (0.8, 0.5, 0.0))
+IN_OFFICE = GapDistribution(1.0, (0.25, 0.75, 0.0), (60.0, 270.0, 1.0), (0.8, 0.5, 0.0))
 GAPS = {
     Manner.PASSER_BY: _public(1.00),
     Manner.OCCASIONAL: _public(1.05),
@@ -81,7 +81,7 @@ def events(visits: Visits, people: Population, place: Building, rng: Draws) -> E
     The first event of a visit is at its start and at its own zone; the others follow by the gap law as long
     as the visit lasts.
     """
-    laws = _Laws()
+    laws = _GapDistributions()
     rows, clock = np.arange(len(visits.start)), visits.start.copy()
     waves, times, heard = [rows], [clock], [visits.zone]
     while len(rows):
@@ -91,7 +91,7 @@ def events(visits: Visits, people: Population, place: Building, rng: Draws) -> E
         rows, clock = rows[kept], clock[kept]
         waves.append(rows)
         times.append(clock)
-        heard.append(_heard(visits, rows, people, place, rng))
+        heard.append(_draw_access_points(visits, rows, people, place, rng))
     return ordered(np.concatenate(times), visits.device[np.concatenate(waves)], np.concatenate(heard))
 
 
@@ -101,7 +101,7 @@ def ordered(time: Ints, device: Ints, access_point: Ints) -> Events:
     return Events(time[order], device[order], access_point[order])
 
 
-class _Laws:
+class _GapDistributions:
     """The gap laws as arrays, one row per manner."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Laws:
         return gap
 
 
-def _heard(visits: Visits, rows: Ints, people: Population, place: Building, rng: Draws) -> Ints:
+def _draw_access_points(visits: Visits, rows: Ints, people: Population, place: Building, rng: Draws) -> Ints:
     """Draw the access point of one later event of each visit."""
     table = np.array([LOYALTIES[manner] for manner in Manner])
     device, loyalty = visits.device[rows], table[visits.manner[rows]]

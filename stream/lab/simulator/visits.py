@@ -170,7 +170,7 @@ class Visits:
     end: Ints
     manner: Ints
 
-    def take(self, rows: Ints | NDArray[np.bool_]) -> Visits:
+    def select(self, rows: Ints | NDArray[np.bool_]) -> Visits:
         """Return the given rows, in the order given."""
         return Visits(self.device[rows], self.zone[rows], self.start[rows], self.end[rows], self.manner[rows])
 
@@ -222,17 +222,17 @@ def moving_visits(kind: DeviceClass, people: Population, days: Calendar, rng: Dr
     )
 
 
-def settle(visits: Visits, days: Calendar) -> Visits:
+def ordered_visits(visits: Visits, days: Calendar) -> Visits:
     """Order visits by device and start, end each by the next one, and cut at the end of the run.
 
     Visits that are then shorter than a second are left out.
     """
-    ordered = visits.take(np.lexsort((visits.end, visits.start, visits.device)))
+    ordered = visits.select(np.lexsort((visits.end, visits.start, visits.device)))
     end = np.minimum(ordered.end, days.end)
     same = ordered.device[1:] == ordered.device[:-1]
     end[:-1] = np.where(same, np.minimum(end[:-1], ordered.start[1:]), end[:-1])
     cut = Visits(ordered.device, ordered.zone, ordered.start, end, ordered.manner)
-    return cut.take((end - ordered.start >= SHORTEST_STAY * SECOND) & (ordered.start >= days.start))
+    return cut.select((end - ordered.start >= SHORTEST_STAY * SECOND) & (ordered.start >= days.start))
 
 
 def _active_days(kind: DeviceClass, devices: Ints, days: Calendar, rng: Draws) -> tuple[Ints, Ints]:

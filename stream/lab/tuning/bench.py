@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from stream.accounting.charges import coalition_cost
-from stream.accounting.units import whole_day
+from stream.accounting.units import day_cells
 from stream.domains import Purpose
 from stream.errors import UsageError
 from stream.keys import subkey
@@ -103,7 +103,7 @@ class TuningTerms:
     @property
     def cells(self) -> int:
         """How many epsilons of a window a device's day costs, where no better bound is proven."""
-        cells = whole_day(self.tick, self.reach)
+        cells = day_cells(self.tick, self.reach)
         return cells.epsilons(1)
 
     def noise(self, epsilon: Fraction) -> NoiseParameter:
@@ -129,7 +129,7 @@ class TuningTerms:
             return epsilon
         return self.cells * coalition_cost(self.mechanism, [epsilon])
 
-    def made(self, epsilon: Fraction, max_counts: tuple[int, ...]) -> CountMechanism:
+    def build_mechanism(self, epsilon: Fraction, max_counts: tuple[int, ...]) -> CountMechanism:
         """Return the mechanism over zones with these largest counts; UsageError as for ``noise``."""
         return mechanism_of(self.mechanism, Parameters(self.noise(epsilon), max_counts))
 
@@ -154,7 +154,7 @@ def released_by(mechanism: CountMechanism, world: World, day_key: DayKey, run: i
     return Released(*release_counts(mechanism, naming, times, counts))
 
 
-def told(counts: Ints) -> Released:
+def exact_release(counts: Ints) -> Released:
     """Return counts as a release without noise."""
     return Released(counts, np.zeros_like(counts))
 
@@ -236,14 +236,14 @@ class NoiseBench:
     prepared: Prepared
     terms: TuningTerms
     day_key: DayKey
-    made: Callable[[], None] = lambda: None
+    after_draw: Callable[[], None] = lambda: None
     """Called after each run."""
     epsilons: tuple[Fraction, Fraction] = (EPSILONS[0], EPSILONS[-1])
     """The smallest and the largest epsilon to try."""
     clamped: bool = False
     """Whether negative values count as 0."""
     chance: bool = True
-    _held: dict[tuple[int, int], ByPeriod] = field(default_factory=dict, repr=False)
+    _cache: dict[tuple[int, int], ByPeriod] = field(default_factory=dict, repr=False)
 
     @cached_property
     def candidates(self) -> tuple[Fraction, ...]:
@@ -252,14 +252,14 @@ class NoiseBench:
 
     def measures(self, place: int, run: int) -> ByPeriod:
         """Return the utility of a candidate's run, in each period."""
-        if (place, run) not in self._held:
-            self._held[place, run] = self.prepared.measures(self.release(self.prepared.world, place, run))
-            self.made()
-        return self._held[place, run]
+        if (place, run) not in self._cache:
+            self._cache[place, run] = self.prepared.measures(self.release(self.prepared.world, place, run))
+            self.after_draw()
+        return self._cache[place, run]
 
     def release(self, world: World, place: int, run: int) -> Released:
         """Return what a candidate's run releases of a world of the same zones."""
-        mechanism = self.terms.made(self.candidates[place], world.site.max_counts)
+        mechanism = self.terms.build_mechanism(self.candidates[place], world.site.max_counts)
         released = released_by(mechanism, world, self.day_key, run)
         return released._replace(zones=np.maximum(released.zones, 0)) if self.clamped else released
 
@@ -269,27 +269,27 @@ class TtlBench:
     """The thesis' TTL mechanism, by salt life."""
 
     prepared: Prepared
-    seen: Sightings
+    sightings: Sightings
     validity: Micros
     zones: int
-    made: Callable[[], None] = lambda: None
+    after_run: Callable[[], None] = lambda: None
     chance: bool = False
     candidates: tuple[Micros, ...] = TTLS
-    _held: dict[int, ByPeriod] = field(default_factory=dict, repr=False)
+    _cache: dict[int, ByPeriod] = field(default_factory=dict, repr=False)
 
     def measures(self, place: int, run: int) -> ByPeriod:
         """Return the utility of a candidate, in each period."""
-        if place not in self._held:
+        if place not in self._cache:
             released = self.release(self.prepared.world, place, run)
-            self._held[place] = self.prepared.measures(told(self.prepared.planted(released.zones)))
-            self.made()
-        return self._held[place]
+            self._cache[place] = self.prepared.measures(exact_release(self.prepared.planted(released.zones)))
+            self.after_run()
+        return self._cache[place]
 
     def release(self, world: World, place: int, run: int) -> Released:
         """Return the counts of a world's released windows with pseudonyms of a candidate's salt life."""
         ticks, life = world.times[world.released], self.candidates[place]
-        counts = counts_under_names(self.seen, ticks, self.zones, self.validity, life, "first")
-        return told(self.prepared.counted(counts))
+        counts = counts_under_names(self.sightings, ticks, self.zones, self.validity, life, "first")
+        return exact_release(self.prepared.counted(counts))
 
 
 def _summed(counts: Ints) -> Ints:

@@ -104,7 +104,7 @@ class TriedCandidate:
     """Runs that reached the utility."""
     verdict: Verdict = "open"
 
-    def take(self, utility: float, rules: Rules, error: Fraction) -> None:
+    def add_run(self, utility: float, rules: Rules, error: Fraction) -> None:
         """Add a run."""
         self.utilities.append(utility)
         self.reached += utility >= rules.target
@@ -181,7 +181,7 @@ class _Trying:
         if place not in self.tried:
             known = self.tried[place] = TriedCandidate()
             while known.verdict == "open" and len(known.utilities) < self._rules.most_runs:
-                known.take(self._run(place, len(known.utilities)), self._rules, self._error)
+                known.add_run(self._run(place, len(known.utilities)), self._rules, self._error)
         return self.tried[place].verdict == "reached"
 
     def first(self, places: Sequence[int]) -> int | None:

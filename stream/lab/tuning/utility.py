@@ -205,7 +205,7 @@ def heatmap_utility(world: World, asked: Bools) -> Utility:
     Raises:
         DataError: no window is measured, or some time of day occurs less than twice before.
     """
-    _check_asked(asked)
+    _check_request(asked)
     usual = _usual(world)
     places = world.minutes[world.released][asked]
     by = Usual(*(np.stack([getattr(usual[minute], name) for minute in places.tolist()]) for name in Usual._fields))
@@ -239,7 +239,7 @@ def building_utility(world: World, asked: Bools) -> Utility:
     Raises:
         DataError: no window is measured, or there is a day without any count in them.
     """
-    _check_asked(asked)
+    _check_request(asked)
     truth = world.counts[world.released][asked].sum(axis=1)
     days = world.days[world.released][asked]
     numbers = np.unique(days)
@@ -256,6 +256,6 @@ def building_utility(world: World, asked: Bools) -> Utility:
     return utility
 
 
-def _check_asked(asked: Bools) -> None:
+def _check_request(asked: Bools) -> None:
     if not asked.any():
         raise DataError("recording must hold a window to be measured, in the hours that are asked for")

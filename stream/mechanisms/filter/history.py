@@ -60,7 +60,7 @@ def _rounded(cells: Cells) -> Cells:
     return np.asarray(np.where(share < _LEAST, np.float32(0), share).astype(_HALF).astype(np.float32))
 
 
-def begun_again(posterior: Posterior | None, now: FilterState, initial: FilterState) -> FilterState:
+def restarted_state(posterior: Posterior | None, now: FilterState, initial: FilterState) -> FilterState:
     """Return a state with a stored posterior and with what the filter has learnt by now."""
     if posterior is None:
         return FilterState(False, initial.posterior, now.learnt)
@@ -208,7 +208,7 @@ class Revision:
         last = block_of_hour(state.windows[0].end).end
         hour = tuple(takewhile(lambda window: window.end <= last, state.windows))
         initial = [each.initial() for each in self._filters]
-        start = [begun_again(*each) for each in zip(state.start, now, initial, strict=True)]
+        start = [restarted_state(*each) for each in zip(state.start, now, initial, strict=True)]
         after, values = self.mechanism.smooth(start, [window.item for window in state.windows], len(hour))
         rest = state.windows[len(hour) :]
         revised = [Revised(window.end, window.coverage, made, at) for window, made in zip(hour, values, strict=True)]
@@ -246,21 +246,21 @@ _WINDOWS_A_STEP = 64
 
 
 @dataclass(frozen=True)
-class HeldDay:
+class StoredDay:
     """A day's windows with values, and their revised values so far."""
 
     number: int
     ends: tuple[Micros, ...]
     coverages: tuple[Fraction, ...]
-    told: Ints | None = None
+    revised: Ints | None = None
     """Medians and half-widths, shape [2, windows, nodes], 0 where not known yet; None before any is known."""
-    is_told: bool = False
+    is_complete: bool = False
     """Whether they are known for all nodes."""
     published: int = 0
     """Number of windows that have been published."""
 
 
-Days = tuple[HeldDay, ...]
+Days = tuple[StoredDay, ...]
 """The earliest first."""
 
 
@@ -285,7 +285,7 @@ class DayHistory:
     def step(self, state: Days, item: Passed) -> tuple[Days, list[Revised]]:
         """Store the revised parts that a window brings, publish what is due with it, and buffer the window itself."""
         made: list[Revised] = []
-        state = self._told(state, item.values.histories if item.values is not None else ())
+        state = self._with_revisions(state, item.values.histories if item.values is not None else ())
         state = tuple(self._published(day, _at_a_time(day), item.end, made) for day in state)
         state = tuple(day for day in state if day.published < len(day.ends))
         return (state if item.window is None else _with_window(state, item.window)), made
@@ -293,11 +293,11 @@ class DayHistory:
     def finish(self, state: Days, now: Any) -> list[Revised]:
         """Publish all buffered days, where no further window comes; ``now`` is the mechanism's state."""
         made: list[Revised] = []
-        for day in self._told(state, self.mechanism.rest(now)):
+        for day in self._with_revisions(state, self.mechanism.rest(now)):
             self._published(day, len(day.ends), state[-1].ends[-1], made)
         return made
 
-    def _told(self, state: Days, histories: Sequence[RevisedDay]) -> Days:
+    def _with_revisions(self, state: Days, histories: Sequence[RevisedDay]) -> Days:
         """Return the days with these revised parts."""
         for history in histories:
             if history.day not in {day.number for day in state}:
@@ -305,30 +305,30 @@ class DayHistory:
             state = tuple(self._with(day, history) if day.number == history.day else day for day in state)
         return state
 
-    def _with(self, day: HeldDay, history: RevisedDay) -> HeldDay:
+    def _with(self, day: StoredDay, history: RevisedDay) -> StoredDay:
         if len(history.median) != len(day.ends):
             raise DataError(f"day history: {len(day.ends)} windows are held of a day, {len(history.median)} told of")
-        told = np.zeros((2, len(day.ends), self._nodes), np.int64) if day.told is None else day.told.copy()
+        told = np.zeros((2, len(day.ends), self._nodes), np.int64) if day.revised is None else day.revised.copy()
         told[:, :, history.zones] = history.median, history.half_width
-        return replace(day, told=told, is_told=history.is_last)
+        return replace(day, revised=told, is_complete=history.is_last)
 
-    def _published(self, day: HeldDay, windows: int, at: Micros, made: list[Revised]) -> HeldDay:
+    def _published(self, day: StoredDay, windows: int, at: Micros, made: list[Revised]) -> StoredDay:
         """Publish the next windows of a day, once its values are complete."""
-        if not day.is_told or day.told is None:
+        if not day.is_complete or day.revised is None:
             return day
         until = min(day.published + windows, len(day.ends))
         for place in range(day.published, until):
-            values = self.mechanism.values_of(*day.told[:, place])
+            values = self.mechanism.values_of(*day.revised[:, place])
             made.append(Revised(day.ends[place], day.coverages[place], values, at))
         return replace(day, published=until)
 
     def encode(self, state: Days) -> bytes:
         """Return the stable byte form: of each day its windows' ends and coverages, and its revised values."""
         days = [
-            [day.number, list(day.ends), [str(each) for each in day.coverages], day.is_told, day.published]
+            [day.number, list(day.ends), [str(each) for each in day.coverages], day.is_complete, day.published]
             for day in state
         ]
-        told = {str(n): day.told.astype(_INTS).tobytes() for n, day in enumerate(state) if day.told is not None}
+        told = {str(n): day.revised.astype(_INTS).tobytes() for n, day in enumerate(state) if day.revised is not None}
         return join_parts({"days": days}, told)
 
     def decode(self, data: bytes) -> Days:
@@ -339,20 +339,20 @@ class DayHistory:
         except (KeyError, TypeError, ValueError):
             raise DataError("day history: must list days, their windows, and what is known of them") from None
 
-    def _day(self, row: list[Any], told: bytes | None) -> HeldDay:
+    def _day(self, row: list[Any], revised: bytes | None) -> StoredDay:
         number, ends, coverages, is_told, published = row
         known = None
-        if told is not None:
-            known = np.frombuffer(told, _INTS).astype(np.int64).reshape(2, len(ends), self._nodes)
-        return HeldDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_told, published)
+        if revised is not None:
+            known = np.frombuffer(revised, _INTS).astype(np.int64).reshape(2, len(ends), self._nodes)
+        return StoredDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_told, published)
 
 
-def _at_a_time(day: HeldDay) -> int:
+def _at_a_time(day: StoredDay) -> int:
     return max(6, -(-len(day.ends) // PARTS))
 
 
 def _with_window(state: Days, window: Window) -> Days:
     """Return the days with one more window, of the last day or of the next."""
     number = window.item.slot.day
-    *before, day = state if state and state[-1].number == number else (*state, HeldDay(number, (), ()))
+    *before, day = state if state and state[-1].number == number else (*state, StoredDay(number, (), ()))
     return (*before, replace(day, ends=(*day.ends, window.end), coverages=(*day.coverages, window.coverage)))

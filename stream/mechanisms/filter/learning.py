@@ -240,7 +240,7 @@ class NightlyFilter:
         histories: list[RevisedDay] = []
         if state.log and state.log[-1].slot.day != item.slot.day:
             state, histories = self._parts(state, _at_hand(state.log), PARTS)
-            state = self._begun(state)
+            state = self._begin_day(state)
         filtered, [estimate] = self.filter.step(state.filter, item)
         kept = FilterItem(np.clip(item.noisy, -FARTHEST, FARTHEST), item.slot)
         state = replace(state, filter=filtered, log=(*state.log, kept)[-(MOST_WINDOWS + BEFORE + PARTS) :])
@@ -265,9 +265,9 @@ class NightlyFilter:
     def rest(self, state: NightlyState) -> list[RevisedDay]:
         """Return the remaining revised parts, including the current day, where no further window comes."""
         state, histories = self._parts(state, _at_hand(state.log), PARTS)
-        return histories + (self._parts(self._begun(state), 0, PARTS)[1] if state.log else [])
+        return histories + (self._parts(self._begin_day(state), 0, PARTS)[1] if state.log else [])
 
-    def _begun(self, state: NightlyState) -> NightlyState:
+    def _begin_day(self, state: NightlyState) -> NightlyState:
         """Return the state in which the current day is over, and nothing has been learnt from it."""
         return replace(state, log=_with_lead(state.log), part=0, coming=self.filter.nothing_learnt())
 
@@ -295,7 +295,7 @@ class NightlyFilter:
         coming = tuple(_copied(each) for each in state.coming) if len(zones) else state.coming
         noisy = every[:, zones]
         for few, grid in lessons(noisy, self._capacities[zones], self.filter.noise):
-            before = self._taken(state.filter.learnt, zones[few])
+            before = self._learnt_for(state.filter.learnt, zones[few])
             known = learn(self.filter.noise, grid, noisy[:, few], before.counted, len(slots))
             self._put(coming, zones[few], _taught(before, slots, known))
             for place, weights in enumerate(known.history):
@@ -325,7 +325,7 @@ class NightlyFilter:
         }
         return [found[zone] for zone in range(len(found))]
 
-    def _taken(self, learnt: Sequence[Learnt], zones: Ints) -> Learnt:
+    def _learnt_for(self, learnt: Sequence[Learnt], zones: Ints) -> Learnt:
         """Return what was learnt about some zones of any capacity, side by side.
 
         The number of bins is the next power of two, so that a zone's sums do not depend on the other zones.

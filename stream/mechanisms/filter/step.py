@@ -65,8 +65,8 @@ from stream.mechanisms.filter.support import (
     Windows,
     chunks,
     joined,
-    kept,
     nothing,
+    stored_posterior,
     windows,
 )
 from stream.mechanisms.noise import Ints
@@ -303,7 +303,7 @@ class RegimeFilter:
             (median,) = quantiles(of_counts, 0.5)
             estimate.median[chunk.zones] = chunk.low + median
             estimate.half_width[chunk.zones] = half_widths(of_counts, median, BAND)
-            parts.append((chunk.zones, self._kept(chunk, p)))
+            parts.append((chunk.zones, self._stored_posterior(chunk, p)))
         return FilterState(True, joined(parts), state.learnt), [estimate]
 
     def _rates(self, state: FilterState) -> Cells:
@@ -357,12 +357,12 @@ class RegimeFilter:
         seen *= chunk.is_inside
         return seen
 
-    def _kept(self, chunk: Chunk, p: Cells) -> Posterior:
+    def _stored_posterior(self, chunk: Chunk, p: Cells) -> Posterior:
         """Return the stored posterior of a chunk until the next tick."""
         least = _NEGLIGIBLE / (self.grids.capacities[chunk.zones] + 1)
         is_kept = p >= least.astype(np.float32)
         p *= is_kept
-        return kept(chunk, p, np.logical_or.reduce(is_kept, axis=(0, 1)))
+        return stored_posterior(chunk, p, np.logical_or.reduce(is_kept, axis=(0, 1)))
 
     def encode(self, state: FilterState) -> bytes:
         """Return the stable byte form: a head, the posterior's windows, its cells, and the learnt parameters."""

@@ -189,7 +189,7 @@ def chunks(asked: Windows) -> Iterator[Chunk]:
         begin = end
 
 
-def kept(chunk: Chunk, cells: Cells, is_kept: NDArray[np.bool_]) -> Posterior:
+def stored_posterior(chunk: Chunk, cells: Cells, is_kept: NDArray[np.bool_]) -> Posterior:
     """Return the posterior of a chunk's cells between the first and the last count of each zone that is stored.
 
     Args:

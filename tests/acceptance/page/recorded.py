@@ -27,7 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import connectors.serve
-from connectors.serve.learn import answer_told
+from connectors.serve.learn import answer_result
 from connectors.serve.models import Answered
 from tests.acceptance.page.books import attribute_releases, told
 
@@ -360,7 +360,7 @@ def application(scene: Scene) -> Starlette:
         })  # fmt: skip
 
     async def learnt(request: Request) -> Response:
-        return answer(answer_told(Answered.model_validate(orjson.loads(await request.body()))))
+        return answer(answer_result(Answered.model_validate(orjson.loads(await request.body()))))
 
     async def stream(request: Request) -> Response:
         scene.since.append(request.headers.get("last-event-id") or request.query_params.get("after"))

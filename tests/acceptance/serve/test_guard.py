@@ -174,12 +174,12 @@ def test_a_page_is_sent_packed_and_not_again_to_who_has_it(service: Served) -> N
 def test_a_client_may_send_a_burst_and_then_as_many_as_trickle_in() -> None:
     now = [0.0]
     rates = Rates(burst=3, each_second=2, clock=lambda: now[0])
-    assert [rates.take("a") for _ in range(4)] == [True, True, True, False]
-    assert rates.take("b"), "another client's are its own"
+    assert [rates.allow("a") for _ in range(4)] == [True, True, True, False]
+    assert rates.allow("b"), "another client's are its own"
     now[0] = 0.5
-    assert [rates.take("a") for _ in range(2)] == [True, False]
+    assert [rates.allow("a") for _ in range(2)] == [True, False]
     now[0] = 100.0
-    assert [rates.take("a") for _ in range(4)] == [True, True, True, False]
+    assert [rates.allow("a") for _ in range(4)] == [True, True, True, False]
 
 
 def test_more_than_a_rate_is_refused_with_when_to_come_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

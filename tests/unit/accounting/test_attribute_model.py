@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.attributes import DayModel, asked_attributes, class_sensitivity, day_model
+from stream.accounting.attributes import DayModel, class_sensitivity, day_model, queried_attributes
 from stream.accounting.leakage.guard import (
-    asked_values,
     log_outcome_factors,
-    may_ask,
+    may_query,
     pattern_factors,
     permitted,
     unasked,
+    value_rows,
 )
 from stream.policy.attributes import AttributeRelease
 
@@ -152,8 +152,8 @@ def test_a_model_of_two_classes_obeys_the_rules_of_patterns_and_guard(seeded: An
         assert model.permitted(epsilon, cap) == wanted
         for shown in (0, 1):
             seen = {"arrival": "09:00" if shown else None}
-            asks = may_ask(joint, e, np.array([1, 0]), np.array([shown, 0]), attribute=1, cap=cap)
-            assert model.may_ask("occupancy_level", epsilon, seen, cap) == asks
+            asks = may_query(joint, e, np.array([1, 0]), np.array([shown, 0]), attribute=1, cap=cap)
+            assert model.may_query("occupancy_level", epsilon, seen, cap) == asks
 
 
 def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
@@ -164,7 +164,7 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
         joint = rng.dirichlet(np.ones(int(sizes.prod()))).reshape(sizes)
         masks = [rng.permutation(np.arange(n) < rng.integers(1, n)) for n in sizes]
         e = rng.uniform(0.1, 2.0, 3)
-        rows = [asked_values(mask, float(x)) for mask, x in zip(masks, e, strict=True)]
+        rows = [value_rows(mask, float(x)) for mask, x in zip(masks, e, strict=True)]
         rows[1] = unasked(masks[1]) if rng.random() < 0.3 else rows[1]
         table = log_outcome_factors(joint, rows, masks)
         for outcome in np.ndindex(*[len(row) for row in rows]):
@@ -178,16 +178,16 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
 
 
 def test_outcomes_of_an_attribute_have_probabilities_that_add_up_to_one() -> None:
-    rows = np.exp(asked_values(np.array([True, False, False, True]), 0.7))
+    rows = np.exp(value_rows(np.array([True, False, False, True]), 0.7))
     assert rows.sum(axis=0) == pytest.approx([1, 1, 1, 1], abs=1e-15)
     assert rows[0] == pytest.approx([1, math.exp(-0.7), math.exp(-0.7), 1])
 
 
 def test_a_static_guard_keeps_the_first_attributes_that_fit() -> None:
-    assert asked_attributes(release(cap=1.05), model_of(release())) == {"arrival"}
-    assert asked_attributes(release(cap=0.1), model_of(release())) == set()
-    assert asked_attributes(release(cap=3.0), model_of(release())) == {"arrival", "occupancy_level"}
-    assert asked_attributes(release(cap=0.1, guard="adaptive"), model_of(release())) == {"arrival", "occupancy_level"}
+    assert queried_attributes(release(cap=1.05), model_of(release())) == {"arrival"}
+    assert queried_attributes(release(cap=0.1), model_of(release())) == set()
+    assert queried_attributes(release(cap=3.0), model_of(release())) == {"arrival", "occupancy_level"}
+    assert queried_attributes(release(cap=0.1, guard="adaptive"), model_of(release())) == {"arrival", "occupancy_level"}
 
 
 def test_a_model_tells_which_class_proves_which_attribute_sensitive() -> None:

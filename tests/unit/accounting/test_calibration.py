@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stream.accounting.composition import Gaussian, compose
-from stream.accounting.privacy_loss import calibrate, gaussian_law, grid_variance, laplace_law
+from stream.accounting.privacy_loss import calibrate, gaussian_loss, grid_variance, laplace_loss
 from stream.errors import UsageError
 from tests.unit.accounting.exact_delta import exact_delta, gaussian_outcomes
 
@@ -59,7 +59,7 @@ def test_the_grid_rises_by_at_most_half_a_percent_of_sigma() -> None:
 def test_scales_and_laws_are_the_same_bits_everywhere() -> None:
     found = [calibrate(Decimal(e), Decimal("1e-6"), ticks)[0] for e, _ in PRICES for ticks in TICKS]
     assert found == [1720, 2150, 5220, 478, 598, 1460, 137, 171, 416]
-    laws = [gaussian_law(Fraction(478), 1, 96), gaussian_law(Fraction(2), 2, 30), laplace_law(Decimal("0.1"), 3, 96)]
+    laws = [gaussian_loss(Fraction(478), 1, 96), gaussian_loss(Fraction(2), 2, 30), laplace_loss(Decimal("0.1"), 3, 96)]
     bits = hashlib.sha256(b"".join(law.masses.tobytes() for law in laws)).hexdigest()
     assert bits[:16] == "247f3ffadc446175"
 

@@ -94,7 +94,7 @@ def test_only_windows_of_the_day_and_of_the_zone_count() -> None:
 def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back() -> None:
     state = charged(("r/v/1", LAPLACE, range(2), {"a": "0"}), ("s/v/1", LAPLACE, range(2), {"a": "1"}))
     assert set(state.charged_at(MIDNIGHT)) == {"s/v/1"}
-    state.take_back(MIDNIGHT, "s/v/1")
+    state.undo(MIDNIGHT, "s/v/1")
     assert exponent(state) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import declared, factors
-from stream.accounting.leakage.guard import may_ask, permitted, releasable, worst_factors
+from stream.accounting.leakage.guard import may_query, permitted, releasable, worst_factors
 from stream.errors import UsageError
 
 XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
@@ -70,7 +70,7 @@ def walk(
     if len(path) == len(schedule):
         return
     attribute = schedule[len(path)]
-    if not may_ask(joint, epsilon, queries, released, attribute=attribute, cap=cap):
+    if not may_query(joint, epsilon, queries, released, attribute=attribute, cap=cap):
         yield from walk(joint, epsilon, cap, schedule, likelihood, (*path, "blocked"), queries, released)
         return
     step = np.eye(k, dtype=np.int64)[attribute]
@@ -106,13 +106,13 @@ def test_every_run_of_the_adaptive_rule_keeps_the_cap_and_blocked_rounds_are_no_
 
 def test_a_question_is_blocked_for_the_answer_that_would_break_the_cap_whichever_comes() -> None:
     epsilon, none = np.array([0.1, 0.1]), np.zeros(2, dtype=np.int64)
-    assert not may_ask(REVEALING, epsilon, none, none, attribute=0, cap=1.0)
-    assert may_ask(PAIR, epsilon, none, none, attribute=0, cap=1.0)
+    assert not may_query(REVEALING, epsilon, none, none, attribute=0, cap=1.0)
+    assert may_query(PAIR, epsilon, none, none, attribute=0, cap=1.0)
 
 
 def test_an_attribute_is_blocked_once_its_own_refusals_use_up_the_cap() -> None:
     epsilon, none = np.array([0.4, 0.4]), np.zeros(2, dtype=np.int64)
-    asked = [may_ask(PAIR, epsilon, np.array([n, 0]), none, attribute=0, cap=1.0) for n in range(4)]
+    asked = [may_query(PAIR, epsilon, np.array([n, 0]), none, attribute=0, cap=1.0) for n in range(4)]
     assert asked == [True, True, False, False]
 
 
@@ -125,7 +125,7 @@ def test_an_order_must_name_every_attribute_once(order: list[int]) -> None:
 def test_a_negative_cap_is_refused() -> None:
     for call in (
         lambda: releasable(XOR, cap=-1),
-        lambda: may_ask(XOR, np.ones(3), np.zeros(3, int), np.zeros(3, int), attribute=0, cap=-1),
+        lambda: may_query(XOR, np.ones(3), np.zeros(3, int), np.zeros(3, int), attribute=0, cap=-1),
     ):
         with pytest.raises(UsageError, match="cap"):
             call()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from connectors.operations.reports.signed_heads import read_books_file, read_heads
+from connectors.operations.reports.signed_heads import read_bundle_file, read_heads
 from stream.accounting.audit import ChainLink
 from stream.accounting.signed_heads import parse_head, sign_head
 from stream.errors import AuditError
@@ -46,7 +46,7 @@ def test_a_head_in_another_spelling_is_none(spelling: str, tmp_path: Path) -> No
     assert other != LINE
     file = tmp_path / "heads"
     file.write_bytes(FIRST.to_bytes() + b"\n" + other + b"\n")
-    for read in (read_heads, read_books_file):
+    for read in (read_heads, read_bundle_file):
         with pytest.raises(AuditError, match="signed head"):
             read(file)
 

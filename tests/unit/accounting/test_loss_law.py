@@ -17,8 +17,8 @@ from stream.accounting.privacy_loss import (
     delta_at,
     epsilon_at,
     exp_minus,
-    gaussian_law,
-    laplace_law,
+    gaussian_loss,
+    laplace_loss,
 )
 
 
@@ -48,14 +48,14 @@ def test_infinite_losses_of_two_laws_add_up_and_no_epsilon_is_free_of_them() -> 
 
 
 def test_a_widely_laid_gaussian_counts_what_it_leaves_out() -> None:
-    assert gaussian_law(Fraction(100), 1, 96).infinite == TAIL
-    assert gaussian_law(Fraction(1), 1, 4).infinite >= 4 * TAIL
+    assert gaussian_loss(Fraction(100), 1, 96).infinite == TAIL
+    assert gaussian_loss(Fraction(1), 1, 4).infinite >= 4 * TAIL
 
 
 @pytest.mark.parametrize("shift", [1, 2, 5])
 def test_a_law_and_its_mirror_have_the_ratio_that_their_losses_say(shift: int) -> None:
     """By symmetry Q(loss) = P(-loss), and a loss is ln(P/Q): so P(loss) = e^loss P(-loss)."""
-    for each in (laplace_law(Decimal("0.3"), shift, 7), gaussian_law(Fraction(3, 2), shift, 5)):
+    for each in (laplace_loss(Decimal("0.3"), shift, 7), gaussian_loss(Fraction(3, 2), shift, 5)):
         losses = each.top - each.step * np.arange(len(each.masses))
         mirrored = np.round((each.top + losses) / each.step).astype(int)
         inside = (mirrored >= 0) & (mirrored < len(losses)) & (np.abs(losses) < 20)
@@ -64,13 +64,13 @@ def test_a_law_and_its_mirror_have_the_ratio_that_their_losses_say(shift: int) -
 
 
 def test_the_price_read_off_a_law_gives_back_its_delta() -> None:
-    each = laplace_law(Decimal("0.1"), 1, 292)
+    each = laplace_loss(Decimal("0.1"), 1, 292)
     for delta in (1e-9, 1e-6, 1e-3, 0.05):
         assert delta_at(each, epsilon_at(each, delta)) == pytest.approx(delta, rel=1e-9)
 
 
 def test_a_delta_that_hides_all_costs_nothing() -> None:
-    assert epsilon_at(laplace_law(Decimal("0.001"), 1, 1), 0.01) == 0.0
+    assert epsilon_at(laplace_loss(Decimal("0.001"), 1, 1), 0.01) == 0.0
 
 
 def test_exp_minus_is_the_exponential_up_to_sixty_and_never_zero() -> None:

@@ -193,7 +193,7 @@ def changed() -> tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[st
     pipeline = Pipeline(first, SITE, laboratory())
     states, made = fed(pipeline, log[:cut])
     after = Pipeline(second, SITE, laboratory())
-    made += fed(after, log[cut:], after.adopt(pipeline.encode(states)))[1]
+    made += fed(after, log[cut:], after.migrate(pipeline.encode(states)))[1]
     private = [parse_record(out.value) for out in made if ".private." in out.topic]
     shown = {body["release_id"]: body["value"] for body in private if body["released"] and "value" in body}
     return (first, second), audit_of(made), account_of(made), shown
@@ -309,7 +309,7 @@ def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again(
     log = list(messages(people(hours=104), first))
     pipeline, after = Pipeline(first, SITE, laboratory()), Pipeline(second, SITE, laboratory())
     states, made = fed(pipeline, log[: len(log) // 2])
-    made += fed(after, log[len(log) // 2 :], after.adopt(pipeline.encode(states)))[1]
+    made += fed(after, log[len(log) // 2 :], after.migrate(pipeline.encode(states)))[1]
     private = [parse_record(out.value) for out in made if ".private." in out.topic]
     shown = {body["release_id"]: body["value"] for body in private if body["released"] and "value" in body}
     records = account_of(made)
@@ -333,8 +333,8 @@ def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_nam
     state, made = scan(live, windows)
     records = (DayAttribute(SITE, late_name, "2026-03-03", "arrival", "11:00", day[1]),)
     late = BackfillStage(asked, SITE, laboratory())
-    late.open_books(state, audit_of(made), {counted.version: counted})
-    made += late.past(state, DayClosed(SITE, "2026-03-03", day[1], records), ReleaseState())
+    late.load_full_history(state, audit_of(made), {counted.version: counted})
+    made += late.release_late(state, DayClosed(SITE, "2026-03-03", day[1], records), ReleaseState())
     report = past([counted, asked], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]
     assert report["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.01))
     assert report["with_counts"]["public"] == pytest.approx(math.exp(0.2))

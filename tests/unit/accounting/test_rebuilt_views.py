@@ -13,7 +13,7 @@ from stream.accounting.units import UNITS, Neighbours, Scope
 from stream.pipeline import Options, Pipeline
 from stream.records import MINUTE, Published
 from stream.release.account_stage import rebuild_account
-from stream.release.backfill import settle
+from stream.release.backfill import count_as_published
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_record
 from tests.core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, building, laboratory, messages, people
@@ -60,7 +60,7 @@ class Released:
         for policy, first, last in zip(POLICIES, hours, hours[1:], strict=False):
             start = EVENING + int(first * 60) * MINUTE
             pipeline = Pipeline(policy, SITE, laboratory(), Options())
-            self.state = pipeline.initial() if data is None else pipeline.adopt(data)
+            self.state = pipeline.initial() if data is None else pipeline.migrate(data)
             log = messages(people(hours=last - first, start=start, devices=8, every=20 * MINUTE), policy)
             for message in log:
                 self.state, made = pipeline.step(self.state, message)
@@ -99,13 +99,13 @@ def test_the_head_of_the_chain_is_that_of_the_last_entry(released: Released) -> 
 
 def test_what_budgets_and_attribute_limits_read_follows_from_the_entries(released: Released) -> None:
     found, live = ReleaseState(), released.state.release
-    settle(found, released.entries, {policy.version: policy for policy in POLICIES}, POLICIES[-1], SITE)
+    count_as_published(found, released.entries, {policy.version: policy for policy in POLICIES}, POLICIES[-1], SITE)
     assert found.ledger.spent == live.ledger.spent
     assert found.ledger.recent == live.ledger.recent
     assert found.ledger.zones == live.ledger.zones
     assert found.charged == live.charged
-    assert found.asked == live.asked
-    assert (found.closed, found.through) == (live.closed, live.through)
+    assert found.queried_days == live.queried_days
+    assert (found.closed, found.released_until) == (live.closed, live.released_until)
 
 
 def test_the_account_follows_from_the_entries(released: Released) -> None:

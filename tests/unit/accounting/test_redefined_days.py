@@ -57,7 +57,7 @@ def records(windows: Iterable[Window]) -> list[dict[str, Any]]:
         under = days
         state, [record] = stage.step(state, Spent(SITE, end, charges))
         made.append(orjson.loads(record.value))
-        told = stage.standing(reopened(stage, state), end)
+        told = stage.spend_at(reopened(stage, state), end)
         assert told["public"]["device_day"] == made[-1]["audiences"]["public"]["device_day"]
     return made
 

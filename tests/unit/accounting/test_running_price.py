@@ -17,10 +17,10 @@ from stream.accounting.composition import (
     Laplace,
     Noise,
     compose,
+    merged_noises,
     pure_cost,
     rounded_up,
     running_price,
-    together,
 )
 
 ABOVE = 1.07
@@ -29,7 +29,7 @@ DELTAS = [Fraction(1, 10**4), Fraction(1, 10**6), Fraction(1, 10**9)]
 
 def both(releases: list[Noise], delta: Fraction, group: int = 1) -> tuple[float, float]:
     """Return the running price and the exact one."""
-    runs = together(releases)
+    runs = merged_noises(releases)
     tally = {replace(run, times=1): run.times for run in runs}
     most = pure_cost(runs, group)
     bound = Fraction(most) if most.is_finite() else math.inf

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stream.accounting.charges import ChargeRun, add_window, since, windows_within
+from stream.accounting.charges import ChargeRun, add_window, runs_after, windows_within
 
 
 def test_windows_at_one_distance_and_price_are_one_spell() -> None:
@@ -12,8 +12,8 @@ def test_windows_at_one_distance_and_price_are_one_spell() -> None:
     for end in range(5, 505, 5):
         add_window(spells, end, 7)
     assert spells == [ChargeRun(5, 5, 100, 7)]
-    assert since(spells, 490) == [ChargeRun(495, 5, 2, 7)]
-    assert since(spells, 500) == []
+    assert runs_after(spells, 490) == [ChargeRun(495, 5, 2, 7)]
+    assert runs_after(spells, 500) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -32,6 +32,6 @@ def test_spells_hold_what_a_list_of_windows_would(seed: int) -> None:
         plain.append((at, nano))
         if rng.random() < 0.05:
             until = end - rng.randrange(300)
-            spells, plain = since(spells, until), [row for row in plain if row[0] > until]
+            spells, plain = runs_after(spells, until), [row for row in plain if row[0] > until]
         first, last = sorted((rng.randrange(end), rng.randrange(end)))
         assert sorted(windows_within(spells, first, last)) == sorted(row for row in plain if first <= row[0] <= last)

@@ -13,10 +13,10 @@ from stream.errors import UsageError
 from stream.lab.attackers.beliefs import (
     Floats,
     Mobility,
-    NoiseLaw,
+    NoiseDistribution,
     bounds,
     collectively,
-    followed,
+    filtered_beliefs,
     knowing_others,
     most_believed,
     noisy_posterior,
@@ -26,7 +26,7 @@ from stream.lab.attackers.beliefs import (
 FORWARD = np.array([[0.8, 0.15, 0.05], [0.1, 0.85, 0.05], [0.3, 0.1, 0.6]])
 KNOWN = Mobility(np.array([0.7, 0.2, 0.1]), FORWARD)
 STEADY = Mobility(stationary(FORWARD), FORWARD)
-NOISE = NoiseLaw("laplace", 2.0)
+NOISE = NoiseDistribution("laplace", 2.0)
 VALUES = np.array([[1, -2], [4, 0], [3, 1], [-1, 5]])
 TICKS = len(VALUES)
 
@@ -44,7 +44,7 @@ def by_paths(known: Mobility, log_likelihood: Floats, tick: int) -> list[float]:
 def test_beliefs_are_those_of_all_paths_added_up(tick: int) -> None:
     others = np.array([[1, 0], [2, 0], [2, 1], [0, 3]])
     log_likelihood = knowing_others(NOISE, VALUES, others)
-    found = followed(KNOWN, log_likelihood)[tick]
+    found = filtered_beliefs(KNOWN, log_likelihood)[tick]
     assert found == pytest.approx(by_paths(KNOWN, log_likelihood, tick), abs=1e-12)
 
 
@@ -63,7 +63,9 @@ def test_who_takes_all_for_alike_begins_each_tick_with_what_it_last_believed() -
 
 
 def test_without_noise_who_takes_all_for_alike_believes_the_counts() -> None:
-    found = collectively(KNOWN, NoiseLaw("laplace", 1e-3), np.array([[3, 1], [0, 4]]), np.array([True, True]), 10)
+    found = collectively(
+        KNOWN, NoiseDistribution("laplace", 1e-3), np.array([[3, 1], [0, 4]]), np.array([True, True]), 10
+    )
     assert found == pytest.approx(np.array([[0.6, 0.3, 0.1], [0.6, 0.0, 0.4]]), abs=1e-12)
 
 
@@ -77,9 +79,9 @@ def test_who_knows_all_others_weighs_places_by_the_noise_that_they_leave() -> No
 
 def test_many_people_are_followed_at_once_as_one_by_one() -> None:
     others = np.array([[[1, 0]] * TICKS, [[4, 2]] * TICKS])
-    both = followed(KNOWN, knowing_others(NOISE, VALUES, others))
+    both = filtered_beliefs(KNOWN, knowing_others(NOISE, VALUES, others))
     for person in range(2):
-        alone = followed(KNOWN, knowing_others(NOISE, VALUES, others[person]))
+        alone = filtered_beliefs(KNOWN, knowing_others(NOISE, VALUES, others[person]))
         assert both[person] == pytest.approx(alone, abs=1e-14)
 
 
@@ -92,11 +94,13 @@ def test_without_counts_only_mobility_is_known() -> None:
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
 def test_no_outcome_lets_who_knows_all_others_pass_the_temporal_bound(known: Mobility, epsilon: float) -> None:
     """All outcomes of a small range at three ticks: odds of two places never differ by more than e^BPL from before."""
-    noise, before, limit = NoiseLaw("laplace", 1 / epsilon), unobserved(known, 3), bounds(known, epsilon, 3)
+    noise, before, limit = NoiseDistribution("laplace", 1 / epsilon), unobserved(known, 3), bounds(known, epsilon, 3)
     largest = np.zeros(3)
     for values in itertools.product([-3, 0, 1, 4], repeat=6):
         seen = np.array(values).reshape(3, 2)
-        gained = np.log(followed(known, knowing_others(noise, seen, np.zeros((3, 2), dtype=np.int64)))) - np.log(before)
+        gained = np.log(
+            filtered_beliefs(known, knowing_others(noise, seen, np.zeros((3, 2), dtype=np.int64)))
+        ) - np.log(before)
         largest = np.maximum(largest, gained.max(axis=1) - gained.min(axis=1))
     assert (largest <= limit + 1e-9).all()
     assert largest[0] == pytest.approx(limit[0])  # at the first tick nothing is lost: 2 epsilon, both counts
@@ -104,7 +108,7 @@ def test_no_outcome_lets_who_knows_all_others_pass_the_temporal_bound(known: Mob
 
 def test_the_bound_of_the_account_would_break_if_a_move_counted_once() -> None:
     """One epsilon a tick, as of one count: an exact attacker passes it."""
-    noise = NoiseLaw("laplace", 1.0)
+    noise = NoiseDistribution("laplace", 1.0)
     gained = knowing_others(noise, np.array([[3, -3]]), np.zeros((1, 2), dtype=np.int64))[0]
     assert gained.max() - gained.min() > 1.0
 
@@ -116,4 +120,4 @@ def test_odds_bound_a_belief() -> None:
 
 def test_models_of_other_places_are_refused() -> None:
     with pytest.raises(UsageError, match="states must be 3"):
-        followed(KNOWN, np.zeros((2, 4)))
+        filtered_beliefs(KNOWN, np.zeros((2, 4)))

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import gaussian_kde
 
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import Floats, NoiseLaw, learn, scott
+from stream.lab.attackers.beliefs import Floats, NoiseDistribution, learn, scott
 from stream.mechanisms.noise import pmf
 from stream.records import NoiseKind
 
@@ -17,7 +17,7 @@ LINE = np.arange(-400, 401)
 
 
 def masses(kind: NoiseKind, scale: float) -> Floats:
-    return np.exp(NoiseLaw(kind, scale).log(LINE))
+    return np.exp(NoiseDistribution(kind, scale).log(LINE))
 
 
 class TestExact:
@@ -28,8 +28,8 @@ class TestExact:
     def test_masses_add_up_to_one(self, kind: NoiseKind) -> None:
         assert masses(kind, 3.0).sum() == pytest.approx(1.0, abs=1e-9)
 
-    @pytest.mark.parametrize("law", [NoiseLaw("laplace", 0.01), NoiseLaw("gaussian", 0.5)])
-    def test_what_all_but_cannot_be_has_a_finite_logarithm(self, law: NoiseLaw) -> None:
+    @pytest.mark.parametrize("law", [NoiseDistribution("laplace", 0.01), NoiseDistribution("gaussian", 0.5)])
+    def test_what_all_but_cannot_be_has_a_finite_logarithm(self, law: NoiseDistribution) -> None:
         far = law.log(np.array([-10_000, 10_000]))
         assert np.isfinite(far).all()
         assert far.max() < law.log(np.array(0))

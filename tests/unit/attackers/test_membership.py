@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import Floats, NoiseLaw
+from stream.lab.attackers.beliefs import Floats, NoiseDistribution
 from stream.lab.attackers.membership import LEVEL, best_threshold, measure, most_shown, rate_at_least, rate_at_most
 
 
@@ -80,5 +80,5 @@ class TestBounds:
 
     def test_the_law_of_the_noise_says_what_can_be_shown(self) -> None:
         """No value is likelier by more than e^epsilon: the exact ratio that is printed beside the bound."""
-        law, values = NoiseLaw("laplace", 0.5), np.arange(-30, 32)
+        law, values = NoiseDistribution("laplace", 0.5), np.arange(-30, 32)
         assert np.abs(law.log(values - 1) - law.log(values)).max() == pytest.approx(2.0)

@@ -12,7 +12,7 @@ import pytest
 from stream.errors import UsageError
 from stream.lab.attackers.beliefs import (
     Floats,
-    NoiseLaw,
+    NoiseDistribution,
     from_true_counts,
     noisy_posterior,
     worst_case,
@@ -59,7 +59,7 @@ class TestNoisyCounts:
     @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
     @pytest.mark.parametrize("value", [-7, 0, 2, 4, 30])
     def test_belief_is_brute_force_bayes(self, kind: NoiseKind, scale: float, value: int) -> None:
-        noise = NoiseLaw(kind, scale)
+        noise = NoiseDistribution(kind, scale)
         nearest = noise.log(np.array(min(abs(value - z) for z in range(PEOPLE + 1))))  # so that nothing underflows
 
         def weight(count: int) -> float:
@@ -72,13 +72,13 @@ class TestNoisyCounts:
 
     def test_the_sum_begins_at_nobody(self) -> None:
         """The print's begins at 1: with no noise worth the name left, 20 people and p = 0.05 it says .0779."""
-        noise = NoiseLaw("laplace", 1e9)
+        noise = NoiseDistribution("laplace", 1e9)
         assert float(noisy_posterior(noise.log_likelihood(np.array(3), 20), np.array(0.05))) == pytest.approx(
             0.05, abs=1e-6
         )
 
     def test_known_people_are_taken_off_what_is_published(self) -> None:
-        noise = NoiseLaw("laplace", 2.0)
+        noise = NoiseDistribution("laplace", 2.0)
         with_known = noise.log_likelihood(np.array([9]), PEOPLE, known=5)
         assert with_known.tolist() == noise.log_likelihood(np.array([4]), PEOPLE).tolist()
 
@@ -86,7 +86,7 @@ class TestNoisyCounts:
     def test_limits_are_the_prior_and_the_true_count(self, value: int) -> None:
         """Theorem B.1. With little noise the published value is the true count, which lies in 0 … m."""
         p = np.array(0.3)
-        loud, quiet = NoiseLaw("laplace", 1e12), NoiseLaw("laplace", 1e-3)
+        loud, quiet = NoiseDistribution("laplace", 1e12), NoiseDistribution("laplace", 1e-3)
         assert float(noisy_posterior(loud.log_likelihood(np.array(value), PEOPLE), p)) == pytest.approx(0.3, abs=1e-9)
         count = min(max(value, 0), PEOPLE)
         exact = float(noisy_posterior(quiet.log_likelihood(np.array(count), PEOPLE), p))
@@ -94,7 +94,7 @@ class TestNoisyCounts:
 
     def test_a_single_value_may_lead_past_both_limits(self) -> None:
         """p = c/m = .25 and y = 12 at ε = 1: .457, so the print's claim for single y does not hold."""
-        found = noisy_posterior(NoiseLaw("laplace", 1.0).log_likelihood(np.array(12), 20), np.array(0.25))
+        found = noisy_posterior(NoiseDistribution("laplace", 1.0).log_likelihood(np.array(12), 20), np.array(0.25))
         assert float(found) == pytest.approx(0.457, abs=5e-4)
 
     def test_nobody_to_look_for_is_refused(self) -> None:
@@ -103,7 +103,9 @@ class TestNoisyCounts:
 
     @pytest.mark.parametrize("probability", [0.0, 1.0])
     def test_a_prior_that_is_sure_stays_so(self, probability: float) -> None:
-        found = noisy_posterior(NoiseLaw("laplace", 1.0).log_likelihood(np.array(2), PEOPLE), np.array(probability))
+        found = noisy_posterior(
+            NoiseDistribution("laplace", 1.0).log_likelihood(np.array(2), PEOPLE), np.array(probability)
+        )
         assert float(found) == probability
 
 
@@ -112,14 +114,14 @@ class TestWorstCase:
         """Who moves changes two counts: ε = 1, p = ½ gives .881; the print's .731 is passed by an exact attacker."""
         assert float(worst_case(array(0.5), 1.0, "all")[0]) == pytest.approx(0.8808, abs=1e-4)
         assert float(worst_case(array(0.5), 1.0, "one")[0]) == pytest.approx(0.7311, abs=1e-4)
-        noise = NoiseLaw("laplace", 1.0)
+        noise = NoiseDistribution("laplace", 1.0)
         odds = (noise.log(np.array(0)) - noise.log(np.array(1))) * 2  # the victim in room 1: both counts agree
         assert 1 / (1 + math.exp(-float(odds))) == pytest.approx(0.8808, abs=1e-4)
 
     @pytest.mark.parametrize("value", range(-4, 6))
     def test_nobody_who_sees_one_region_is_surer(self, value: int) -> None:
         """All others are known: of m people, m - 1 are elsewhere or there, and the count tells 0 or 1."""
-        noise, p = NoiseLaw("laplace", 0.8), 0.2
+        noise, p = NoiseDistribution("laplace", 0.8), 0.2
         there = p * math.exp(float(noise.log(np.array(value - 1))))
         away = (1 - p) * math.exp(float(noise.log(np.array(value))))
         assert there / (there + away) <= float(worst_case(array(p), 1 / 0.8, "one")[0]) + 1e-12
@@ -131,7 +133,7 @@ class TestWorstCase:
 class TestExpectation:
     def test_over_all_counts_it_is_the_prior_again(self) -> None:
         """The mean belief, over worlds as likely as the attacker thinks them, is what it began with."""
-        noise, p = NoiseLaw("laplace", 1.5), 0.3
+        noise, p = NoiseDistribution("laplace", 1.5), 0.3
         log_law = noise.log_likelihood(np.arange(-80, 90), PEOPLE)
         likely = [math.comb(PEOPLE, c) * p**c * (1 - p) ** (PEOPLE - c) for c in range(PEOPLE + 1)]
         believed_of = noisy_posterior(log_law, np.full(len(log_law), p))
@@ -140,7 +142,7 @@ class TestExpectation:
 
 
 class TestComposition:
-    NOISE = NoiseLaw("laplace", 1.2)
+    NOISE = NoiseDistribution("laplace", 1.2)
 
     def log(self, value: int) -> Floats:
         return self.NOISE.log_likelihood(np.array(value), PEOPLE)

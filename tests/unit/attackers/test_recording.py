@@ -7,7 +7,7 @@ import pytest
 
 from connectors.lab.attacks.published import Channel, Publisher, count_releases, nodes_of
 from connectors.lab.attacks.recording import (
-    Recorded,
+    RecordedSightings,
     control_counts,
     days_of,
     is_control,
@@ -19,7 +19,7 @@ from connectors.lab.attacks.recording import (
 from connectors.lab.attacks.study import Scene, beliefs, drawn_at_random, from_counts, from_prior
 from connectors.lab.attacks.tracking import follow, paths_of
 from connectors.sources.recordings.dialect import OWN
-from stream.lab.attackers.beliefs import NoiseLaw, from_true_counts, noisy_posterior
+from stream.lab.attackers.beliefs import NoiseDistribution, from_true_counts, noisy_posterior
 from stream.pseudonyms.rotation import Sightings
 from stream.records import MINUTE, SECOND
 from stream.release.validation import Policy, load_policy
@@ -52,36 +52,36 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 
 @pytest.fixture(scope="module")
-def recorded(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def recorded(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> RecordedSightings:
     observations, _ = written(tmp_path_factory.mktemp("recorded"), hours=66)
     return record(observations, policy, SITE, 1, OWN, lambda *_: None)
 
 
-def test_days_are_whole_and_the_last_is_attacked(recorded: Recorded) -> None:
+def test_days_are_whole_and_the_last_is_attacked(recorded: RecordedSightings) -> None:
     days = days_of(recorded)
     assert [day.date for day in days] == ["2026-03-03", "2026-03-04"]
     assert [len(day.ticks) for day in days] == [96, 96]
     assert spans_of(recorded, days[0], 30 * MINUTE).tolist() == np.repeat(np.arange(48), 2).tolist()
 
 
-def test_nothing_that_is_counted_is_of_the_control(recorded: Recorded) -> None:
+def test_nothing_that_is_counted_is_of_the_control(recorded: RecordedSightings) -> None:
     named = np.array([is_control(name) for name in recorded.names])
     assert 0 < named.sum() < len(named)
     assert named[np.unique(recorded.control.device)].all()
-    assert not named[np.unique(recorded.seen.device)].any()
+    assert not named[np.unique(recorded.sightings.device)].any()
     for day in days_of(recorded):
         assert renamed_counts(recorded, day, 10**15).tolist() == day.counts.tolist()
         assert control_counts(recorded, day).sum() > 0
 
 
-def test_short_lived_names_count_more_than_there_are(recorded: Recorded) -> None:
+def test_short_lived_names_count_more_than_there_are(recorded: RecordedSightings) -> None:
     day = days_of(recorded)[-1]
     assert renamed_counts(recorded, day, SECOND).sum() > day.counts.sum()
 
 
-def test_paths_add_up_to_the_counts(recorded: Recorded) -> None:
+def test_paths_add_up_to_the_counts(recorded: RecordedSightings) -> None:
     day = days_of(recorded)[-1]
-    paths = paths_of(recorded.seen, day.ticks, recorded.site.validity)
+    paths = paths_of(recorded.sightings, day.ticks, recorded.site.validity)
     found = np.stack([(paths == zone).sum(axis=0) for zone in range(day.counts.shape[1])], axis=1)
     assert found.tolist() == day.counts.tolist()
 
@@ -94,18 +94,20 @@ def test_the_smallest_nodes_that_are_told_stand_for_their_zones(policy: Policy) 
     assert nodes.of_zones().tolist() == [0, 0, 1, 1, -1, -1]  # offices are in no release
 
 
-def test_what_is_read_is_what_records_tell_with_the_law_of_its_noise(policy: Policy, recorded: Recorded) -> None:
+def test_what_is_read_is_what_records_tell_with_the_law_of_its_noise(
+    policy: Policy, recorded: RecordedSightings
+) -> None:
     publisher = Publisher(policy, SITE, count_releases(policy, SITE))
     told = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
     assert {channel.reads for channel in told} == {"values", "noisy"}
     for channel, each in told.items():
         assert each.values.shape == (3, 2)
-        assert each.laws == ((NoiseLaw("laplace", 0.5),) * 2 if channel.reads == "noisy" else None)
+        assert each.laws == ((NoiseDistribution("laplace", 0.5),) * 2 if channel.reads == "noisy" else None)
     again = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
     assert all((again[channel].values == each.values).all() for channel, each in told.items())
 
 
-def test_a_floor_is_shared_out_among_its_closed_zones_by_the_prior(policy: Policy, recorded: Recorded) -> None:
+def test_a_floor_is_shared_out_among_its_closed_zones_by_the_prior(policy: Policy, recorded: RecordedSightings) -> None:
     """By hand: zone b is open, so that of floor 1 only zone a is asked about, less the people seen in b."""
     publisher = Publisher(policy, SITE, count_releases(policy, SITE))
     read = publisher.run(days_of(recorded)[-1].windows[:1], laboratory(1))
@@ -121,7 +123,7 @@ def test_a_floor_is_shared_out_among_its_closed_zones_by_the_prior(policy: Polic
     assert found == pytest.approx([first, 0, second / 2, second / 2, closed[4], closed[5]], abs=1e-12)
 
 
-def test_all_but_no_noise_lets_one_believe_the_true_counts(policy: Policy, recorded: Recorded) -> None:
+def test_all_but_no_noise_lets_one_believe_the_true_counts(policy: Policy, recorded: RecordedSightings) -> None:
     day = days_of(recorded)[-1]
     at = int(day.counts.sum(axis=1).argmax())
     loud = load_policy(policy_text(PRECISE))
@@ -134,12 +136,12 @@ def test_all_but_no_noise_lets_one_believe_the_true_counts(policy: Policy, recor
     assert found[:, :4] == pytest.approx(from_true_counts(counts, scene.is_open)[:, :4], abs=1e-12)
 
 
-def test_where_nobody_is_at_a_counted_place_nobody_is_followed(policy: Policy, recorded: Recorded) -> None:
+def test_where_nobody_is_at_a_counted_place_nobody_is_followed(policy: Policy, recorded: RecordedSightings) -> None:
     training, day = days_of(recorded)
     publisher = Publisher(policy, SITE, count_releases(policy, SITE))
     channel = Channel("levels", "facilities", "noisy")
     told, nodes = publisher.run(day.windows[:3], laboratory(1))[channel], publisher.nodes["levels"]
-    nobody = recorded._replace(seen=Sightings(*np.zeros((3, 0), dtype=np.int64)))
+    nobody = recorded._replace(sightings=Sightings(*np.zeros((3, 0), dtype=np.int64)))
     few = day._replace(ticks=day.ticks[:3], counts=day.counts[:3])
     assert follow(channel, nodes, told, ([training], few), nobody) is None
 

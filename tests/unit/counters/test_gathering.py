@@ -44,7 +44,7 @@ def closed(made: Gathering, now: Micros) -> list[CountedWindow]:
 
 def test_a_window_closes_when_its_lateness_is_over_and_not_before() -> None:
     made = gathering()
-    made.take(row(0), BEGIN + 1)
+    made.process(row(0), BEGIN + 1)
     assert closed(made, END) == []
     assert closed(made, END + 1) == [window(0, 3)]
     assert closed(made, END + 1) == []
@@ -55,14 +55,14 @@ def test_every_window_of_a_day_waits_for_its_lateness_also_that_of_midnight() ->
     for number in range(DAY // TICK + 1):
         end = BEGIN + number * TICK
         assert closed(made, end + LATENESS) == [], rfc3339(end)
-        made.take(row(number), end + LATENESS)
+        made.process(row(number), end + LATENESS)
         assert closed(made, end + LATENESS + 1) == [window(number, 3)]
     assert not made.dropped
 
 
 def test_windows_close_by_the_clock_whether_anybody_told_of_them_or_not() -> None:
     made = gathering()
-    made.take(row(2, "hall", 5), BEGIN + 2 * TICK)
+    made.process(row(2, "hall", 5), BEGIN + 2 * TICK)
     assert closed(made, END + 3 * TICK) == [window(0), window(1), window(2, None, 5)]
 
 
@@ -73,7 +73,7 @@ def test_windows_close_by_the_clock_whether_anybody_told_of_them_or_not() -> Non
 def test_no_row_decides_which_windows_there_are(rows: list[tuple[int, str, int, int]]) -> None:
     made, never = gathering(), gathering()
     for number, zone, count, late in rows:
-        made.take(row(number, zone, count), BEGIN + late * TICK)
+        made.process(row(number, zone, count), BEGIN + late * TICK)
     ends = [[each.window_end for each in closed(one, END + 3 * TICK + 1)] for one in (made, never)]
     assert ends[0] == ends[1] == [BEGIN + n * TICK for n in range(4)]
 
@@ -82,8 +82,8 @@ def test_of_several_sites_the_earlier_window_comes_first() -> None:
     other = text(site='tick = "5min"').replace('tick = "15min"\n', "", 1).replace(f"site.{SITE}", "site.arena")
     policy = load_policy(other.partition("[[audience]]")[0] + text())
     made = Gathering(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN})
-    made.take(row(0, site="arena"), BEGIN)
-    made.take(row(0), BEGIN)  # of no site
+    made.process(row(0, site="arena"), BEGIN)
+    made.process(row(0), BEGIN)  # of no site
     windows = closed(made, END + TICK + 1)
     assert [(each.site, (each.window_end - BEGIN) // MINUTE) for each in windows] == [
         ("arena", 0), (SITE, 0), ("arena", 5), ("arena", 10), ("arena", 15), (SITE, 15),
@@ -95,7 +95,7 @@ def test_of_several_sites_the_earlier_window_comes_first() -> None:
 
 def test_behind_the_last_window_there_is_none() -> None:
     made = gathering(last=BEGIN + TICK)
-    made.take(row(2), BEGIN + 2 * TICK)
+    made.process(row(2), BEGIN + 2 * TICK)
     assert not made.over
     assert closed(made, BEGIN + 50 * TICK) == [window(0), window(1)]
     assert made.over
@@ -110,7 +110,7 @@ IN_TIME = ((BEGIN - TICK + 1, None), (BEGIN - TICK, "early"), (BEGIN, None), (EN
 @pytest.mark.parametrize(("when", "reason"), IN_TIME)
 def test_a_row_is_in_time_from_its_windows_begin_until_its_lateness_is_over(when: Micros, reason: str | None) -> None:
     made = gathering()
-    made.take(row(0), when)
+    made.process(row(0), when)
     assert dict(made.dropped) == ({} if reason is None else {reason: 1})
     assert closed(made, END + 1) == [window(0) if reason else window(0, 3)]
 
@@ -118,21 +118,21 @@ def test_a_row_is_in_time_from_its_windows_begin_until_its_lateness_is_over(when
 def test_what_comes_for_a_closed_window_is_late_whatever_its_record_says() -> None:
     made = gathering()
     assert closed(made, END + 1) == [window(0)]
-    made.take(row(0), BEGIN)
+    made.process(row(0), BEGIN)
     assert made.dropped == {"late": 1}
 
 
 def test_how_long_a_window_waits_is_the_policys() -> None:
     patient = load_policy(text(site='lateness = "5min"'))
     made = Gathering(CellRules(patient), BEGIN, {SITE: BEGIN})
-    made.take(row(0), BEGIN + 5 * MINUTE)
+    made.process(row(0), BEGIN + 5 * MINUTE)
     assert closed(made, BEGIN + 5 * MINUTE) == []
     assert closed(made, BEGIN + 5 * MINUTE + 1) == [window(0, 3)]
 
 
 def test_rows_of_windows_before_the_first_are_history_and_no_loss() -> None:
     made = gathering()
-    made.take(row(-3), BEGIN - 3 * TICK)
+    made.process(row(-3), BEGIN - 3 * TICK)
     assert (made.rows, not made.dropped) == (1, True)
 
 
@@ -142,7 +142,7 @@ def test_rows_of_windows_before_the_first_are_history_and_no_loss() -> None:
 def test_a_copy_of_a_row_changes_nothing() -> None:
     made = gathering()
     for _ in range(3):
-        made.take(row(0), BEGIN)
+        made.process(row(0), BEGIN)
     assert not made.dropped
     assert closed(made, END + 1) == [window(0, 3)]
 
@@ -151,8 +151,8 @@ def test_a_copy_of_a_row_changes_nothing() -> None:
 def test_of_two_rows_of_a_cell_that_differ_neither_is_believed(counts: tuple[int, ...]) -> None:
     made = gathering()
     for count in counts:
-        made.take(row(0, count=count), BEGIN)
-    made.take(row(0, "hall"), BEGIN)
+        made.process(row(0, count=count), BEGIN)
+    made.process(row(0, "hall"), BEGIN)
     assert closed(made, END + 1) == [window(0, None, 3)]
     assert made.dropped["differs"] > 0
 
@@ -169,9 +169,9 @@ NO_ROWS = (
 @pytest.mark.parametrize("value", NO_ROWS)
 def test_what_is_no_row_loses_only_itself(value: bytes) -> None:
     made = gathering()
-    made.take(row(0), BEGIN)
-    made.take(value, BEGIN)
-    made.take(row(0, "hall", 4), BEGIN)
+    made.process(row(0), BEGIN)
+    made.process(value, BEGIN)
+    made.process(row(0, "hall", 4), BEGIN)
     assert made.dropped == {"bad_row": 1}
     assert closed(made, END + 1) == [window(0, 3, 4)]
 
@@ -180,24 +180,24 @@ def test_what_is_no_row_loses_only_itself(value: bytes) -> None:
 def test_a_bad_count_spoils_its_own_cell(count: Any) -> None:
     for order in ((count, 3), (3, count)):
         made = gathering()
-        made.take(row(0, "hall", 4), BEGIN)
+        made.process(row(0, "hall", 4), BEGIN)
         for each in order:
-            made.take(row(0, count=each), BEGIN)
+            made.process(row(0, count=each), BEGIN)
         assert closed(made, END + 1) == [window(0, None, 4)]
 
 
 def test_rows_of_a_window_that_lacks_a_zone_are_counted_as_dropped_where_zeros_are_reported() -> None:
     made = Gathering(CellRules(REPORTED), BEGIN, {SITE: BEGIN})
     for zone in ZONES:
-        made.take(row(0, zone), BEGIN)
-    made.take(row(1, "hall"), BEGIN + TICK)
+        made.process(row(0, zone), BEGIN)
+    made.process(row(1, "hall"), BEGIN + TICK)
     assert closed(made, END + 2 * TICK + 1) == [window(0, 3, 3, 3), window(1, None, 3), window(2)]
     assert made.dropped == {"incomplete": 1}
 
 
 def test_fields_that_are_not_known_are_skipped() -> None:
     made = gathering()
-    made.take(row(0, camera="north-2", confidence=0.93), BEGIN)
+    made.process(row(0, camera="north-2", confidence=0.93), BEGIN)
     assert closed(made, END + 1) == [window(0, 3)]
 
 
@@ -213,32 +213,32 @@ def test_whoever_reads_the_same_rows_again_closes_the_same_windows(seed: int) ->
     ]
     whole = gathering()
     for value, when in rows:
-        whole.take(value, when)
+        whole.process(value, when)
     expected = closed(whole, END + 3 * TICK + 1)
     stopped = rng.randrange(len(rows))
     made, now = gathering(), BEGIN + rng.randrange(3 * TICK)
     for value, when in rows[:stopped]:
-        made.take(value, when)
+        made.process(value, when)
     made = gathering()  # killed before anything was closed
     for value, when in rows:
         if when <= now:
-            made.take(value, when)
+            made.process(value, when)
     got = closed(made, now)
     since = made.begin_again()  # the broker was away: from here on all is read again
     before = made.dropped.copy()
     for value, when in rows:
         if when >= since:
-            made.take(value, when)
+            made.process(value, when)
     assert got + closed(made, END + 3 * TICK + 1) == expected
     assert made.dropped["late"] >= before["late"]
 
 
 def test_what_is_read_again_of_closed_windows_is_not_late() -> None:
     made = gathering()
-    made.take(row(0), BEGIN)
+    made.process(row(0), BEGIN)
     assert closed(made, END + 1) == [window(0, 3)]
     assert made.begin_again() == BEGIN
-    made.take(row(0), BEGIN)
+    made.process(row(0), BEGIN)
     assert not made.dropped
 
 
@@ -250,7 +250,7 @@ def test_a_topic_gives_the_windows_of_a_file_with_the_same_rows(tmp_path: Path) 
             if rng.random() < 0.8:
                 count: Any = rng.randrange(40) if rng.random() < 0.9 else "many"
                 lines.append(f"{rfc3339(BEGIN + number * TICK)},{zone},{count}")
-                made.take(row(number, zone, count), BEGIN + number * TICK)
+                made.process(row(number, zone, count), BEGIN + number * TICK)
     file = CountsFile(written(tmp_path, *lines), POLICY, since=BEGIN, until=BEGIN + 9 * TICK)
     assert closed(made, BEGIN + 20 * TICK) == list(file.messages())
 

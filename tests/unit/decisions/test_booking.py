@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.cli.decide import BookedQuery, Booking, OverBudgetError, booking
+from connectors.cli.decide import AnswerCharge, LedgerOptions, OverBudgetError, booking
 from connectors.tables import decision_ledger
 from stream.decisions.ledger import Cells
 from stream.errors import AuditError, UsageError
@@ -27,14 +27,14 @@ def path(tmp_path: Path) -> Path:
 
 def asked(
     path: Path | None, label: str | None = "monday", budget: Fraction | None = None, new: bool = False
-) -> BookedQuery:
-    return BookedQuery(path, label, budget, new)
+) -> LedgerOptions:
+    return LedgerOptions(path, label, budget, new)
 
 
 def book(
     path: Path, label: str, hall: Fraction, loft: Fraction = NOTHING, *, everywhere: bool = False, counts: bytes = b"c",
     budget: Fraction | None = None, new: bool = False,
-) -> Booking:  # fmt: skip
+) -> AnswerCharge:  # fmt: skip
     theta: dict[Cells, Fraction] = {HALL: hall, LOFT: loft}
     with booking(asked(path, label, budget, new), KEYS) as made:
         made.enter(theta, everywhere, lambda: counts)
@@ -84,12 +84,12 @@ def test_cells_that_the_ledger_does_not_know_are_new_only_where_that_is_said(pat
     with booking(asked(path, "tuesday", new=True), KEYS) as made:
         made.enter(roof, False, lambda: b"c")
         assert made.ledger is not None
-        assert len(made.ledger.books.charges) == 2
+        assert len(made.ledger.charges.charges) == 2
 
 
 def test_each_label_has_noise_of_its_own_and_the_same_one_has_the_same(path: Path) -> None:
     def key(label: str | None) -> bytes:
-        return Booking(asked(None if label is None else path, label), KEYS, None).noise_key
+        return AnswerCharge(asked(None if label is None else path, label), KEYS, None).noise_key
 
     assert key("monday") == key("monday")
     assert len({key(each) for each in ("monday", "tuesday", None)}) == 3
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_is_not_booked(path: Path, monkeypatch: pytest.Mo
         with pytest.raises(OSError, match="No space left"):
             made.enter({HALL: F(1)}, False, lambda: b"c")
         assert made.ledger is not None
-        assert set(made.ledger.books.charges) == {"monday"}
+        assert set(made.ledger.charges.charges) == {"monday"}
     assert path.read_bytes() == booked
 
 
@@ -125,7 +125,7 @@ def test_an_entry_that_was_being_written_when_the_machine_stopped_is_taken_away_
     for content in list(halves(path)):
         path.write_bytes(content)
         with decision_ledger.opened(path, KEYS) as held:
-            assert set(held.books.charges) == {"monday"}
+            assert set(held.charges.charges) == {"monday"}
         assert path.read_bytes() == whole
     path.write_bytes(b"notes of somebody")
     with pytest.raises(AuditError, match="entry 0 must be whole"), decision_ledger.opened(path, KEYS):

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from stream.decisions.ledger import AnswerLedger, Charge, Theta, books_of, entry_of
+from stream.decisions.ledger import AnswerLedger, Charge, Theta, entry_of, ledger_of
 from stream.errors import AuditError, UsageError
 from stream.keys import LaboratoryKeys
 
@@ -57,12 +57,12 @@ def test_books_that_are_read_back_cost_what_was_charged() -> None:
     for each in (charge("a", F(1, 8), F(3)), charge("b", NANO, F(0), everywhere=True), charge("c", F(2), F(2))):
         made, line = entry_of(made, each, KEYS)
         lines.append(line)
-    again = books_of(lines, KEYS)
+    again = ledger_of(lines, KEYS)
     assert (again.total, again.sum, again.head) == (made.total, made.sum, made.head)
     with pytest.raises(AuditError, match="entry 1 must be whole"):
-        books_of([lines[0], lines[2]], KEYS)
+        ledger_of([lines[0], lines[2]], KEYS)
     with pytest.raises(AuditError, match="entry 0 must be whole"):
-        books_of(lines, replace(KEYS, audit=b"b" * 32))
+        ledger_of(lines, replace(KEYS, audit=b"b" * 32))
 
 
 def test_a_label_stands_for_one_question_of_one_table() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.ingest_socket.listener import HandoverEntrance
+from connectors.sources.ingest_socket.listener import SocketListener
 from connectors.sources.webhooks.config import Hook
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
@@ -139,6 +139,6 @@ async def ingesting(
     socket: Path, sink: Log, clock: AnchoredClock | None = None, **more: Any
 ) -> AsyncIterator[Receiver]:
     """An ingest that listens at a socket."""
-    entrance = HandoverEntrance(socket, (MIST, MERAKI, SPACES))
+    entrance = SocketListener(socket, (MIST, MERAKI, SPACES))
     async with Receiver([entrance], ingest=house(), sink=sink, clock=clock or Hands(), **more) as receiver:
         yield receiver

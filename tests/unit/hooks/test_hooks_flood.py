@@ -23,7 +23,7 @@ from connectors.http.responses import RefusalError
 from connectors.sources.webhooks import service as hooks_app
 from connectors.sources.webhooks import verification
 from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.processor import Replays, WebhookProcessor
+from connectors.sources.webhooks.processor import ReplayCache, WebhookProcessor
 from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS, UNKNOWN_HOOK, application
 from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, DEEPEST, MOST_ELEMENTS, TOO_COMPLEX
 from tests.patience import until
@@ -42,7 +42,7 @@ class Kept:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[WebhookProcessor]:
-    replays = Replays(tmp_path / "state")
+    replays = ReplayCache(tmp_path / "state")
     yield WebhookProcessor(Kept(), replays, now)
     replays.close()
 
@@ -226,12 +226,12 @@ async def test_a_genuine_document_has_limits_on_nesting_and_elements(desk: Webho
 )  # fmt: skip
 def test_a_secret_is_found_wherever_json_may_have_it(text: str) -> None:
     body = (text % SECRET.decode()).encode()
-    assert verification.judge(KNOWN["meraki"], body, None, now()).rows == ()
+    assert verification.verify(KNOWN["meraki"], body, None, now()).rows == ()
 
 
 def test_a_secret_is_found_however_json_escapes_it() -> None:
     body = b'{"secret": "' + "".join(f"\\u{octet:04x}" for octet in SECRET).encode() + b'"}'
-    assert verification.judge(KNOWN["meraki"], body, None, now()).rows == ()
+    assert verification.verify(KNOWN["meraki"], body, None, now()).rows == ()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_secret_is_found_however_json_escapes_it() -> None:
 )  # fmt: skip
 def test_a_secret_elsewhere_does_not_count(body: bytes) -> None:
     with pytest.raises(verification.RefusedError) as refused:
-        verification.judge(KNOWN["meraki"], body, None, now())
+        verification.verify(KNOWN["meraki"], body, None, now())
     assert refused.value.reason == BAD_SECRET
 
 

@@ -23,8 +23,8 @@ from connectors.sources.webhooks.verification import (
     OLDEST,
     REFUSED_REASONS,
     RefusedError,
-    judge,
     verdict,
+    verify,
 )
 from stream.records import DAY, SECOND
 from tests.unit.hooks.hooks_ground import (
@@ -122,7 +122,7 @@ def fuzz(requests: int, seed: int = 1) -> Counter[str]:
 def by_signature(mist: Hook, body: bytes, given: str | None) -> str:
     genuine = given in {hmac_by_hand(secret, body) for secret in SECRETS}
     try:
-        said = judge(mist, body, given, NOON)
+        said = verify(mist, body, given, NOON)
     except RefusedError as refused:
         return refusal(refused.reason, genuine=genuine)
     assert genuine
@@ -138,7 +138,7 @@ def refusal(reason: str, *, genuine: bool) -> str:
 
 def by_secret(meraki: Hook, body: bytes) -> str:
     try:
-        said = judge(meraki, body, None, NOON)
+        said = verify(meraki, body, None, NOON)
     except RefusedError as refused:
         return refusal(refused.reason, genuine=refused.reason == "malformed")
     assert orjson.loads(body)["secret"].encode() in SECRETS
@@ -165,7 +165,7 @@ def well(rows: tuple[Dated, ...], dropped: Counter[str]) -> str:
     return "taken" if rows else "nothing_in_it"
 
 
-LINE = encode_batch(Batch(1, "cloud:x", judge(hook(), MIST_BODIES[0], signature(MIST_BODIES[0]), NOON).rows))
+LINE = encode_batch(Batch(1, "cloud:x", verify(hook(), MIST_BODIES[0], signature(MIST_BODIES[0]), NOON).rows))
 
 
 def line(data: bytes) -> None:

@@ -118,7 +118,7 @@ async def test_an_old_row_takes_nobody_else_out_of_memory(tmp_path: Path) -> Non
         await sender.ask(row())
         for number, age in enumerate((SPAN - SECOND, -CLOCKS_APART + SECOND), 2):
             await sender.ask(row(now() - age, bytes.fromhex("3c0000000002")), number=number)
-        assert set(receiver.state.seen["dbh"]) == {DEVICE, bytes.fromhex("3c0000000002")}
+        assert set(receiver.state.devices["dbh"]) == {DEVICE, bytes.fromhex("3c0000000002")}
 
 
 async def test_a_leave_ends_the_stay_of_its_own_session_alone(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ async def test_a_leave_ends_the_stay_of_its_own_session_alone(tmp_path: Path) ->
     async with ingesting(tmp_path / "hooks", sink) as receiver, sending(tmp_path / "hooks") as sender:
         await sender.ask(row(kind=Kind.ASSOCIATE, session=b"one"))
         await sender.ask(row(kind=Kind.LEAVE, session=b"two"))
-        assert len(receiver.state.seen["dbh"]) == 1
+        assert len(receiver.state.devices["dbh"]) == 1
         await sender.ask(row(kind=Kind.LEAVE, session=b"one"))
-        assert not receiver.state.seen["dbh"]
+        assert not receiver.state.devices["dbh"]
 
 
 async def test_a_source_that_the_policy_lacks_is_counted_and_not_kept(tmp_path: Path) -> None:

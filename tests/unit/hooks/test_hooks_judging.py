@@ -16,7 +16,7 @@ from connectors.sources.webhooks.verification import (
     OLD,
     OLDEST,
     RefusedError,
-    judge,
+    verify,
 )
 from stream.errors import KeyFileError
 from stream.records import DAY, SECOND
@@ -28,8 +28,8 @@ BODY = octets(join(NOON))
 
 @pytest.mark.parametrize("secret", [SECRET, OLD_SECRET])
 def test_both_secrets_are_good_while_one_is_being_changed(secret: bytes) -> None:
-    assert len(judge(hook(), BODY, signature(BODY, secret), NOON).rows) == 1
-    assert len(judge(hook("meraki"), octets(scanned(NOON, secret)), None, NOON).rows) == 1
+    assert len(verify(hook(), BODY, signature(BODY, secret), NOON).rows) == 1
+    assert len(verify(hook("meraki"), octets(scanned(NOON, secret)), None, NOON).rows) == 1
 
 
 @pytest.mark.parametrize(
@@ -41,38 +41,38 @@ def test_both_secrets_are_good_while_one_is_being_changed(secret: bytes) -> None
 )  # fmt: skip
 def test_what_is_not_signed_by_a_secret_of_ours_is_a_forgery(given: str | None) -> None:
     with pytest.raises(RefusedError, match=f"^{BAD_SIGNATURE}$"):
-        judge(hook(), BODY, given, NOON)
+        verify(hook(), BODY, given, NOON)
 
 
 def test_what_is_not_signed_is_not_even_read() -> None:
     with pytest.raises(RefusedError, match=f"^{BAD_SIGNATURE}$"):
-        judge(hook(), b"{", "0" * 64, NOON)
+        verify(hook(), b"{", "0" * 64, NOON)
     with pytest.raises(RefusedError, match=f"^{MALFORMED}$"):
-        judge(hook(), b"{", signature(b"{"), NOON)
+        verify(hook(), b"{", signature(b"{"), NOON)
 
 
 @pytest.mark.parametrize("secret", [None, "", 5, ["a-secret-of-16-octets"], "a-secret-of-16-octet", "\ud800"])
 def test_a_body_without_the_secret_is_a_forgery(secret: object) -> None:
     body = octets(scanned(NOON) | {"secret": secret})
     with pytest.raises(RefusedError, match=f"^({BAD_SECRET}|{MALFORMED})$"):  # half a letter is no JSON
-        judge(hook("meraki"), body, signature(body), NOON)
+        verify(hook("meraki"), body, signature(body), NOON)
 
 
 def test_rows_that_are_too_old_or_to_come_are_told_apart_and_not_taken() -> None:
     times = [NOON - OLDEST - SECOND, NOON - OLDEST, NOON, NOON + FURTHEST, NOON + FURTHEST + SECOND]
     body = octets({"topic": "client-join", "events": [join(at)["events"][0] for at in times]})
-    verdict = judge(hook(), body, signature(body), NOON)
+    verdict = verify(hook(), body, signature(body), NOON)
     assert [row.at for row in verdict.rows] == times[1:4]
     assert verdict.dropped == {OLD: 1, AHEAD: 1}
 
 
 def test_copies_have_one_tag_and_another_body_another() -> None:
-    tags = {judge(hook(), body, signature(body), NOON).tag for body in (BODY, BODY, BODY + b"\n")}
+    tags = {verify(hook(), body, signature(body), NOON).tag for body in (BODY, BODY, BODY + b"\n")}
     assert len(tags) == 2
 
 
 def test_a_verdict_is_shown_without_what_it_holds() -> None:
-    assert repr(judge(hook(), BODY, signature(BODY), NOON)) == "VerifiedRequest(dropped=Counter())"
+    assert repr(verify(hook(), BODY, signature(BODY), NOON)) == "VerifiedRequest(dropped=Counter())"
 
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:

@@ -17,7 +17,7 @@ from connectors.monitoring.monitor import Health
 from connectors.sources.webhooks import event_stream
 from connectors.sources.webhooks.config import HooksFile, HooksNow
 from connectors.sources.webhooks.processor import REPLAYED
-from connectors.sources.webhooks.service import Hooks, HooksConfig
+from connectors.sources.webhooks.service import WebhookConfig, WebhookService
 from connectors.sources.webhooks.verification import MALFORMED
 from stream.records import SECOND
 from tests.patience import until
@@ -78,15 +78,17 @@ async def firehose(certificate: Path) -> AsyncIterator[tuple[Firehose, str]]:
         made.give.put_nowait(None)
 
 
-def begun(folder: Path, url: str, ca_file: Path | None, stop: asyncio.Event) -> tuple[Hooks, asyncio.Task[None]]:
+def begun(
+    folder: Path, url: str, ca_file: Path | None, stop: asyncio.Event
+) -> tuple[WebhookService, asyncio.Task[None]]:
     stream = {"name": "spaces", "system": "spaces", "source": "cloud:spaces", "url": url, "api_key": KEY}
     file = HooksFile.model_validate({"stream": [stream | ({} if ca_file is None else {"ca_file": str(ca_file)})]})
-    service = Hooks(HooksConfig(file, folder / "socket", folder / "state", None))
+    service = WebhookService(WebhookConfig(file, folder / "socket", folder / "state", None))
     return service, asyncio.create_task(service.run(stop, lambda _: None))
 
 
 @asynccontextmanager
-async def reading(folder: Path, url: str, ca_file: Path | None) -> AsyncIterator[Hooks]:
+async def reading(folder: Path, url: str, ca_file: Path | None) -> AsyncIterator[WebhookService]:
     stop = asyncio.Event()
     service, running = begun(folder, url, ca_file, stop)
     try:
@@ -163,7 +165,7 @@ async def test_a_server_whose_certificate_nobody_knows_is_not_read(certificate: 
 
 
 @asynccontextmanager
-async def reading_two(folder: Path, *urls: str, ca_file: Path) -> AsyncIterator[tuple[Hooks, Path]]:
+async def reading_two(folder: Path, *urls: str, ca_file: Path) -> AsyncIterator[tuple[WebhookService, Path]]:
     """Read several streams by a file of secrets, which may change."""
     tables = [
         f'[[stream]]\nname = "{name}"\nsystem = "spaces"\nsource = "cloud:spaces"\nurl = "{url}"\n'
@@ -173,7 +175,10 @@ async def reading_two(folder: Path, *urls: str, ca_file: Path) -> AsyncIterator[
     path = folder / "hooks.toml"
     path.write_text("".join(tables))
     path.chmod(0o600)
-    service, stop = Hooks(HooksConfig(HooksNow(path), folder / "socket", folder / "state", None)), asyncio.Event()
+    service, stop = (
+        WebhookService(WebhookConfig(HooksNow(path), folder / "socket", folder / "state", None)),
+        asyncio.Event(),
+    )
     running = asyncio.create_task(service.run(stop, lambda _: None))
     try:
         yield service, path
@@ -240,7 +245,7 @@ def test_a_stream_that_is_not_read_keeps_no_webhook_out() -> None:
     health = Health(lambda: 0.0)
     health.require("ingest", lambda: True)
     health.require("streams", lambda: False, readiness=False)
-    health.look()
+    health.check()
     assert (health.has_started(), health.is_ready()) == (True, True)
     assert health.checks() == {"ingest": True, "streams": False}
 

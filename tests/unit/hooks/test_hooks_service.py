@@ -15,8 +15,15 @@ from structlog.testing import capture_logs
 from connectors.sources.ingest_socket.listener import SPAN
 from connectors.sources.webhooks.config import HooksNow, read_hooks
 from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.processor import KEPT, REPLAYED, UNAVAILABLE, Replays
-from connectors.sources.webhooks.service import LARGEST_BODY, UNKNOWN_HOOK, Hooks, HooksConfig, HooksListener, check
+from connectors.sources.webhooks.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
+from connectors.sources.webhooks.service import (
+    LARGEST_BODY,
+    UNKNOWN_HOOK,
+    WebhookConfig,
+    WebhookListener,
+    WebhookService,
+    check,
+)
 from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, MINUTE, SECOND
@@ -40,7 +47,7 @@ from tests.unit.hooks.hooks_ground import (
 class Cloud:
     """A system of the cloud, and the service that it sends to."""
 
-    def __init__(self, service: Hooks, client: httpx.AsyncClient) -> None:
+    def __init__(self, service: WebhookService, client: httpx.AsyncClient) -> None:
         self.service, self.client = service, client
 
     async def mist(self, document: object, secret: bytes = SECRET) -> int:
@@ -61,8 +68,8 @@ async def serving(folder: Path) -> AsyncIterator[Cloud]:
     path = folder / "hooks.toml"
     path.write_text(FILE)
     path.chmod(0o600)
-    wanted = HooksConfig(read_hooks(path), folder / "socket", folder / "state", HooksListener(("127.0.0.1", 0)))
-    service, stop, said = Hooks(wanted), asyncio.Event(), list[str]()
+    wanted = WebhookConfig(read_hooks(path), folder / "socket", folder / "state", WebhookListener(("127.0.0.1", 0)))
+    service, stop, said = WebhookService(wanted), asyncio.Event(), list[str]()
     running = asyncio.create_task(service.run(stop, said.append))
     try:
         await until(lambda: bool(said) or running.done())
@@ -176,16 +183,16 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: P
 
 def test_tags_outlive_what_they_stand_for_and_are_forgotten_then(tmp_path: Path) -> None:
     assert KEPT > OLDEST + SPAN // 6
-    replays = Replays(tmp_path / "state")
+    replays = ReplayCache(tmp_path / "state")
     replays.keep([b"one"], DAY)
     replays.keep([b"two"], DAY + KEPT)
     assert (replays.knows(b"one"), replays.knows(b"two")) == (True, True)
     replays.keep([b"three"], DAY + KEPT + 1)
     assert not replays.knows(b"one")
     with pytest.raises(KeyFileError, match="one process only"):
-        Replays(tmp_path / "state")
+        ReplayCache(tmp_path / "state")
     replays.close()
-    again = Replays(tmp_path / "state")
+    again = ReplayCache(tmp_path / "state")
     assert [again.knows(tag) for tag in (b"one", b"two", b"three")] == [False, True, True]
     again.close()
 
@@ -193,7 +200,7 @@ def test_tags_outlive_what_they_stand_for_and_are_forgotten_then(tmp_path: Path)
 def test_a_state_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").touch(0o644)
     with pytest.raises(KeyFileError, match="readable by its owner only"):
-        Replays(tmp_path / "state")
+        ReplayCache(tmp_path / "state")
 
 
 async def test_nothing_of_anybody_lies_on_the_disk(tmp_path: Path) -> None:
@@ -209,15 +216,15 @@ async def test_nothing_of_anybody_lies_on_the_disk(tmp_path: Path) -> None:
     ("door", "rule"),
     [
         (None, "--listen: must be given"),
-        (HooksListener(("0.0.0.0", 0), ("a.example.org",)), "--tls-cert: must be given"),
-        (HooksListener(("0.0.0.0", 0), behind_proxy=True), "--name: must be given"),
+        (WebhookListener(("0.0.0.0", 0), ("a.example.org",)), "--tls-cert: must be given"),
+        (WebhookListener(("0.0.0.0", 0), behind_proxy=True), "--name: must be given"),
     ],
 )
-def test_a_door_that_others_reach_has_tls_and_a_name(door: HooksListener | None, rule: str, tmp_path: Path) -> None:
+def test_a_door_that_others_reach_has_tls_and_a_name(door: WebhookListener | None, rule: str, tmp_path: Path) -> None:
     path = tmp_path / "hooks.toml"
     path.write_text(FILE)
     path.chmod(0o600)
-    wanted: Any = HooksConfig(read_hooks(path), tmp_path, tmp_path, door)
+    wanted: Any = WebhookConfig(read_hooks(path), tmp_path, tmp_path, door)
     with pytest.raises(UsageError, match=rule):
         check(wanted)
 

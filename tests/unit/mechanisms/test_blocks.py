@@ -19,9 +19,9 @@ from stream.mechanisms.filter.history import (
     Passed,
     Revision,
     StoredWindow,
-    begun_again,
     block_of_hour,
     encode_rounded,
+    restarted_state,
     window_of,
 )
 from stream.mechanisms.filter.learning import NightlyState
@@ -65,7 +65,7 @@ def test_a_block_that_was_revised_leaves_the_state_at_the_next_ones_start() -> N
     (_, then), (held, _) = run[11], run[23]
     assert [window.end for window in held.windows] == [NOON + n * 5 * MINUTE for n in range(13, 25)]
     each = filtered().filter.filter
-    began = begun_again(held.start[0], then.filter, each.initial())
+    began = restarted_state(held.start[0], then.filter, each.initial())
     for family, (start, live) in enumerate(zip(each.dense(began), each.dense(then.filter), strict=True)):
         shares = [cells.sum(axis=(0, 2)) / cells.sum(axis=(0, 1, 2)) for cells in (start, live)]
         assert np.abs(shares[0] - shares[1]).max() < 5e-3, family

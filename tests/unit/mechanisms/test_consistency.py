@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.consistency import Consistent, Gathered, Tree, _spread, gather, settle, site_tree, whole_numbers
+from stream.mechanisms.consistency import (
+    Consistent,
+    Gathered,
+    Tree,
+    _spread,
+    downward_pass,
+    gather,
+    integer_estimates,
+    site_tree,
+)
 from stream.mechanisms.exact import Floats
 
 
 def consistent(tree: Tree, measured: Floats, precision: Floats) -> Consistent:
     """Return the generalised least squares estimates of all nodes."""
-    return settle(tree, gather(tree, measured, precision))
+    return downward_pass(tree, gather(tree, measured, precision))
 
 
 def random_tree(rng: Random, height: int) -> Tree:
@@ -129,7 +138,7 @@ def test_absent_subtrees_have_estimate_0_and_count_in_no_sum() -> None:
     without_building = consistent(flat, y[[0, 1, 3, 3]], np.array([1.0, 1, 1, 0]))
     gathered = gather(tree, y, precision)
     assert gathered.z[3] == pytest.approx(without_building.value[2])
-    assert whole_numbers(tree, gathered, negative=True)[4] != 0
+    assert integer_estimates(tree, gathered, negative=True)[4] != 0
 
 
 # Integers
@@ -141,7 +150,7 @@ def test_integers_add_up_exactly(seed: int, negative: bool) -> None:
     rng = Random(seed)
     tree = random_tree(rng, rng.randrange(1, 5))
     y, precision = measured(tree, rng)
-    numbers = whole_numbers(tree, gather(tree, y, precision), negative=negative)
+    numbers = integer_estimates(tree, gather(tree, y, precision), negative=negative)
     assert tree.sums(numbers[: len(tree.names[0])]).tolist() == numbers.tolist()
     assert negative or numbers.min() >= 0
 
@@ -151,8 +160,8 @@ def test_integers_are_near_their_estimates(seed: int) -> None:
     rng = Random(seed)
     tree = random_tree(rng, 3)
     gathered = gather(tree, *measured(tree, rng))
-    numbers = whole_numbers(tree, gathered, negative=True)
-    distance = np.abs(numbers - settle(tree, gathered).value)
+    numbers = integer_estimates(tree, gathered, negative=True)
+    distance = np.abs(numbers - downward_pass(tree, gathered).value)
     assert distance[tree.levels[2]].max() <= 0.5
     assert distance.max() < 2.5
 
@@ -160,7 +169,7 @@ def test_integers_are_near_their_estimates(seed: int) -> None:
 def test_equal_children_share_what_is_left_from_the_first_on() -> None:
     tree = Tree((("a", "b", "c"), ("r",)), ((0, 0, 0),))
     gathered = Gathered(np.array([0.0, 0, 0, 8]), np.array([1.0, 1, 1, 0.1]))
-    assert whole_numbers(tree, gathered, negative=True).tolist() == [3, 3, 2, 8]
+    assert integer_estimates(tree, gathered, negative=True).tolist() == [3, 3, 2, 8]
 
 
 def one_parent(z: list[float], s: list[float], total: int) -> tuple[Tree, Gathered]:
@@ -171,8 +180,8 @@ def one_parent(z: list[float], s: list[float], total: int) -> tuple[Tree, Gather
 def test_children_below_0_are_set_to_0_and_their_siblings_take_their_part() -> None:
     """Of total 4: (-5.8, 4.2, 5.6) with all three, (0, 1.3, 2.7) without the first."""
     tree, gathered = one_parent([-6.0, 4, 5.4], [1.0, 1, 1], 4)
-    assert whole_numbers(tree, gathered, negative=False).tolist() == [0, 1, 3, 4]
-    assert whole_numbers(tree, gathered, negative=True).tolist() == [-6, 4, 6, 4]
+    assert integer_estimates(tree, gathered, negative=False).tolist() == [0, 1, 3, 4]
+    assert integer_estimates(tree, gathered, negative=True).tolist() == [-6, 4, 6, 4]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -185,7 +194,7 @@ def test_integers_of_at_least_0_are_least_squares_under_that_condition(seed: int
         middle = (low + high) / 2
         too_little = sum(max(0.0, a + middle * b) for a, b in zip(z, s, strict=True)) < total
         low, high = (middle, high) if too_little else (low, middle)
-    numbers = whole_numbers(*one_parent(z, s, total), negative=False)
+    numbers = integer_estimates(*one_parent(z, s, total), negative=False)
     assert np.abs(numbers[:9] - np.maximum(0, np.array(z) + low * np.array(s))).max() < 1 + 1e-6
     assert numbers[:9].sum() == numbers[9] == total
 
@@ -197,7 +206,7 @@ def test_bytes_do_not_depend_on_the_machine() -> None:
     for _ in range(20):
         tree = random_tree(rng, 4)
         gathered = gather(tree, *measured(tree, rng, 0.2))
-        for part in (*gathered, *settle(tree, gathered), whole_numbers(tree, gathered, negative=False)):
+        for part in (*gathered, *downward_pass(tree, gathered), integer_estimates(tree, gathered, negative=False)):
             digest.update(part.astype("<f8").tobytes())
     z, s = (np.array([rng.uniform(0.1, 9) for _ in range(999)]) for _ in "zs")
     digest.update(_spread(5000, z, s).astype("<f8").tobytes())

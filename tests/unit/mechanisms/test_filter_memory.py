@@ -11,7 +11,7 @@ import pytest
 
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.filter.history import begun_again, decode_rounded, encode_rounded, remembered_size, rounded
+from stream.mechanisms.filter.history import decode_rounded, encode_rounded, remembered_size, restarted_state, rounded
 from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter, marginal
 from stream.mechanisms.filter.support import Posterior
 from stream.mechanisms.noise_parameters import laplace_noise
@@ -47,10 +47,10 @@ def _bytes(posterior: Posterior | None) -> list[bytes]:
 def test_what_begins_again_has_the_posterior_that_was_remembered_and_goes_by_what_was_learnt_since() -> None:
     stage = RegimeFilter((12,), laplace_noise(F(1, 4)))
     then, now = lived(stage, 20), lived(stage, 60)
-    state = begun_again(rounded(then), now, stage.initial())
+    state = restarted_state(rounded(then), now, stage.initial())
     assert (state.started, state.learnt is now.learnt) == (True, True)
     assert _bytes(state.posterior) == _bytes(rounded(then))
-    state = begun_again(None, now, stage.initial())
+    state = restarted_state(None, now, stage.initial())
     assert (state.started, state.learnt is now.learnt) == (False, True)
     assert _bytes(state.posterior) == _bytes(stage.initial().posterior)
 

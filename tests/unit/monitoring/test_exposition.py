@@ -65,10 +65,10 @@ def test_health_is_told_with_what_is_wrong(watched: Monitor) -> None:
     watched.health.require("feed", lambda: well["feed"])
     watched.health.require("key", lambda: well["key"])
     assert [ask(watched, path)[0] for path in ("/livez", "/startupz", "/readyz")] == [200, 503, 503]
-    watched.look()
+    watched.run_checks()
     assert [ask(watched, path) for path in ("/livez", "/startupz", "/readyz")] == [(200, "ok\n")] * 3
     well["key"] = False
-    watched.look()
+    watched.run_checks()
     assert ask(watched, "/readyz") == (503, "not ok: key\n")
     assert ask(watched, "/livez")[0] == 200
     assert values(watched, "tacet_check_ok") == [({"check": "feed"}, 1.0), ({"check": "key"}, 0.0)]
@@ -96,7 +96,7 @@ def test_a_source_is_up_as_its_probe_says(watched: Monitor) -> None:
 
 def test_without_an_address_nobody_listens_and_all_else_works() -> None:
     with monitor(None) as made:
-        made.look()
+        made.run_checks()
         made.failed(FinalityError("x"))
         assert made.address is None
 
@@ -127,7 +127,7 @@ def test_what_ended_a_service_is_told_once_more_before_it_is_gone() -> None:
 
     def end() -> None:
         with made:
-            made.look()
+            made.run_checks()
             ended.start()
             raise FinalityError("site dbh: ledger entry 3 would differ")
 

@@ -7,19 +7,19 @@ import re
 import pytest
 
 from connectors.monitoring.catalogue import BY_NAME, METRICS, SIZE_STEP, Nature
-from connectors.monitoring.figures import BUCKETS, Figures
+from connectors.monitoring.figures import BUCKETS, MetricValues
 from stream.records import SECOND
 
 NOW = 1_700_000_000 * SECOND
 
 
-def shown(figures: Figures, name: str) -> dict[tuple[str, ...], float]:
+def shown(figures: MetricValues, name: str) -> dict[tuple[str, ...], float]:
     (family,) = [family for family in figures.families() if family.metric.name == name]
     return dict(family.values)
 
 
 def test_a_timing_is_told_in_whole_seconds() -> None:
-    figures = Figures("run", lambda: NOW)
+    figures = MetricValues("run", lambda: NOW)
     figures.set("tacet_clock_offset_seconds", 1.499)
     figures.only_since("tacet_lag_seconds", {("dbh",): NOW - 7_300_000})
     assert shown(figures, "tacet_clock_offset_seconds") == {(): 1.0}
@@ -27,7 +27,7 @@ def test_a_timing_is_told_in_whole_seconds() -> None:
 
 
 def test_a_duration_is_counted_in_whole_seconds_rounded_up() -> None:
-    figures = Figures("run", lambda: NOW)
+    figures = MetricValues("run", lambda: NOW)
     for seconds in (0.2, 0.9, 1.1, 299, 1000, -3):
         figures.observe("tacet_window_release_delay_seconds", seconds, "dbh")
     (family,) = [each for each in figures.families() if each.metric.kind == "histogram"]
@@ -39,21 +39,21 @@ def test_a_duration_is_counted_in_whole_seconds_rounded_up() -> None:
 
 
 def test_a_size_is_told_in_whole_steps_rounded_down() -> None:
-    figures = Figures("run", lambda: NOW)
+    figures = MetricValues("run", lambda: NOW)
     figures.set("tacet_disk_free_bytes", 3 * SIZE_STEP + 12_345)
     assert shown(figures, "tacet_disk_free_bytes") == {(): 3 * SIZE_STEP}
 
 
 def test_an_age_goes_on_while_nobody_sets_it() -> None:
     now = [NOW]
-    figures = Figures("worker", lambda: now[0])
+    figures = MetricValues("worker", lambda: now[0])
     figures.only_since("tacet_lag_seconds", {("dbh",): NOW})
     now[0] += 90 * SECOND
     assert shown(figures, "tacet_lag_seconds") == {("dbh",): 90.0}
 
 
 def test_a_site_that_is_not_held_any_more_is_not_shown_any_more() -> None:
-    figures = Figures("worker", lambda: NOW)
+    figures = MetricValues("worker", lambda: NOW)
     figures.only("tacet_site_closed", {("dbh",): 0.0, ("icb",): 0.0})
     figures.only("tacet_site_closed", {("icb",): 1.0})
     assert shown(figures, "tacet_site_closed") == {("icb",): 1.0}
@@ -88,6 +88,6 @@ def test_traffic_has_no_label_of_a_place(metric: object) -> None:
      ("run", "tacet_site_closed", ())],
 )  # fmt: skip
 def test_what_the_catalogue_does_not_have_of_a_verb_is_refused(verb: str, name: str, labels: tuple[str, ...]) -> None:
-    figures = Figures(verb, lambda: NOW)  # type: ignore[arg-type]
+    figures = MetricValues(verb, lambda: NOW)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{name}: 'tacet {verb}' does not show it"):
         (figures.add if name.endswith("_total") else figures.set)(name, 1, *labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.monitoring.catalogue import APART, BY_NAME, METRICS, TOGETHER, Metric, Nature
-from connectors.monitoring.figures import Figures, Part, Traffic
+from connectors.monitoring.figures import MetricValues, Part, Traffic
 from stream.records import MINUTE, SECOND, Micros
 
 NAME = "tacet_observations_total"
@@ -17,7 +17,7 @@ class Ground:
 
     def __init__(self, **access_points: int) -> None:
         self.parts = {site: Part(number, {(NAME,): 0}) for site, number in access_points.items()}
-        self.figures, self.now, self.monotonic = Figures("worker", lambda: GRID), GRID + 90 * SECOND, 5 * SECOND
+        self.figures, self.now, self.monotonic = MetricValues("worker", lambda: GRID), GRID + 90 * SECOND, 5 * SECOND
         self.traffic = Traffic(self.figures)
         self.traffic.count(lambda: self.parts)
         self.look()
@@ -27,7 +27,7 @@ class Ground:
         self.parts[site] = Part(points, {(NAME,): counts[NAME,] + rows})
 
     def look(self) -> None:
-        self.traffic.look(self.now, self.monotonic)
+        self.traffic.update(self.now, self.monotonic)
 
     def until(self, time: Micros, every: Micros = SECOND) -> None:
         """Go on to a time of the wall clock, looking every second."""

@@ -17,8 +17,8 @@ import pytest
 from connectors.cli.metrics import watch_embedded, watch_key, watch_receiver, watch_store
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
-from connectors.monitoring.engine import EngineFigures
-from connectors.monitoring.figures import Figures
+from connectors.monitoring.engine import EngineMetrics
+from connectors.monitoring.figures import MetricValues
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest
@@ -60,7 +60,7 @@ TOLD_OF_PEOPLE = {
 Shown = dict[str, Any]
 
 
-def shown(figures: Figures) -> Shown:
+def shown(figures: MetricValues) -> Shown:
     return {family.metric.name: (dict(family.values), dict(family.spreads)) for family in figures.families()}
 
 
@@ -74,15 +74,15 @@ def run(folder: Path, key: Path, policy: Policy, seen: list[Seen]) -> Iterator[t
         watch_store(monitor, folder)
         watch_embedded(monitor, runner, policy, live=False)
         for message in messages(sorted(seen), policy):
-            runner.take(message)
+            runner.process(message)
             if isinstance(message, Heartbeat):
                 monotonic += max(0, message.watermark - now[0])
                 now[0] = max(now[0], message.watermark)
-                monitor.health.look()
-                for look, _ in monitor._looks:
+                monitor.health.check()
+                for look, _ in monitor._checks:
                     look()
-                monitor.traffic.look(now[0], monotonic)
-                yield now[0], shown(monitor.figures)
+                monitor.traffic.update(now[0], monotonic)
+                yield now[0], shown(monitor.metrics)
     assert not isinstance(message, ObservationBatch)
 
 
@@ -154,9 +154,9 @@ def heard(datagrams: int, late: int) -> Shown:
     monitor, receiver = Monitor("ingest", MANY, None, lambda: EVENING), Heard(0, 0)
     watch_receiver(monitor, receiver, MANY)  # type: ignore[arg-type]
     receiver.counters = Heard(datagrams, late).counters
-    monitor.look()
+    monitor.run_checks()
     assert monitor.health.checks() == {"feed": True, "intake": True}
-    return shown(monitor.figures)
+    return shown(monitor.metrics)
 
 
 def test_what_an_ingest_has_heard_is_told_by_its_traffic_alone_and_not_before_the_grid_says_so() -> None:
@@ -178,7 +178,7 @@ def test_what_was_spent_and_is_left_is_told_again_after_a_restart_before_any_win
     monitor = Monitor("run", MANY, None, lambda: now)
     with opened(MANY, key, tmp_path / "store") as (runner, _):
         watch_embedded(monitor, runner, MANY, live=False)
-        after = shown(monitor.figures)
+        after = shown(monitor.metrics)
     assert {name: after[name] for name in STANDING} == {name: before[name] for name in STANDING}
     assert all(before[name][0] for name in STANDING)
     assert sum(after["tacet_releases_total"][0].values()) == 0, "they were another process's"
@@ -188,21 +188,21 @@ def test_a_store_in_which_nothing_was_released_tells_of_no_spending(tmp_path: Pa
     monitor = Monitor("run", MANY, None, lambda: EVENING)
     with opened(MANY, key, tmp_path / "store") as (runner, _):
         watch_embedded(monitor, runner, MANY, live=False)
-        assert not any(shown(monitor.figures)[name][0] for name in STANDING)
+        assert not any(shown(monitor.metrics)[name][0] for name in STANDING)
 
 
 def test_a_site_is_not_shown_before_a_source_has_reported_whoever_was_seen_there() -> None:
     """Its figures would say within which seconds of a start somebody came."""
     log, partition = list(messages(OTHERS, FEW)), PartitionEngine(FEW, laboratory())
-    figures = Figures("run", lambda: EVENING)
-    engine = EngineFigures(figures, FEW, lambda: [partition], lambda: EVENING)
-    engine.look()
+    figures = MetricValues("run", lambda: EVENING)
+    engine = EngineMetrics(figures, FEW, lambda: [partition], lambda: EVENING)
+    engine.update()
     nobody = shown(figures)
-    partition.feed(0, None, encode_message(next(each for each in log if isinstance(each, ObservationBatch))))
-    engine.look()
+    partition.process(0, None, encode_message(next(each for each in log if isinstance(each, ObservationBatch))))
+    engine.update()
     assert shown(figures) == nobody
-    partition.feed(1, None, encode_message(next(each for each in log if isinstance(each, Heartbeat))))
-    engine.look()
+    partition.process(1, None, encode_message(next(each for each in log if isinstance(each, Heartbeat))))
+    engine.update()
     assert shown(figures)["tacet_ledger_entries"][0] == {(SITE,): 0}
 
 
@@ -212,9 +212,9 @@ def test_a_site_of_which_no_source_has_reported_keeps_no_key() -> None:
     partition = PartitionEngine(policy, laboratory())
     log = [each for each in messages(people(hours=2), policy) if each.site == SITE]
     for offset, message in enumerate(log):
-        partition.feed(offset, None, encode_message(message))
+        partition.process(offset, None, encode_message(message))
     needed = partition.sites.oldest_key_day_needed()
     assert needed is not None
     batch = next(each for each in log if isinstance(each, ObservationBatch))
-    partition.feed(len(log), None, encode_message(replace(batch, site=f"{SITE}1")))
+    partition.process(len(log), None, encode_message(replace(batch, site=f"{SITE}1")))
     assert partition.sites.oldest_key_day_needed() == needed

@@ -32,7 +32,7 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.source_filter import Counters
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.storage.kafka.connection import SYSTEM
-from connectors.storage.kafka.writers import KafkaJournal
+from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
@@ -48,7 +48,7 @@ def monitor() -> Monitor:
 
 
 def checks(made: Monitor) -> dict[str, bool]:
-    made.look()
+    made.run_checks()
     return made.health.checks()
 
 
@@ -70,7 +70,7 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
     made = monitor()
     watch = BrokerWatch(made, "broker:9092")
     assert checks(made) == {"broker": False}
-    asking = asyncio.create_task(watch.ask())
+    asking = asyncio.create_task(watch.poll())
     second = asyncio.create_task(asked.wait())
     await asyncio.wait({asking, second}, return_when=asyncio.FIRST_COMPLETED)
     assert not asking.done()
@@ -87,7 +87,7 @@ def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open()
         held={}
     )  # none of what was assigned has opened: there is nothing that could have ended
     watch = WorkerWatch(made, building(), "broker:9092")
-    watch.begin(tenures, KafkaJournal("broker:9092", fence="f"), lambda: True, lambda: opened[0])
+    watch.begin(tenures, KafkaWriterFactory("broker:9092", fence="f"), lambda: True, lambda: opened[0])
     assert checks(made)["partitions"] is False
     opened[0] = True
     assert checks(made)["partitions"] is True
@@ -98,12 +98,12 @@ def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_pa
     key_files.create(path, laboratory=False, first_day=NOW // DAY - 3)
     watch_key(made, path)
     assert checks(made) == {"key": True}
-    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
+    assert shown(made.metrics, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
     path.chmod(0o644)
     for _ in range(metrics.KEY_BEATS):
-        made.look()
+        made.run_checks()
     assert checks(made) == {"key": False}
-    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
+    assert shown(made.metrics, "tacet_key_epoch_age_seconds") == {}
 
 
 def test_the_oldest_day_of_an_ingests_key_is_that_of_its_data_keys(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_oldest_day_of_an_ingests_key_is_that_of_its_data_keys(tmp_path: Pat
     key_files.export(whole, "ingest", path)
     watch_key(made, path)
     assert checks(made) == {"key": True}
-    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
+    assert shown(made.metrics, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
 
 
 def test_a_laboratory_key_has_no_days_and_so_no_age(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_a_laboratory_key_has_no_days_and_so_no_age(tmp_path: Path) -> None:
     key_files.create(path, laboratory=True)
     watch_key(made, path)
     assert checks(made) == {"key": True}
-    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
-    assert not isinstance(key_files.FileKeys(path).held, ForwardKeys)
+    assert shown(made.metrics, "tacet_key_epoch_age_seconds") == {}
+    assert not isinstance(key_files.FileKeys(path).keys, ForwardKeys)
 
 
 def test_a_certificate_lasts_as_long_as_the_first_of_its_file_and_one_that_is_gone_is_over(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_certificate_lasts_as_long_as_the_first_of_its_file_and_one_that_is_go
     short.write_bytes(certificate(days=3))
     both.write_bytes(long.read_bytes() + short.read_bytes())
     watch_certificates(made, page=long, kafka=both, kafka_ca=gone, system=SYSTEM, none=None)
-    lasting = shown(made.figures, "tacet_certificate_expiry_seconds")
+    lasting = shown(made.metrics, "tacet_certificate_expiry_seconds")
     assert {name: round(seconds / 86400) for (name,), seconds in lasting.items()} == {
         "page": 90, "kafka": 3, "kafka_ca": 0,
     }  # fmt: skip
@@ -152,8 +152,8 @@ def test_a_stores_room_is_that_of_all_its_files(tmp_path: Path) -> None:
         with (tmp_path / name).open("wb") as file:
             file.truncate(SIZE_STEP)
     watch_store(made, tmp_path)
-    assert shown(made.figures, "tacet_store_size_bytes") == {(): 2 * SIZE_STEP}
-    (free,), (size,) = (shown(made.figures, f"tacet_disk_{what}_bytes").values() for what in ("free", "size"))
+    assert shown(made.metrics, "tacet_store_size_bytes") == {(): 2 * SIZE_STEP}
+    (free,), (size,) = (shown(made.metrics, f"tacet_disk_{what}_bytes").values() for what in ("free", "size"))
     assert 0 < free < size
 
 
@@ -166,18 +166,18 @@ def test_secrets_are_counted_as_they_are_read_anew_at_points_of_the_grid_alone(t
     watch_secrets(made, [file])
 
     def told() -> dict[str, float]:
-        return {labels[1]: n for labels, n in shown(made.figures, "tacet_secrets_read_total").items()}
+        return {labels[1]: n for labels, n in shown(made.metrics, "tacet_secrets_read_total").items()}
 
     assert told() == {"taken": 0, "refused": 0}
     path.write_text("one\nsecond\n")
     assert file.knows(b"second")
     for _ in range(metrics.SECRETS_BEATS):
         assert told() == {"taken": 0, "refused": 0}
-        made.look()
+        made.run_checks()
     assert told() == {"taken": 1, "refused": 0}
     path.chmod(0o644)
     for _ in range(3 * metrics.SECRETS_BEATS):
-        made.look()
+        made.run_checks()
     assert told() == {"taken": 1, "refused": 1}
 
 
@@ -205,5 +205,5 @@ class Heard:
 def test_of_too_few_access_points_there_is_no_figure_that_could_say_that_nobody_comes() -> None:
     made = Monitor("ingest", building(), None, lambda: NOW)
     watch_receiver(made, Heard(), building())  # type: ignore[arg-type]
-    assert shown(made.figures, "tacet_datagrams_accepted_total") == {}
-    assert {site for (site,) in shown(made.figures, "tacet_working_time")} == set(building().site)
+    assert shown(made.metrics, "tacet_datagrams_accepted_total") == {}
+    assert {site for (site,) in shown(made.metrics, "tacet_working_time")} == set(building().site)

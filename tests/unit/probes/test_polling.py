@@ -119,6 +119,6 @@ async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first
 
     monkeypatch.setattr(asking, "_introduction", introduction)
     monkeypatch.setattr(asking, "_question", told)
-    assert await asking.ask() == ProbeAnswer(77)
-    assert await asking.ask() == ProbeAnswer(77)
+    assert await asking.probe() == ProbeAnswer(77)
+    assert await asking.probe() == ProbeAnswer(77)
     assert asked == [new, old, old]

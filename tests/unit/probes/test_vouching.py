@@ -39,7 +39,7 @@ def run(
         core.run_on(state, now)
         at = now - answers_after
         if at % PROBE_GRID == 0 and at >= NOON:
-            state.vouching.note(ASKED, at, answered=(at - NOON) // MINUTE not in silent)
+            state.coverage.note(ASKED, at, answered=(at - NOON) // MINUTE not in silent)
         while arrivals and NOON + arrivals[0] <= now:
             core.observe(state, NOON + arrivals.pop(0), SOURCES[0], SOURCES[0], sighting(len(arrivals) + 2))
         messages += core.poll(state, now)
@@ -112,7 +112,7 @@ def test_where_the_connector_stood_still_it_vouches_for_nothing_before() -> None
     core = connector()
     state = core.initial(NOON)
     for minute in range(3):
-        state.vouching.note(ASKED, NOON + minute * MINUTE, answered=True)
+        state.coverage.note(ASKED, NOON + minute * MINUTE, answered=True)
     later = NOON + 2 * MINUTE + 20 * SECOND
     core.run_on(state, NOON + 2 * MINUTE)
     core.run_on(state, later)
@@ -125,5 +125,5 @@ def test_a_question_that_was_never_asked_begins_a_new_run() -> None:
     core = connector()
     state = core.initial(NOON)
     for minute in (0, 1, 4):
-        state.vouching.note(ASKED, NOON + minute * MINUTE, answered=True)
-    assert state.vouching.since(ASKED, NOON + 5 * MINUTE, NOON) == NOON + 4 * MINUTE
+        state.coverage.note(ASKED, NOON + minute * MINUTE, answered=True)
+    assert state.coverage.since(ASKED, NOON + 5 * MINUTE, NOON) == NOON + 4 * MINUTE

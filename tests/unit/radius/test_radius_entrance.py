@@ -18,7 +18,7 @@ from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.radius.clients import Client, ClientFile, Clients, read_clients
-from connectors.sources.radius.listener import MEMORY, AccountingEntrance
+from connectors.sources.radius.listener import MEMORY, AccountingListener
 from stream.errors import KeyFileError, UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
@@ -78,7 +78,7 @@ async def receiving(
     limits = SiteLimits(sources, 10 * MINUTE, 1000, Pseudonyms.daily(bytes(32)), 30 * SECOND)
     clients = Clients(ClientFile(clients_file(folder, text)), sources)
     async with Receiver(
-        [AccountingEntrance(("127.0.0.1", 0), clients)],
+        [AccountingListener(("127.0.0.1", 0), clients)],
         ingest=Ingest(access_points={RADIO: ("dbh", "lobby")}, sites={"dbh": limits}),
         sink=sink, clock=clock or Hands(), **more,
     ) as receiver:  # fmt: skip
@@ -265,7 +265,7 @@ async def test_nothing_of_a_request_is_shown(
         at().send(receiver, request(), request()[:-1], request(identifier=2, calling="canary"))
         await until(lambda: receiver.counters.datagrams == 3)
         await until(lambda: receiver.counters.accepted == 1)
-        shown = repr(receiver._owed._owed) + repr(receiver.entrances) + repr(receiver._queue)
+        shown = repr(receiver._acknowledgements._by_batch) + repr(receiver.entrances) + repr(receiver._queue)
         sink.gate.set()
     shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())
     for secret in ("canary", "3C-00", "3c00", SECRET.decode(), USER.decode()):
@@ -363,7 +363,7 @@ def test_a_proxy_sends_for_sources_of_the_policy_and_the_narrowest_client_counts
 
 
 def test_every_reason_of_the_entrance_is_counted_apart() -> None:
-    made = AccountingEntrance(
+    made = AccountingListener(
         ("127.0.0.1", 0), Clients([Client(address="10.2.0.5", secrets=("x" * 16,))], ["10.2.0.5"])
     )
     assert len(set(made.reasons)) == len(made.reasons)

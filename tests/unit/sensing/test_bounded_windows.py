@@ -26,7 +26,7 @@ from stream.records import (
 )
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import OccupancyOperator
-from stream.sensing.state import SensingState, standing
+from stream.sensing.state import SensingState, decode_status
 
 TICK = 15 * MINUTE
 VALIDITY = 20 * MINUTE
@@ -120,7 +120,7 @@ def test_counters_go_on_over_a_restart_after_any_message(cut: int) -> None:
     state, before = scan(stage, items[:cut])
     again = stage.decode(stage.encode(state))
     assert again == state
-    assert again.known == state.known
+    assert again.known_devices == state.known_devices
     assert [*before, *scan(stage, items[cut:], again)[1]] == list(scan(stage, items)[1])
 
 
@@ -135,7 +135,7 @@ def test_who_was_seen_in_a_day_is_in_the_state_until_its_end_and_not_beyond() ->
         state, _ = scan(sense(), upto)
         assert state.closed == BEGINS + minutes * MINUTE
         assert (b'"anne"' in sense().encode(state)) is held
-        assert ("anne" in state.known) is held
+        assert ("anne" in state.known_devices) is held
 
 
 def test_the_byte_form_has_counters_only_where_counts_are_bounded() -> None:
@@ -144,7 +144,7 @@ def test_the_byte_form_has_counters_only_where_counts_are_bounded() -> None:
         stage = sense(by_day=by_day)
         data = stage.encode(scan(stage, log(STAY, named=by_day is not None))[0])
         counters[by_day] = "tally" in orjson.loads(data)
-        assert standing(data).last_window == BEGINS + 25 * HOUR + 45 * MINUTE
+        assert decode_status(data).last_window == BEGINS + 25 * HOUR + 45 * MINUTE
     assert counters == {None: False, BY_DAY: True}
 
 
@@ -152,15 +152,15 @@ def test_a_shut_site_is_known_as_one_in_every_form() -> None:
     for by_day in (None, BY_DAY):
         stage = sense(by_day=by_day, max_devices=1)
         crowd = [("anne", "ap-a", 61), ("ben", "ap-a", 61)]
-        assert standing(stage.encode(scan(stage, log(crowd, named=by_day is not None))[0])).shut
+        assert decode_status(stage.encode(scan(stage, log(crowd, named=by_day is not None))[0])).suspended
 
 
 def test_max_devices_is_of_the_devices_of_a_day() -> None:
     seen = [(f"{hour:016x}", "ap-a", 60 * hour + 1) for hour in range(1, 24)]
-    assert not scan(sense(max_devices=23), log(seen))[0].shut
-    assert scan(sense(max_devices=22), log(seen))[0].shut
-    assert not scan(sense(max_devices=22, by_day=None), log(seen, named=False))[0].shut
-    assert not scan(sense(max_devices=23), log([*seen, ("anne", "ap-a", 24 * 60 + 31)]))[0].shut, "a day has ended"
+    assert not scan(sense(max_devices=23), log(seen))[0].suspended
+    assert scan(sense(max_devices=22), log(seen))[0].suspended
+    assert not scan(sense(max_devices=22, by_day=None), log(seen, named=False))[0].suspended
+    assert not scan(sense(max_devices=23), log([*seen, ("anne", "ap-a", 24 * 60 + 31)]))[0].suspended, "a day has ended"
 
 
 # ---- one run a day -------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ NEXT = 24 * 60 + 15
 
 def test_after_a_loss_nothing_is_bounded_until_the_next_day() -> None:
     stage = sense()
-    state = stage.lose(noon(stage))
+    state = stage.mark_data_loss(noon(stage))
     assert b'"anne"' in stage.encode(noon(stage))
     assert b'"anne"' not in stage.encode(state)
     assert unbounded_until(bounded(stage, REST, state)) == NEXT
@@ -193,9 +193,9 @@ def test_after_a_loss_nothing_is_bounded_until_the_next_day() -> None:
 def test_after_a_site_has_shut_nothing_is_bounded_until_the_next_day() -> None:
     stage = sense(max_devices=1)
     state = noon(stage, [*STAY, ("ben", "ap-a", 121)])
-    assert state.shut
+    assert state.suspended
     assert b'"anne"' not in stage.encode(state)
-    assert unbounded_until(bounded(stage, REST, stage.reopen(stage.decode(stage.encode(state))))) == NEXT
+    assert unbounded_until(bounded(stage, REST, stage.resume(stage.decode(stage.encode(state))))) == NEXT
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
-from stream.sensing.contribution import BoundedCounts, ContributionBound, DayCounter, adopted
+from stream.sensing.contribution import BoundedCounts, ContributionBound, DayCounter, migrated_counter
 
 TICK = 5 * MINUTE
 VALIDITY = 10 * MINUTE
@@ -213,7 +213,7 @@ def resumes(
 
 def test_counters_of_the_same_definition_go_on() -> None:
     tally = noon()
-    assert adopted(tally, PLAIN, BEGINS + 8 * HOUR) is tally
+    assert migrated_counter(tally, PLAIN, BEGINS + 8 * HOUR) is tally
     assert resumes(tally, PLAIN) == BEGINS + 8 * HOUR
 
 
@@ -227,7 +227,7 @@ def test_counters_of_the_same_definition_go_on() -> None:
     ],
 )
 def test_under_another_definition_nothing_is_counted_before_the_next_day(other: ContributionBound) -> None:
-    tally = adopted(noon(), other, BEGINS + 8 * HOUR)
+    tally = migrated_counter(noon(), other, BEGINS + 8 * HOUR)
     assert tally is not None
     assert tally.counted == {}
     assert resumes(tally, other) == BEGINS + DAY + TICK
@@ -242,28 +242,34 @@ def test_under_another_definition_nothing_is_counted_before_the_next_day(other: 
 )
 def test_the_next_day_begins_when_the_old_one_is_over(day_starts: str, first: Micros) -> None:
     other = PLAIN._replace(day_starts=day_starts)
-    assert resumes(adopted(noon(), other, BEGINS + 8 * HOUR), other) == first + TICK
+    assert resumes(migrated_counter(noon(), other, BEGINS + 8 * HOUR), other) == first + TICK
 
 
 def test_a_definition_that_changes_exactly_with_the_day_counts_at_once() -> None:
     tally = BoundedCounts(PLAIN).initial()
     counted({"anne": (61,)}, PLAIN, tally=tally)
     other = PLAIN._replace(most=7)
-    assert resumes(adopted(tally, other, BEGINS + DAY + MINUTE), other, BEGINS + DAY + TICK) == BEGINS + DAY + TICK
+    assert (
+        resumes(migrated_counter(tally, other, BEGINS + DAY + MINUTE), other, BEGINS + DAY + TICK)
+        == BEGINS + DAY + TICK
+    )
 
 
 def test_changing_back_within_the_day_does_not_begin_a_second_run() -> None:
     other = PLAIN._replace(most=4)
     for between in (other, None):
-        assert resumes(adopted(adopted(noon(), between, None), PLAIN, None), PLAIN) == BEGINS + DAY + TICK
+        assert (
+            resumes(migrated_counter(migrated_counter(noon(), between, None), PLAIN, None), PLAIN)
+            == BEGINS + DAY + TICK
+        )
 
 
 def test_a_state_without_counters_counts_from_the_first_day_with_none_of_its_observations() -> None:
     """They bear names of UTC days: a device would count under two names."""
-    tally = adopted(None, PLAIN, BEGINS + 8 * HOUR)
+    tally = migrated_counter(None, PLAIN, BEGINS + 8 * HOUR)
     assert resumes(tally, PLAIN) == BEGINS + DAY + TICK
-    assert resumes(adopted(None, PLAIN, None), PLAIN) == BEGINS + 8 * HOUR
-    assert adopted(None, None, BEGINS) is None
+    assert resumes(migrated_counter(None, PLAIN, None), PLAIN) == BEGINS + 8 * HOUR
+    assert migrated_counter(None, None, BEGINS) is None
 
 
 def test_observations_named_by_another_day_count_in_no_day_of_this_one() -> None:
@@ -271,7 +277,7 @@ def test_observations_named_by_another_day_count_in_no_day_of_this_one() -> None
     counted({"anne": (61,)}, PLAIN, tally=tally)
     other = PLAIN._replace(day_starts="04:05")
     began = BEGINS + DAY + 6 * MINUTE
-    assert resumes(adopted(tally, other, began), other, BEGINS + DAY + 2 * TICK) == BEGINS + 2 * DAY + 2 * TICK
+    assert resumes(migrated_counter(tally, other, began), other, BEGINS + DAY + 2 * TICK) == BEGINS + 2 * DAY + 2 * TICK
 
 
 @pytest.mark.parametrize("moved", [{"start": BEGINS - HOUR}, {"start": BEGINS + HOUR}, {"end": BEGINS + DAY + HOUR}])
@@ -285,7 +291,7 @@ def test_days_that_newer_data_of_the_time_zone_move_do_not_begin_a_second_run(mo
 
 def test_broken_off_counters_forget_everybody_and_wait_for_the_latest_end() -> None:
     tally = noon()
-    tally.break_off(BEGINS + DAY)
+    tally.suspend_until(BEGINS + DAY)
     assert (tally.counted, tally.residents) == ({}, {})
-    tally.break_off(BEGINS)
+    tally.suspend_until(BEGINS)
     assert resumes(restarted(tally), PLAIN) == BEGINS + DAY + TICK

@@ -64,7 +64,7 @@ def outcome(
         if number == len(items) // 2:
             middle = stage.encode(state)
             state = stage.decode(middle)
-    return stage.encode(state), out, state.known, middle
+    return stage.encode(state), out, state.known_devices, middle
 
 
 @pytest.mark.parametrize("unruly", [0.0, 0.3])

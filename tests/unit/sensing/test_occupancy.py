@@ -377,7 +377,7 @@ def test_a_site_holds_max_devices_and_has_room_again_when_they_expire() -> None:
     state, windows, _ = run(stage, beat(T0), full, beat(T0 + 4 * TICK), room_again, beat(T0 + 5 * TICK))
     assert windows[TICK] == (1, 1, 0)
     assert windows[4 * TICK] == (0, 0, 1)
-    assert not state.shut
+    assert not state.suspended
 
 
 @pytest.mark.parametrize("late_one", [("f", "ap-c", T0 + 3), ("f", None, T0 + 3)])
@@ -386,30 +386,30 @@ def test_one_device_too_many_shuts_the_site_and_everybody_is_forgotten(late_one:
     state, _ = scan(stage, [beat(T0), batch(("d", "ap-a", T0)), beat(T0 + 31 * SECOND)])
     state, out = scan(stage, [batch(("e", "ap-b", T0 + 2), late_one, sequence=1)], state)
     assert out == [Rejected("one", "site_shut", "site")]
-    assert state.shut
-    assert (state.current, state.pending, state.rows, state.stays_open, state.known) == ({}, {}, {}, {}, set())
+    assert state.suspended
+    assert (state.current, state.pending, state.rows, state.open_stays, state.known_devices) == ({}, {}, {}, {}, set())
 
 
 def test_devices_that_are_present_count_against_max_devices() -> None:
     stage = sense(max_devices=1)
     second = batch(("e", "ap-b", T0 + TICK + 1), sequence=1)
     state, _ = scan(stage, [beat(T0), batch(("d", "ap-a", T0 + 1)), beat(T0 + TICK + 31 * SECOND)])
-    assert not state.shut
-    assert scan(stage, [second], state)[0].shut
+    assert not state.suspended
+    assert scan(stage, [second], state)[0].suspended
 
 
 def test_entries_are_bounded_while_there_is_no_watermark() -> None:
     stage = sense(max_devices=3)
     rows = [("d", "ap-a", T0 + n * TICK) for n in range(4)]
-    assert not scan(stage, [batch(*rows[:3])])[0].shut
-    assert scan(stage, [batch(*rows)])[0].shut
+    assert not scan(stage, [batch(*rows[:3])])[0].suspended
+    assert scan(stage, [batch(*rows)])[0].suspended
 
 
 def test_rows_that_are_kept_for_stays_are_bounded() -> None:
     stage = sense(max_devices=1, keep_presence=True)
     rows = [("d", "ap-a", T0 + n) for n in range(ROWS_A_DEVICE + 1)]
-    assert not scan(stage, [beat(T0), batch(*rows[1:])])[0].shut
-    assert scan(stage, [beat(T0), batch(*rows[1:]), batch(*rows[:1], sequence=1)])[0].shut
+    assert not scan(stage, [beat(T0), batch(*rows[1:])])[0].suspended
+    assert scan(stage, [beat(T0), batch(*rows[1:]), batch(*rows[:1], sequence=1)])[0].suspended
 
 
 def test_a_shut_site_takes_nothing_and_closes_nothing_until_it_is_reopened_also_over_a_restart() -> None:
@@ -418,9 +418,9 @@ def test_a_shut_site_takes_nothing_and_closes_nothing_until_it_is_reopened_also_
     state = stage.decode(stage.encode(state))
     state, out = scan(stage, [batch(("d", "ap-a", T0 + 2), sequence=1), beat(T0 + 3 * TICK)], state)
     assert out == []
-    assert (state.shut, state.counters["site_shut"], state.known) == (True, 3, set())
+    assert (state.suspended, state.counters["site_shut"], state.known_devices) == (True, 3, set())
 
-    state = stage.reopen(state)
+    state = stage.resume(state)
     state, out = scan(stage, [beat(T0 + 3 * TICK), beat(T0 + 6 * TICK)], state)
     assert [((w.window_end - T0) // TICK, w.coverage) for w in out] == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)]
 
@@ -542,7 +542,7 @@ def test_configuration_without_meaning_is_refused_by_name(changes: Any, word: An
 def test_windows_over_a_lost_part_of_the_log_have_coverage_0_until_the_next_heartbeat() -> None:
     stage = sense()
     state, _ = scan(stage, [beat(T0), beat(T0 + TICK + 31 * SECOND)])
-    state = stage.decode(stage.encode(stage.lose(state)))
+    state = stage.decode(stage.encode(stage.mark_data_loss(state)))
     _, out = scan(stage, [beat(T0 + n * TICK) for n in range(4, 8)], state)
     assert [((w.window_end - T0) // TICK, w.coverage) for w in out] == [
         (2, 0),
@@ -561,7 +561,7 @@ def test_what_waits_under_another_tick_is_filed_anew_and_a_devices_last_entry_co
     state, _ = scan(sense(), [beat(T0), *moves])
     assert len(state.pending) == 2
     coarse = sense(tick_length=3 * TICK, validity=3 * TICK)
-    state = coarse.regrid(state)
+    state = coarse.rebase_ticks(state)
     first = -(-T0 // (3 * TICK)) * 3 * TICK
     assert (state.next_tick, list(state.pending)) == (first, [T0 + 2 * TICK])
     _, out = scan(coarse, [beat(T0 + 3 * TICK)], state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stream.pipeline import Options, table
+from stream.pipeline import Options, build_stages
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import MINUTE, SECOND, ObservationBatch, OccupancyWindow
 from stream.release.validation import load_policy
@@ -54,7 +54,7 @@ def test_rows_may_come_in_any_order_and_of_one_time_the_last_wins() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_with_names_that_never_change_it_is_what_the_engine_counts(seed: int) -> None:
     policy = load_policy(policy_text(tick="5min"))
-    sense = table(policy, SITE, laboratory(), Options(), keep_presence=False).sense
+    sense = build_stages(policy, SITE, laboratory(), Options(), keep_presence=False).occupancy
     state, windows, rows = sense.initial(), [], []
     zone_of = {zone.radios[0]: number for number, zone in enumerate(policy.site[SITE].zones)}
     for message in messages(people(seed, hours=14), policy):

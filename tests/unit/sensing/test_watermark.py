@@ -9,12 +9,12 @@ from stream.sensing.watermark import (
     SiteClock,
     admit,
     coverage,
-    forget_listened,
     from_plain,
-    lose,
+    mark_data_loss,
     record_heartbeat,
-    settle,
+    remove_intervals,
     to_plain,
+    update_watermark,
 )
 
 SOURCES = ("a", "b")
@@ -28,7 +28,7 @@ def beat(
 ) -> int | None:  # fmt: skip
     listened = None if since is None else int(since * SECOND)
     record_heartbeat(clock, Heartbeat("site", source, session, int(seconds * SECOND), listened))
-    settle(clock, sources, TIMEOUT)
+    update_watermark(clock, sources, TIMEOUT)
     return None if clock.watermark is None else clock.watermark // SECOND
 
 
@@ -145,7 +145,7 @@ def test_after_a_loss_every_source_vouches_only_from_its_own_next_heartbeat_on()
     clock = SiteClock()
     for source in SOURCES:
         beat(clock, source, 1000, since=0)
-    lose(clock, SOURCES)
+    mark_data_loss(clock, SOURCES)
     assert covered(clock, 600, 900) == 0
     beat(clock, "a", 1200, since=0)
     beat(clock, "b", 1500, since=0)
@@ -158,7 +158,7 @@ def test_after_a_loss_every_source_vouches_only_from_its_own_next_heartbeat_on()
 
 def test_a_source_first_heard_after_a_loss_does_not_vouch_for_what_was_lost() -> None:
     clock = SiteClock()
-    lose(clock, SOURCES)
+    mark_data_loss(clock, SOURCES)
     for source in SOURCES:
         beat(clock, source, 1000, since=0)
         beat(clock, source, 2000, since=0)
@@ -170,7 +170,7 @@ def test_what_no_window_to_come_needs_is_let_go() -> None:
     clock = SiteClock()
     beat(clock, "a", 700, since=0)
     beat(clock, "a", 1600, since=900)
-    forget_listened(clock, 900 * SECOND)
+    remove_intervals(clock, 900 * SECOND)
     assert clock.progress["a"].listened == [(900 * SECOND, 1600 * SECOND)]
 
 
@@ -204,5 +204,5 @@ def test_clock_survives_its_plain_form() -> None:
     clock = SiteClock()
     beat(clock, "b", 900)
     admit(clock, "a", 7, 9)
-    lose(clock, ("b",))
+    mark_data_loss(clock, ("b",))
     assert from_plain(to_plain(clock)) == clock

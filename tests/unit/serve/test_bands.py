@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from connectors.serve.bands import Law, likely_empty, lower_end, mean_half_width, sum_half_width, upper_end
+from connectors.serve.bands import (
+    NoiseDistribution,
+    likely_empty,
+    lower_end,
+    mean_half_width,
+    sum_half_width,
+    upper_end,
+)
 from stream.records import NoiseKind
 
 Floats = NDArray[np.float64]
@@ -46,24 +53,24 @@ def beyond(law: Floats, most: float) -> float:
 def test_the_half_width_of_a_sum_of_laplace_draws_is_the_least_that_covers(
     scale: float, draws: int, windows: int
 ) -> None:
-    width = sum_half_width(Law("laplace", scale, draws), windows)
+    width = sum_half_width(NoiseDistribution("laplace", scale, draws), windows)
     law = summed([laplace(scale)] * (draws * windows))
     assert beyond(law, width) <= 0.05 + 1e-8
     assert width == 0 or beyond(law, width - 1) > 0.05 - 1e-7, "no smaller one does"
-    assert mean_half_width(Law("laplace", scale, draws), windows) == width / windows
+    assert mean_half_width(NoiseDistribution("laplace", scale, draws), windows) == width / windows
 
 
 @pytest.mark.parametrize(("sigma", "windows"), [(0.2, 4), (0.7, 5), (3.0, 12), (21.854, 12)])
 def test_the_half_width_of_a_sum_of_gaussian_draws_covers(sigma: float, windows: int) -> None:
-    width = sum_half_width(Law("gaussian", sigma), windows)
+    width = sum_half_width(NoiseDistribution("gaussian", sigma), windows)
     law = summed([gaussian(sigma)] * windows)
     assert beyond(law, width) <= 0.05
     assert sigma < 1.6 or beyond(law, width - 2) > 0.05, "by hardly more than it has to"
 
 
 def test_sums_whose_law_is_too_wide_to_work_out_have_a_wider_band() -> None:
-    exact = sum_half_width(Law("laplace", 1000.0), 12) / 12
-    wide = sum_half_width(Law("laplace", 100_000.0), 12) / 12
+    exact = sum_half_width(NoiseDistribution("laplace", 1000.0), 12) / 12
+    wide = sum_half_width(NoiseDistribution("laplace", 100_000.0), 12) / 12
     assert exact * 100 < wide < exact * 110
 
 
@@ -75,7 +82,7 @@ CASES = list(product([1.0, 3.0, 10.0], [1.0, 4.0, 30.0], [1, 3, 12], [1, 2, 12])
 def test_squares_of_half_widths_add_up_to_one_that_covers(kinds: tuple[NoiseKind, NoiseKind]) -> None:
     """What stands for windows of several laws, worked out exactly for two of them in many proportions."""
     for first, second, n, m in CASES:
-        laws = [Law(kinds[0], first)] * n + [Law(kinds[1], second)] * m
+        laws = [NoiseDistribution(kinds[0], first)] * n + [NoiseDistribution(kinds[1], second)] * m
         bound = math.sqrt(sum((sum_half_width(law) + 1) ** 2 for law in laws))
         assert beyond(summed([DRAWN[law.noise](law.scale) for law in laws]), bound) <= 0.05
 

@@ -19,7 +19,7 @@ RECORDS = [out.value for out in outputs_of(POLICY, people(hours=1), laboratory()
 def units(records: list[bytes]) -> Any:
     coalition = Coalition(POLICY, ["facilities"])
     for value in records:
-        coalition.take(value)
+        coalition.add(value)
     return coalition.units()
 
 

@@ -70,7 +70,7 @@ async def test_an_outbox_that_was_made_anew_is_refused_though_it_has_grown_past_
 ) -> None:
     """It has releases 1 to 8; another one of that audience had release 5 as its fourth."""
     with closing(Outboxes(tmp_path / "private")) as boxes:
-        boxes.give(AUDIENCE, [OutboxRecord(name(n), "occupancy", "dbh", n, record(n)) for n in range(1, 9)])
+        boxes.append(AUDIENCE, [OutboxRecord(name(n), "occupancy", "dbh", n, record(n)) for n in range(1, 9)])
     intake = Read(position, None if last is None else name(last))
     following = follow_outbox(tmp_path, AUDIENCE, intake)  # type: ignore[arg-type]
     with pytest.raises(

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from connectors.serve.ledger_views import APART, SPAN, AccountBook, ClusterBook
+from connectors.serve.ledger_views import APART, SPAN, AccountView, ClusterView
 from stream.records import DAY, MINUTE, Micros
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
@@ -24,13 +24,13 @@ def account(end: Micros, *refused: tuple[str, str], kind: str = "counts", site: 
     return orjson.dumps({"v": 1, "site": site, "window_end": rfc3339(end), "kind": kind, "refused": rows})
 
 
-def book(*records: bytes) -> AccountBook:
-    made = AccountBook()
-    made.take(records)
+def book(*records: bytes) -> AccountView:
+    made = AccountView()
+    made.add(records)
     return made
 
 
-def told(of: AccountBook, site: str = "dbh") -> dict[tuple[str, str, str], int]:
+def told(of: AccountView, site: str = "dbh") -> dict[tuple[str, str, str], int]:
     return {(row["release"], row["audience"], row["reason"]): row["windows"] for row in of.denials.of(site)}
 
 
@@ -47,7 +47,7 @@ def test_a_window_that_comes_again_is_counted_once_as_its_last_account_has_it() 
     """A backfill publishes later windows again, and a worker that was killed may."""
     held = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE, BUDGET))
     assert told(held) == {("occupancy", "public", "budget"): 2}
-    held.take([account(NINE, WAITING), account(NINE + TICK)])
+    held.add([account(NINE, WAITING), account(NINE + TICK)])
     assert told(held) == {("flow", "public", "waiting"): 1}
 
 
@@ -58,18 +58,18 @@ def test_attributes_that_were_not_asked_are_no_windows() -> None:
 def test_only_the_last_week_counts_however_late_an_older_window_comes() -> None:
     held = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE + SPAN, BUDGET))
     assert told(held) == {("occupancy", "public", "budget"): 2}, "the first is a week older than the last"
-    held.take([account(NINE - TICK, BUDGET)])
+    held.add([account(NINE - TICK, BUDGET)])
     assert told(held) == {("occupancy", "public", "budget"): 2}
 
 
-def figures(of: ClusterBook) -> dict[str, Any]:
+def figures(of: ClusterView) -> dict[str, Any]:
     (row,) = of.newest().values()
     return row
 
 
 def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
     now = [NINE]
-    cluster = ClusterBook(book(account(NINE), account(NINE + TICK)), EIGHT, lambda: now[0])
+    cluster = ClusterView(book(account(NINE), account(NINE + TICK)), EIGHT, lambda: now[0])
     cluster.take_refused([b"{}", b"{}"])
     cluster.take_refused([b"{}"])
     now[0] += APART
@@ -79,12 +79,12 @@ def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
         "v": 1, "site": "dbh", "window_end": rfc3339(NINE + TICK), "rejected_messages": 3, "policy_version": "0123",
         "silent_sources": 1,
     }  # fmt: skip
-    assert ClusterBook(AccountBook(), EIGHT, lambda: NINE).newest() == {}
+    assert ClusterView(AccountView(), EIGHT, lambda: NINE).newest() == {}
 
 
 def test_what_a_cluster_put_aside_is_told_as_of_points_of_the_grid_alone() -> None:
     now = [NINE + MINUTE]
-    cluster = ClusterBook(book(account(NINE)), EIGHT, lambda: now[0])
+    cluster = ClusterView(book(account(NINE)), EIGHT, lambda: now[0])
     cluster.take_refused([b"{}"])
     assert figures(cluster)["rejected_messages"] is None, "no point has passed"
     now[0] = NINE + APART
@@ -97,7 +97,7 @@ def test_what_a_cluster_put_aside_is_told_as_of_points_of_the_grid_alone() -> No
 
 def test_of_six_access_points_it_is_not_told_how_much_a_cluster_put_aside() -> None:
     now = [NINE]
-    cluster = ClusterBook(book(account(NINE)), building(), lambda: now[0])
+    cluster = ClusterView(book(account(NINE)), building(), lambda: now[0])
     cluster.take_refused([b"{}"])
     now[0] += 2 * APART
     assert figures(cluster)["rejected_messages"] is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.serve.bands import Law, sum_half_width
+from connectors.serve.bands import NoiseDistribution, sum_half_width
 from connectors.serve.series import COLUMNS, node_order
 from stream.errors import UsageError
 from stream.records import DAY, HOUR
@@ -65,7 +65,7 @@ def test_a_mean_of_noisy_values_has_the_half_width_of_their_noise() -> None:
     kept = history()
     kept.add(hour(range(12)), {})
     [row] = named(kept.rows(asked("1h")))
-    exact = sum_half_width(Law("laplace", 1.0), 12) / 12
+    exact = sum_half_width(NoiseDistribution("laplace", 1.0), 12) / 12
     assert (row["value"], row["kind"], row["windows"]) == (5.5, "noise", 12)
     assert row["half_width"] == pytest.approx(exact, abs=1e-4)
     assert exact < 3.0 / 3, "surer than one window by more than two thirds"
@@ -97,7 +97,7 @@ def test_a_day_of_a_filter_is_the_mean_of_noisy_values_where_its_band_is_narrowe
     kept.add(filtered(288), {})
     [day] = named(kept.rows(asked("1d")))
     assert (day["value"], day["kind"]) == (144.5, "noise")
-    assert day["half_width"] == pytest.approx(sum_half_width(Law("laplace", 2.0), 288) / 288, abs=1e-4)
+    assert day["half_width"] == pytest.approx(sum_half_width(NoiseDistribution("laplace", 2.0), 288) / 288, abs=1e-4)
     early = history()
     early.add(filtered(3), {})
     [day] = named(early.rows(asked("1d")))
@@ -132,7 +132,7 @@ def test_a_mean_of_one_window_is_that_window() -> None:
 
 def test_windows_of_different_noise_add_their_squared_half_widths() -> None:
     kept = history()
-    wide = sum_half_width(Law("laplace", 10.0))
+    wide = sum_half_width(NoiseDistribution("laplace", 10.0))
     kept.add(
         [window(MONDAY + TICK, {"2011": 1}), window(MONDAY + 2 * TICK, {"2011": 2}, scale=10.0, half_width=wide)], {}
     )

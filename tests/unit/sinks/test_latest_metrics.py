@@ -23,7 +23,7 @@ def exposed(*records: dict[str, Any]) -> str:
     latest, registry = LatestReleases(), CollectorRegistry()
     registry.register(latest)
     for each in records:
-        latest.take(each)
+        latest.update(each)
     return generate_latest(registry).decode()
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth, CommunityFile
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from stream.errors import KeyFileError
 
 
@@ -32,7 +32,7 @@ def test_a_new_community_counts_at_once_and_the_old_one_until_it_is_gone(file: P
     write(file, "old-one", "new-one")
     assert [senders.share(each) for each in (b"new-one", b"old-one")] == [True, True]
     write(file, "new-one")
-    TrapEntrance(("127.0.0.1", 0), senders).turned()
+    TrapListener(("127.0.0.1", 0), senders).after_batch()
     assert [senders.share(each) for each in (b"new-one", b"old-one")] == [True, False]
 
 

@@ -7,7 +7,7 @@ import pytest
 from connectors.sources.ingest.queue import MEMORY, PendingAcknowledgements, Reply, Requests
 from connectors.sources.ingest.source_filter import ANY, AllowList, Counters
 from connectors.sources.snmp.communities import CommunityAuth, is_known, read_communities
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from stream.errors import KeyFileError, UsageError
 
 
@@ -69,7 +69,7 @@ def test_the_counters_notice_a_datagram_that_is_unaccounted_for() -> None:
 
 
 def test_every_reason_of_an_entrance_is_counted_apart_and_those_of_every_day_are_some_of_them() -> None:
-    entrance = TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))
+    entrance = TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))
     assert len(set(entrance.reasons)) == len(entrance.reasons)
     assert entrance.everyday < set(entrance.reasons)
 
@@ -78,21 +78,21 @@ def test_a_request_is_remembered_for_a_minute() -> None:
     sent: list[tuple[bytes, str]] = []
     requests = Requests(lambda datagram, address: sent.append((datagram, address)))
     reply = Reply(requests, ("a", 1), "there", b"yes")
-    assert requests.earlier(("a", 1), 0) is None
+    assert requests.earlier_is_durable(("a", 1), 0) is None
     requests.remember(reply, 0)
-    assert requests.earlier(("a", 1), MEMORY) is False
+    assert requests.earlier_is_durable(("a", 1), MEMORY) is False
     assert sent == []
-    reply.give()
+    reply.acknowledge()
     assert sent == [(b"yes", "there")]
-    assert requests.earlier(("a", 1), MEMORY) is True
-    assert requests.earlier(("a", 2), MEMORY) is None
-    assert requests.earlier(("a", 1), MEMORY + 1) is None
+    assert requests.earlier_is_durable(("a", 1), MEMORY) is True
+    assert requests.earlier_is_durable(("a", 2), MEMORY) is None
+    assert requests.earlier_is_durable(("a", 1), MEMORY + 1) is None
 
 
 def test_a_reply_is_held_until_it_is_given_or_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.sources.ingest.queue.ANSWER_OCTETS", 2)
     requests = Requests(lambda *_: None)
-    for end in (Reply.give, Reply.withhold):
+    for end in (Reply.acknowledge, Reply.withhold):
         reply = Reply(requests, ("a", end.__name__), None, b"yes")
         requests.remember(reply, 0)
         assert requests.full
@@ -104,8 +104,8 @@ def test_an_answer_is_due_when_its_batch_is_no_longer_open() -> None:
     owed, batch, other = PendingAcknowledgements(), ("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")
     requests = Requests(lambda *_: None)
     first, second = Reply(requests, ("a", 1), None, b"1"), Reply(requests, ("a", 2), None, b"2")
-    owed.owe(first, batch)
-    owed.owe(second, other)
+    owed.add(first, batch)
+    owed.add(second, other)
     assert list(owed.due({batch, other})) == []
     assert list(owed.due({other})) == [first]
     assert list(owed.due({other})) == []

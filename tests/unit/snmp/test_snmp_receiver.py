@@ -21,7 +21,7 @@ from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import (
     Association,
     encode_associate,
@@ -81,7 +81,7 @@ async def receiving(
         "sink": sink,
         "clock": clock(),
     }
-    async with Receiver([TrapEntrance(address, SENDERS, buffer)], **(settings | more)) as receiver:
+    async with Receiver([TrapListener(address, SENDERS, buffer)], **(settings | more)) as receiver:
         yield receiver
 
 
@@ -441,7 +441,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
     received = hands.time
     for n in range(1, 4):
         seen = Sighting(Kind.ASSOCIATE, client(n), OCTETS[0])
-        receiver._room.take(QueuedSighting(received, "127.0.0.1", "127.0.0.1", seen))
+        receiver._ingest_queue.put(QueuedSighting(received, "127.0.0.1", "127.0.0.1", seen))
     hands.time += 20 * SECOND
     assert await receiver._chunk()
     assert all(m.watermark < received for m in sink.messages if isinstance(m, Heartbeat))
@@ -499,7 +499,7 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
             await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
             await until(lambda: receiver.counters.accepted == 1)
             [entrance] = receiver.entrances
-            assert isinstance(entrance, TrapEntrance)
+            assert isinstance(entrance, TrapListener)
             monkeypatch.setattr(entrance._port, "read", fail)
             await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
             ended = await asyncio.wait([asyncio.ensure_future(receiver.wait())], timeout=PATIENCE)
@@ -523,8 +523,13 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
     async with receiving(sink) as receiver:
         await post(receiver, trap, trap[:-1], trap + b"x")
         await until(lambda: receiver.counters.datagrams == 3)
-        shown = repr(receiver._queue) + repr(receiver._owed._owed) + repr(receiver) + repr(receiver.entrances)
-        shown += repr(list(receiver._owed.due(())))
+        shown = (
+            repr(receiver._queue)
+            + repr(receiver._acknowledgements._by_batch)
+            + repr(receiver)
+            + repr(receiver.entrances)
+        )
+        shown += repr(list(receiver._acknowledgements.due(())))
     shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())
     for secret in ("canary", "c0mm", "3c0c0a0e0a0f", "3c:0c"):
         assert secret not in shown

@@ -247,10 +247,10 @@ def test_keep_alives_restarts_and_strangers() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_only_that_somebody_was_refused_tells_of_a_refusal(version: int) -> None:
     trap = decode(encode_notification(AUTHENTICATION_FAILURE, **(BASE | {"version": version})))
-    assert trap.tells_of_refusal
+    assert trap.reports_refusal
     assert trap.reason == NOT_AN_OBSERVATION
     for other in (uci_line(1), uci_line(53), encode_cold_start(community=b"c"), aireos(99)):
-        assert not decode(other).tells_of_refusal
+        assert not decode(other).reports_refusal
 
 
 def test_long_lengths_of_up_to_four_octets_mean_the_same() -> None:

@@ -19,7 +19,7 @@ from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.ber import MALFORMED_REASONS, MalformedTrap
-from connectors.sources.snmp.collectors import ForwardedEntrance
+from connectors.sources.snmp.collectors import SnmptrapdPipeListener
 from connectors.sources.snmp.snmptrapd import LONGEST, NO_TRAP_LINE, notification
 from connectors.sources.snmp.traps import decode
 from stream.errors import DataError
@@ -114,7 +114,7 @@ class Log:
 async def receiving(path: Path, sink: Log) -> AsyncIterator[Receiver]:
     limits = SiteLimits(("127.0.0.1", "10.2.0.5"), 10 * MINUTE, 100, Pseudonyms.daily(bytes(32)))
     async with Receiver(
-        [ForwardedEntrance(path, AllowList(["127.0.0.1"]))],
+        [SnmptrapdPipeListener(path, AllowList(["127.0.0.1"]))],
         ingest=Ingest(access_points={RADIO: ("dbh", "2065")}, sites={"dbh": limits}), sink=sink,
         clock=AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000),
     ) as receiver:  # fmt: skip

@@ -11,7 +11,7 @@ from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import LAST, Receiver
 from connectors.sources.ingest.source_filter import STOPPING, AllowList
 from connectors.sources.snmp.communities import CommunityAuth
-from connectors.sources.snmp.listener import TrapEntrance
+from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
@@ -32,7 +32,7 @@ def associated(n: int, *, inform: bool = False) -> bytes:
 async def receiving(sink: Log, hands: Hands) -> AsyncIterator[Receiver]:
     limits = SiteLimits(("127.0.0.1",), 10 * MINUTE, 100_000, Pseudonyms.daily(bytes(32)))
     ingest = Ingest(access_points={RADIO: ("dbh", "zone")}, sites={"dbh": limits})
-    entrance = TrapEntrance(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c0mm"]))
+    entrance = TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c0mm"]))
     async with Receiver([entrance], ingest=ingest, sink=sink, clock=hands) as receiver:
         yield receiver
 

@@ -16,7 +16,7 @@ from connectors.sources.ingest.queue import IngestQueue
 from connectors.sources.ingest.sighting import Kind
 from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
 from connectors.sources.snmp.ber import MALFORMED, MALFORMED_REASONS, MalformedTrap
-from connectors.sources.snmp.collectors import CollectedEntrance
+from connectors.sources.snmp.collectors import TelegrafListener
 from connectors.sources.snmp.communities import CommunityFile
 from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY
 from connectors.sources.snmp.telegraf import LONGEST, NO_TRAP_METRIC, metric
@@ -228,7 +228,7 @@ class Nothing:
         """Return nothing."""
         return (), True
 
-    async def keep(self, reached: Mapping[Hashable, int]) -> bool:
+    async def store_positions(self, positions: Mapping[Hashable, int]) -> bool:
         """Keep nothing."""
         return True
 
@@ -236,15 +236,15 @@ class Nothing:
         """End."""
 
 
-def entrance(communities: Path | None) -> CollectedEntrance:
+def entrance(communities: Path | None) -> TelegrafListener:
     known = None if communities is None else CommunityFile(communities)
-    made = CollectedEntrance(Nothing(), AllowList(["127.0.0.1"]), known)
-    made.room = IngestQueue(Hands(), made.reasons)
+    made = TelegrafListener(Nothing(), AllowList(["127.0.0.1"]), known)
+    made.queue = IngestQueue(Hands(), made.reasons)
     return made
 
 
-def judged(made: CollectedEntrance, message: str) -> str:
-    told = made.hear(1, message.encode())
+def judged(made: TelegrafListener, message: str) -> str:
+    told = made.decode(1, message.encode())
     return told if isinstance(told, str) else told.source
 
 
@@ -275,4 +275,4 @@ def test_a_sender_must_be_listed(communities: Path) -> None:
 def test_who_was_asked_with_a_wrong_community_proves_the_way_of_its_traps(communities: Path) -> None:
     made = entrance(communities)
     assert judged(made, changed(oid=".1.3.6.1.6.3.1.1.5.5")) == "not_an_observation"
-    assert made.room.refusals == {"127.0.0.1": 1}
+    assert made.queue.refusals == {"127.0.0.1": 1}

@@ -17,10 +17,10 @@ import pytest
 from connectors.sources.ingest.followed_logs import FollowedLine
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.ber import MalformedTrap
-from connectors.sources.snmp.collectors import CollectedEntrance, forwarded
+from connectors.sources.snmp.collectors import TelegrafListener, forwarded
 from connectors.sources.snmp.telegraf import LONGEST, metric
 
-REASONS = frozenset(CollectedEntrance.reasons)
+REASONS = frozenset(TelegrafListener.reasons)
 ALLOW = AllowList(("127.0.0.1", "10.2.0.0/16", "fd00::/8"))
 TRAP = {
     "name": "snmp_trap",

@@ -206,7 +206,7 @@ class TestTime:
         at, sender = gate(), Controller()
         for second in range(1000):
             assert outcome(at, sender.trap(NOON + second * SECOND), NOON + second * SECOND) == "heard"
-        assert WINDOW <= len(at.engines.seen[ENGINE]) <= WINDOW + 2
+        assert WINDOW <= len(at.engines.seen_messages[ENGINE]) <= WINDOW + 2
 
     def test_what_was_remembered_is_known_after_a_restart(self) -> None:
         at, sender = gate(), Controller()

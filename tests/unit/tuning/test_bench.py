@@ -91,7 +91,7 @@ def test_each_run_has_noise_of_its_own_and_the_same_again() -> None:
 def test_a_run_is_made_once_for_all_periods_and_utilities() -> None:
     made: list[None] = []
     bench = steady()
-    bench.made = lambda: made.append(None)
+    bench.after_draw = lambda: made.append(None)
     for _ in range(3):
         bench.measures(100, 0)
     assert len(made) == 1

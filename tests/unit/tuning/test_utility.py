@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.lab.tuning.bench import prepared, told
+from stream.lab.tuning.bench import exact_release, prepared
 from stream.lab.tuning.detective import COMING, detective
 from stream.lab.tuning.utility import Released, Site, World, building_utility, heatmap_utility, measured, world_of
 from stream.mechanisms.noise import Ints
@@ -46,31 +46,31 @@ def test_a_heat_map_s_utility_is_by_distance_of_colours_under_what_was_usual_bef
     """Usual are 10 and 20: mean 15, deviation 5. 15 has colour 6, 20 has 8: two of nine."""
     of = world(days(10, 20, 15))
     utility = heatmap_utility(of, everything(of))
-    assert utility(told(days(15))).utility == 1
-    assert utility(told(days(20))).utility == pytest.approx(1 - 2 / 9)
-    assert utility(told(days(500))).utility == pytest.approx(1 - 4 / 9)
+    assert utility(exact_release(days(15))).utility == 1
+    assert utility(exact_release(days(20))).utility == pytest.approx(1 - 2 / 9)
+    assert utility(exact_release(days(500))).utility == pytest.approx(1 - 4 / 9)
 
 
 def test_the_measured_day_is_no_part_of_what_is_usual() -> None:
     """1000 and 26 are both far above 15 with deviation 5; not so above what 1000 itself would make usual."""
     of = world(days(10, 20, 1000))
-    assert heatmap_utility(of, everything(of))(told(days(26))).utility == 1
+    assert heatmap_utility(of, everything(of))(exact_release(days(26))).utility == 1
 
 
 def test_what_is_usual_is_of_the_same_time_of_day() -> None:
     morning = np.concatenate([np.full(144, 30), np.full(144, 0)])[:, None]
     of = world(np.concatenate([morning, morning, morning]))
-    assert heatmap_utility(of, everything(of))(told(morning)).utility == 1
+    assert heatmap_utility(of, everything(of))(exact_release(morning)).utility == 1
     evening = morning[::-1]
-    assert heatmap_utility(of, everything(of))(told(evening)).utility < 0.6
+    assert heatmap_utility(of, everything(of))(exact_release(evening)).utility < 0.6
 
 
 def test_only_the_hours_that_are_asked_for_are_measured() -> None:
     of = world(days(10, 20, 15))
     spoilt = days(15)
     spoilt[of.measures("night")] = 500
-    assert heatmap_utility(of, of.measures("day"))(told(spoilt)).utility == 1
-    assert heatmap_utility(of, of.measures("night"))(told(spoilt)).utility < 1
+    assert heatmap_utility(of, of.measures("day"))(exact_release(spoilt)).utility == 1
+    assert heatmap_utility(of, of.measures("night"))(exact_release(spoilt)).utility < 1
 
 
 def test_a_heat_map_needs_two_days_before() -> None:
@@ -84,13 +84,13 @@ def test_a_heat_map_needs_two_days_before() -> None:
 
 def test_a_building_s_utility_is_one_less_mean_error_by_mean_count_day_by_day() -> None:
     of = world(days(10, 40, zones=2), measured=2).as_one()
-    released = told(days(24, 70))
+    released = exact_release(days(24, 70))
     assert building_utility(of, everything(of))(released).utility == pytest.approx(1 - (4 / 20 + 10 / 80) / 2)
 
 
 def test_a_building_s_utility_may_be_below_nothing() -> None:
     of = world(days(10)).as_one()
-    assert building_utility(of, everything(of))(told(days(-20))).utility == pytest.approx(-2)
+    assert building_utility(of, everything(of))(exact_release(days(-20))).utility == pytest.approx(-2)
 
 
 def test_a_day_on_which_nobody_comes_has_no_utility() -> None:
@@ -126,16 +126,16 @@ def building(seed: int = 4, measured_days: int = 3) -> World:
 def test_the_truth_has_all_points_and_zeros_have_few() -> None:
     questions, plant = detective(building())
     truth = questions.world.counts[questions.world.released]
-    assert questions.utility(told(truth)).utility == 1
-    assert questions.utility(told(np.zeros_like(truth))).utility < 0.5
+    assert questions.utility(exact_release(truth)).utility == 1
+    assert questions.utility(exact_release(np.zeros_like(truth))).utility < 0.5
     assert (plant(building().counts[288:]) == truth).all()
 
 
 def test_of_each_day_five_rooms_and_the_night_are_asked_and_of_all_three_sensors_and_three_events() -> None:
     questions, _ = detective(building())
     truth = questions.world.counts[questions.world.released]
-    assert [task for task, _ in questions.offs(told(truth))].count("above") == 15
-    assert [task for task, _ in questions.offs(told(truth))][15 + 3 :] == ["stuck"] * 3 + ["event"] * 3
+    assert [task for task, _ in questions.offs(exact_release(truth))].count("above") == 15
+    assert [task for task, _ in questions.offs(exact_release(truth))][15 + 3 :] == ["stuck"] * 3 + ["event"] * 3
 
 
 @pytest.mark.parametrize("n", range(3))
@@ -144,7 +144,7 @@ def test_a_sensor_that_breaks_earlier_in_what_is_released_is_as_far_off(n: int) 
     released = questions.world.counts[questions.world.released].copy()
     zone, window = questions.broken[n]
     released[-DAY_TICKS + window - 6 :, zone] = 0
-    assert sorted(off for task, off in questions.offs(told(released)) if task == "stuck") == [0, 0, 6]
+    assert sorted(off for task, off in questions.offs(exact_release(released)) if task == "stuck") == [0, 0, 6]
 
 
 def test_noise_within_two_half_widths_is_no_sign_of_a_working_sensor() -> None:
@@ -160,7 +160,7 @@ def test_an_event_that_is_released_late_is_as_far_off() -> None:
     released = questions.world.counts[questions.world.released].copy()
     for day in questions.days:
         released[day[window : window + 2], zone] -= COMING
-    offs = [off for task, off in questions.offs(told(released)) if task == "event"]
+    offs = [off for task, off in questions.offs(exact_release(released)) if task == "event"]
     assert offs == [2, 0, 0]
 
 
@@ -176,7 +176,7 @@ def test_a_building_in_which_nobody_is_has_no_tasks() -> None:
 
 def test_a_building_of_one_zone_has_fewer_questions() -> None:
     questions, _ = detective(world(days(3, 9)))
-    assert [task for task, _ in questions.offs(told(days(9)))] == ["above", "region"]
+    assert [task for task, _ in questions.offs(exact_release(days(9)))] == ["above", "region"]
 
 
 def test_only_a_day_of_24_hours_is_asked_about() -> None:

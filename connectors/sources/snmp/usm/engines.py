@@ -58,7 +58,7 @@ class Engines:
     """
 
     clocks: dict[bytes, Clock] = field(default_factory=dict)
-    seen: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
+    seen_messages: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
     """By engine the marks of its messages, each with its time."""
     fresh: list[Mark] = field(default_factory=list)
     """Marks since the last durable write."""
@@ -69,10 +69,10 @@ class Engines:
         known = cls(dict(clocks))
         for engine, boots, time, mark in marks:
             if engine in clocks and boots == clocks[engine].boots:
-                known.seen.setdefault(engine, {})[mark] = time
+                known.seen_messages.setdefault(engine, {})[mark] = time
         return known
 
-    def take(self, message: Mark, now: Micros) -> str | None:
+    def accept(self, message: Mark, now: Micros) -> str | None:
         """Accept a genuine message of an engine if it is new; otherwise return why not, and change nothing."""
         engine, boots, time, mark = message
         clock = self.clocks.get(engine)
@@ -80,10 +80,10 @@ class Engines:
             return NOT_IN_TIME_WINDOW
         if clock is None or boots > clock.boots:
             clock = Clock(boots, time, now, time - WINDOW)
-            self.seen[engine] = {}
+            self.seen_messages[engine] = {}
         elif boots < clock.boots or time < clock.least(now):
             return NOT_IN_TIME_WINDOW
-        seen = self.seen.setdefault(engine, {})
+        seen = self.seen_messages.setdefault(engine, {})
         if mark in seen:
             return REPLAYED
         floor = clock.least(now)

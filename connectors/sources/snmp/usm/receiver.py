@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from connectors.secrets.locked_file import HeldFile
+from connectors.secrets.locked_file import LockedFile
 from connectors.sources.snmp.usm.engines import LAST_BOOTS, Clock, Engines, Mark
 from connectors.sources.snmp.usm.users import Users
 from connectors.sources.snmp.usm.verifier import OwnEngine, UsmVerifier
@@ -39,7 +39,7 @@ class EngineFile:
 
     def __init__(self, path: Path) -> None:
         """Open or create the file; KeyFileError if others can read it, or another process has locked it."""
-        self._file = HeldFile(path, _SCHEMA, whose="an SNMPv3 receiver", by="another one listens with it")
+        self._file = LockedFile(path, _SCHEMA, whose="an SNMPv3 receiver", by="another one listens with it")
 
     def start(self, engine: bytes) -> tuple[bytes, int]:
         """Count a start; return this receiver's own engine and its number of starts.

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.secrets.secret_files import SecretsNow, Table, read_tables
+from connectors.secrets.secret_files import ReloadingSecrets, Table, read_tables
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
 from connectors.sources.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
@@ -50,7 +50,7 @@ class User(Table):
     """The least that is taken of this user; a message without a tag never is."""
 
     @model_validator(mode="after")
-    def _can_do_what_it_says(self) -> User:
+    def _check_algorithms(self) -> User:
         if self.level == "authPriv" and self.privacy_password is None:
             msg = "privacy_password: must be given for level 'authPriv'"
             raise ValueError(msg)
@@ -189,9 +189,9 @@ class UserFile(Users):
         Raises:
             KeyFileError: the file is missing, can be read by group or others, or breaks a rule; no password is shown.
         """
-        self.file = SecretsNow(path, "users of SNMPv3", _read)
-        self._held = self.file.held
-        super().__init__(self._held.user, self._held.source)
+        self.file = ReloadingSecrets(path, "users of SNMPv3", _read)
+        self._content = self.file.content
+        super().__init__(self._content.user, self._content.source)
 
     def renew(self) -> bool:
         """Read the file if it has changed; return whether it was.
@@ -199,8 +199,8 @@ class UserFile(Users):
         While it is invalid, the previous users stay valid.
         """
         self.file.renew()
-        if self.file.held is self._held:
+        if self.file.content is self._content:
             return False
-        self._held = self.file.held
-        self._take(self._held.user, self._held.source)
+        self._content = self.file.content
+        self._take(self._content.user, self._content.source)
         return True

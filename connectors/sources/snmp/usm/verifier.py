@@ -131,8 +131,8 @@ class UsmVerifier:
             return RejectedMessage(reason, self._report(head, reason, now, keys))
         mark = datagram[head.tag : head.tag + MARK]
         mine = head.engine == self.own.engine
-        repeated = self._seen(head, mark, now) if mine else False
-        if not mine and (reason := self.engines.take(Mark(head.engine, head.boots, head.time, mark), now)):
+        repeated = self._is_repeated(head, mark, now) if mine else False
+        if not mine and (reason := self.engines.accept(Mark(head.engine, head.boots, head.time, mark), now)):
             return RejectedMessage(reason, None)
         plain, parts = self._plain(datagram, head, keys)
         if parts is None:
@@ -142,16 +142,16 @@ class UsmVerifier:
         around = Envelope(VERSION, b"", plain[parts.pdu], parts.start, parts.stop)
         return VerifiedMessage(plain, around, repeated, head, parts, mark, keys)
 
-    def respond(self, heard: VerifiedMessage, now: Micros) -> bytes:
+    def respond(self, message: VerifiedMessage, now: Micros) -> bytes:
         """Return the response to an inform, with the inform's security."""
-        response = answered(heard.plain, heard.parts.pdu, heard.parts.start, heard.parts.stop)
-        body = encode_scoped(heard.parts.context, bytes(response[heard.parts.pdu : heard.parts.stop]))
-        keys = heard.keys if heard.head.flags & PRIVATE else heard.keys._replace(cipher=b"")
-        return self._sealed(keys, heard.head, body, now)
+        response = answered(message.plain, message.parts.pdu, message.parts.start, message.parts.stop)
+        body = encode_scoped(message.parts.context, bytes(response[message.parts.pdu : message.parts.stop]))
+        keys = message.keys if message.head.flags & PRIVATE else message.keys._replace(cipher=b"")
+        return self._sealed(keys, message.head, body, now)
 
-    def forget(self, heard: VerifiedMessage) -> None:
+    def forget(self, message: VerifiedMessage) -> None:
         """Forget an inform that found no space in the queue, so that it may be sent again unchanged."""
-        self._informs.pop(heard.mark, None)
+        self._informs.pop(message.mark, None)
 
     def _stranger(self, head: Secured, host: str) -> str | None:
         """Return why a header is rejected: its engine, its user or its security level; None if it is not."""
@@ -177,7 +177,7 @@ class UsmVerifier:
         fits = head.boots == self.own.boots and abs(head.time - self.own.time(now)) <= WINDOW
         return None if fits else NOT_IN_TIME_WINDOW
 
-    def _seen(self, head: Secured, mark: bytes, now: Micros) -> bool:
+    def _is_repeated(self, head: Secured, mark: bytes, now: Micros) -> bool:
         """Record an inform; return whether it was already received."""
         while self._informs:
             oldest = next(iter(self._informs))
