@@ -647,7 +647,10 @@ def test_release_of_a_table_has_a_value_and_a_half_width_for_each_count(
         assert len(set(values)) > 1, "noise is 0 in all 48 places with probability 1e-16"
     # Noise of forty has probability e^-32 at most; the filter finds the level within two windows.
     assert all(abs(value - 40) < 40 for value in values[4:])
-    assert all(float(row["half_width"]) > 0 for row in table)
+    widths = [float(row["half_width"]) for row in table]
+    # A filter that has seen one level for an hour may have 96 % of its posterior at one number.
+    assert all(width > 0 for width in (widths[:2] if mechanism == "filter" else widths))
+    assert all(width >= 0 for width in widths)
 
 
 def test_release_names_a_bad_count_by_line_and_field(world: World, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ DEAN, DEANERY = (private_topic(name, "occupancy") for name in ("dean", "deanery"
 TOPICS = (*topic_names(load_policy(POLICY)), *BESIDES)
 READS = {
     "tacet-ingest": {CONTROL},
-    "tacet-engine": {OBSERVATIONS, SNAPSHOT, AUDIT, CONTROL, METADATA},
+    "tacet-engine": {OBSERVATIONS, SNAPSHOT, AUDIT, CONTROL, METADATA, DEAN, DEANERY},
     "tacet-audience-dean": {DEAN, METADATA},
     "tacet-audience-deanery": {DEANERY, METADATA},
     "tacet-serve": {DEAN, DEANERY, METADATA, LEAKAGE, QUARANTINE, CONTROL},

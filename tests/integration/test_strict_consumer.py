@@ -33,15 +33,15 @@ from tests.patience import PATIENCE, waiting_for
 class FakeTenure:
     partition = 0
     ended = False
-    lost = None
+    loss_error = None
 
-    def __init__(self, delivered: int, *, another_log: bool = False, hole: bool | LossError = False) -> None:
-        self.delivered = delivered
+    def __init__(self, fetch_offset: int, *, another_log: bool = False, hole: bool | LossError = False) -> None:
+        self.fetch_offset = fetch_offset
         self._hole = hole
         self._another_log = another_log
         self.compared = 0
 
-    async def refuse_another_log(self, bounds: Any) -> None:
+    async def check_same_log(self, bounds: Any) -> None:
         self.compared += 1
         if self._another_log:
             raise LossError("the topic was made anew")
@@ -85,7 +85,7 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
     strict.__dict__.update(
         callback=callback, wait_first=wait_first, seek_wait=seek_wait, earliest_offsets=earliest_offsets,
         given=given, sought=sought, after_loss=after_loss, flow_active=True, suspend_flow=suspending, _holes={},
-        _tenures=SimpleNamespace(held={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
+        _tenures=SimpleNamespace(tasks={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
     )  # fmt: skip
     return strict
 
@@ -122,14 +122,14 @@ async def test_a_fetch_that_skips_is_dropped_and_fetched_again_from_the_expected
     assert await strict._deliver(TP("t", 0), fetched(5, 8, 9))
     assert strict.given == [(5, 5)]
     assert strict.sought == [6]
-    assert tenure.delivered == 6
+    assert tenure.fetch_offset == 6
 
 
 async def test_a_delivery_that_was_given_up_does_not_move_the_position() -> None:
     tenure = FakeTenure(5)
     strict = consumer(tenure, full=6)
     assert not await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(5, 6, 7)))
-    assert tenure.delivered == 6
+    assert tenure.fetch_offset == 6
     assert strict.given == [(5, 5)]
 
 
@@ -137,7 +137,7 @@ async def test_where_there_is_room_a_delivery_comes_to_its_end() -> None:
     tenure = FakeTenure(5)
     strict = consumer(tenure)
     assert await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(5, 6, 7)))
-    assert tenure.delivered == 8
+    assert tenure.fetch_offset == 8
     strict.flow_active = False
     assert not await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(8)))
 
@@ -176,7 +176,7 @@ async def test_messages_that_are_gone_from_within_the_log_are_a_loss() -> None:
         await strict._deliver(TP("t", 0), fetched(7))
     with pytest.raises(LossError, match="messages are gone"):
         await strict._deliver(TP("t", 0), fetched(7))
-    assert (strict.given, tenure.delivered) == ([], 5)
+    assert (strict.given, tenure.fetch_offset) == ([], 5)
 
 
 async def test_the_first_message_after_a_loss_that_was_accepted_says_so() -> None:

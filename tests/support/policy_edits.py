@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import Frozen
 from stream.release.validation import Policy, validate
@@ -104,7 +105,7 @@ def whole_document(*, by_day: bool = True) -> Document:
 
 
 def policy_of(document: Document) -> Policy:
-    """Return the policy that a document is; ValidationError where it is none."""
+    """Return the policy that a document is; ValidationError or PolicyError where it is none."""
     return validate(PolicyDocument.model_validate(document))
 
 
@@ -121,7 +122,7 @@ def edited(rng: random.Random, document: Document, keys: Sequence[str] = ()) -> 
         try:
             rng.choice(EDITS[chosen])(rng, made)
             policy = policy_of(made)
-        except (InapplicableError, ValidationError):
+        except (InapplicableError, ValidationError, PolicyError):
             continue
         if policy != before:
             return chosen, made, policy
@@ -133,7 +134,12 @@ def edited(rng: random.Random, document: Document, keys: Sequence[str] = ()) -> 
 
 def policy_keys() -> set[str]:
     """Return every key of the policy file, as ``Model.key``."""
-    return {f"{model.__name__}.{name}" for model in _models(PolicyDocument, set()) for name in model.model_fields}
+    models = _models(PolicyDocument, set())
+    return {f"{_name(model)}.{name}" for model in models for name in model.model_fields}
+
+
+def _name(model: type[Frozen]) -> str:
+    return "Policy" if model is PolicyDocument else model.__name__
 
 
 def _models(model: type[Frozen], known: set[type[Frozen]]) -> set[type[Frozen]]:

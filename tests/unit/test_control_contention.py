@@ -40,7 +40,7 @@ class Contended:
 def topic(monkeypatch: pytest.MonkeyPatch) -> Contended:
     """A topic between whose attempts there are short waits."""
     made = Contended()
-    for name, double in (("_taken", made.take), ("close", made.close), ("read", made.read)):
+    for name, double in (("_begin_transaction", made.take), ("close", made.close), ("read", made.read)):
         monkeypatch.setattr(cluster, name, double)
     for name in ("FIRST_WAIT", "LONGEST_WAIT"):
         monkeypatch.setattr(cluster, name, 0.001)

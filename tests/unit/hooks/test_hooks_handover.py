@@ -142,7 +142,7 @@ async def test_a_source_that_the_policy_lacks_is_counted_and_not_kept(tmp_path: 
 async def test_where_there_is_no_room_the_sender_keeps_what_it_has(tmp_path: Path) -> None:
     sink = Log()
     rows = [row(device=bytes((2, 0, 0, 0, 1, number))) for number in range(8)]
-    async with ingesting(tmp_path / "hooks", sink, room=4) as receiver, sending(tmp_path / "hooks") as sender:
+    async with ingesting(tmp_path / "hooks", sink, capacity=4) as receiver, sending(tmp_path / "hooks") as sender:
         assert await sender.ask(*rows) == (1, False)
         assert receiver.counters.dropped["queue_full"] == 4
         assert receiver.counters.check()

@@ -84,7 +84,7 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
 def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open() -> None:
     made, opened = monitor(), [False]
     tenures: Any = SimpleNamespace(
-        held={}
+        tasks={}
     )  # none of what was assigned has opened: there is nothing that could have ended
     watch = WorkerWatch(made, building(), "broker:9092")
     watch.begin(tenures, KafkaWriterFactory("broker:9092", fence="f"), lambda: True, lambda: opened[0])

@@ -230,7 +230,7 @@ async def test_a_request_that_finds_no_room_is_not_answered_and_new_when_it_come
     tmp_path: Path, at: Callable[..., Controller]
 ) -> None:
     controller = at()
-    async with receiving(tmp_path, Log(), room=1) as receiver:
+    async with receiving(tmp_path, Log(), capacity=1) as receiver:
         controller.send(receiver, request(identifier=1), request(identifier=2, calling="3c0000000002"))
         await until(lambda: receiver.counters.dropped["queue_full"] == 1)
         await until(lambda: receiver.counters.requests_answered == 1)

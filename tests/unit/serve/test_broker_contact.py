@@ -126,6 +126,7 @@ class SlowToCancel:
         self.started = asyncio.Event()
 
     async def __call__(self, *_: object) -> list[str]:
+        assert not self.started.is_set(), "a cancelled task asks again"
         self.started.set()
         try:
             await asyncio.Event().wait()

@@ -43,7 +43,7 @@ class Read:
     def last(self, source: str) -> str | None:
         return self._left[1]
 
-    async def take(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+    async def add(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         self.taken += records
         raise EnoughError
 

@@ -268,7 +268,7 @@ async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -
 
 async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(controller: socket.socket) -> None:
     sink = Log()
-    async with receiving(sink, room=10) as receiver:
+    async with receiving(sink, capacity=10) as receiver:
         for n in range(1, 31):
             controller.sendto(
                 encode_associate(Association(client(n), OCTETS[0]), inform=True, request_id=n, **BASE), receiver.address
