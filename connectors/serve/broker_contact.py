@@ -55,8 +55,10 @@ class BrokerContact:
         """Ask periodically whether a broker answers: a client that waits for records does not notice an outage."""
         while True:
             try:
-                await asyncio.wait_for(topic_names(servers), ASK_WITHIN)
+                async with asyncio.timeout(ASK_WITHIN):
+                    await topic_names(servers)
             except (KafkaError, ConnectionError, TimeoutError) as error:
+                raise_if_cancelled(error)
                 self.failed(error)
             else:
                 self.answered()
@@ -70,11 +72,19 @@ class BrokerContact:
             try:
                 await follow()
             except (KafkaError, ConnectionError, TimeoutError) as error:
+                raise_if_cancelled(error)
                 if self._is_needed or not is_outage(error):
                     raise
                 self.failed(error)
             wait = FIRST_WAIT if self._clock() - began > LONGEST_WAIT else min(2 * wait, LONGEST_WAIT)
             await asyncio.sleep(wait)
+
+
+def raise_if_cancelled(error: BaseException) -> None:
+    """Raise CancelledError if this task is cancelled: a client may end its last request with another error."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
 
 
 def is_outage(error: BaseException) -> bool:

@@ -265,7 +265,7 @@ def test_an_outage_of_the_brokers_is_said_with_the_age_of_the_figures(seen: Watc
     scene.outage = 180.0
     card = seen.go().locator(".feed")
     expect(card).to_contain_text("Kafka has not answered for 3 min")
-    expect(card).to_contain_text("The figures are those that were read before.")
+    expect(card).to_contain_text("The figures below were read before that.")
     expect(card).to_have_attribute("data-state", "silent")
 
 

@@ -117,3 +117,33 @@ async def test_a_view_goes_on_where_it_was_when_its_topic_is_read_again(monkeypa
         following.cancel()
         await asyncio.wait({following})
     assert taken == [feed_positions.record(number) for number in range(8)]
+
+
+class SlowToCancel:
+    """A client whose request ends with an error of its own when its task is cancelled."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+
+    async def __call__(self, *_: object) -> list[str]:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("away") from None
+        return []
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("work", ["ask", "lasting"])
+async def test_a_cancelled_task_ends_also_if_its_request_ends_with_an_error(
+    work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, contact = SlowToCancel(), BrokerContact(needed=False)
+    monkeypatch.setattr(broker_contact, "topic_names", request)
+    running = contact.ask("127.0.0.1:1") if work == "ask" else contact.lasting(request)  # type: ignore[arg-type]
+    task = asyncio.create_task(running)
+    await within_patience(request.started.wait(), "the request")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within_patience(task, "the task to end")
