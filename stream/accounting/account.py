@@ -8,7 +8,7 @@ n = ceil(V/T) ticks. With releases that cost e per tick the units cost
     observation           2 n e   one raw observation added or removed
     observation_moved     4 n e   one raw observation replaced
     device_w_event        sum of e over the last w windows; twice that (device_w_event_moved) if replaced
-    device_day            sum of e over the counts of one device's day so far: of the day at hand, or of the day
+    device_day            sum of e over the counts of one device's day so far: of the current day, or of the day
                           before while that costs more and still counts; twice that (device_day_moved) if replaced
     device_total          sum of e since the ledger began
     person_*              devices_per_person times the device's
@@ -17,17 +17,18 @@ The account also contains figures for adversaries with knowledge that the policy
 for one presence tuple at the largest e so far, and ``meeting``, for one member of the meeting that leaks most, at this
 tick.
 
-A day is UTC's, or the site's privacy day. Where a site defines its days anew, a day counts under each definition under
-which one of its windows came, until it is over, and each is the sum of all windows that it can change, under whatever
-definition they were charged (``AccountState.days``, ``LatestCharges``). So no device's day costs more than is told.
+A day is a UTC day, or the site's privacy day. If a site redefines its days, a day counts under each definition that was
+in effect at one of its windows, until the day is over. The cost of each such day is the sum over all windows that it
+can change, under any definition (``AccountState.days``, ``LatestCharges``). No device's day therefore costs more than
+the account reports.
 
-Readers who collude on releases that share one noise chain learn what the finest of them knows; PeGaSus'
-groupers are separate for each epsilon, so there a coalition pays max(0.8 e) + sum(0.2 e).
+A coalition of readers of releases that share one noise chain learns as much as its finest member; PeGaSus' groupers are
+separate for each epsilon, so there a coalition pays max(0.8 e) + sum(0.2 e).
 
 Each unit has two figures: a sum of pure epsilons, and an epsilon at delta (``tight``). Two kinds of releases add up.
-Releases that pay by the window cost a unit as much as its values cost (``units``); a moved unit is removed in one place
+Releases that pay per window cost a unit as much as its values cost (``units``); a moved unit is removed in one place
 and added in another. Releases that pay for a day cost each day that a unit touches (``day_charges.day_units``); a unit
-smaller than a day costs as much as a replaced day, wherever it is moved to.
+smaller than a day costs as much as a replaced day, for any new place.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ class ReaderUnits:
             days: those that count at this window, of every definition.
             since: the last w windows end after it.
             span: of w windows.
-            devices: how many a person carries.
-            delta: at which two days are compared that have no epsilon.
+            devices: number of devices that a person carries.
+                delta: at which two days without a pure epsilon are compared.
         """
         end, n = self.view.end, self.ticks_per_observation
         device = self.view.device(n, self.w, since, days)
@@ -135,7 +136,7 @@ class ReaderUnits:
         return cost_of_days(self.lines.since(start, self.audiences), 2)
 
     def _day(self, day: Day) -> tuple[Cost, Cost]:
-        """Return what one device's day costs, and the same elsewhere instead."""
+        """Return the cost of one device's day, added or removed, and of the same day moved elsewhere."""
         runs = (pure(run.epsilon, run.epsilons_of(day)) for run in self.view.runs)
         windows = Cost(self.view.on_day(day), all_of([self.sums.on_day(day), *runs]))
         paid, moved = (self.lines.of_day(day, self.audiences, moved=moved) for moved in (False, True))
@@ -172,13 +173,13 @@ def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
         return quick
     try:
         return min(quick, math.ceil(unit.composed(delta) * 1e6) / 1e6)
-    except UsageError:  # the distribution is too large to be represented point by point
+    except UsageError:  # the distribution is too large for a point-by-point representation
         return quick
 
 
 @dataclass(slots=True)
 class AccountState:
-    """Sums per reader, and how much attributes have revealed of people's habits."""
+    """Sums per reader, and the habits of people as far as attributes have revealed them."""
 
     sums: dict[str, SpendTotals] = field(default_factory=dict)
     habits: Habits = field(default_factory=dict)
@@ -189,9 +190,9 @@ class AccountState:
     tallies: dict[str, TallySums] = field(default_factory=dict)
     """The noisy values behind ``sums``."""
     lines: DayLines = field(default_factory=DayLines)
-    """Of releases that are paid by the day."""
+    """Charges of releases that are paid per day."""
     days: tuple[Day, ...] = ()
-    """The days that count at the latest window, of every definition under which a window of theirs came."""
+    """The days that count at the latest window, of every definition that was in effect at one of their windows."""
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
         """Copy the charges of each zone to every name that the zone has now (``zones_now``)."""
@@ -199,7 +200,7 @@ class AccountState:
         self.charged.rename(now)
 
     def end_runs(self, blocked: Iterable[CountCharge]) -> None:
-        """End the runs of releases that wait: they restart later, and no earlier window pays for a later one."""
+        """End the runs of waiting releases: they restart later, and no earlier window pays for a later one."""
         anew = {(charge.release, charge.audience) for charge in blocked}
         self.runs = {
             of: run.broken_off() if (of.release, of.audience) in anew else run for of, run in self.runs.items()
@@ -237,11 +238,11 @@ class Account:
     policy_version: str
     laboratory: bool
     plain: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
-    """Count release -> share of epsilon of each level with its own noise, where all of it is plain noise."""
+    """Count release -> share of epsilon of each level with separate noise, if all of it is plain noise."""
     delta: Fraction = Fraction(1, 1_000_000)
     """The delta of ``tight``."""
     factor_delta: Fraction | None = None
-    """Probability with which a day's noise may reveal more of an attribute than is counted."""
+    """Probability with which a day's noise may reveal more of an attribute than the account counts."""
     privacy_days: PrivacyDays | None = None
     """Days of the site; without them, UTC days."""
     exact_from: Micros | None = None
@@ -290,7 +291,7 @@ class Account:
         return {reader: self._units(state, reader, end, paid, days) for reader in self.readers}
 
     def _add_window(self, state: AccountState, end: Micros, charges: list[CountCharge]) -> frozenset[RunOf]:
-        """Take the charges of a window into the state; return the runs that were paid for it."""
+        """Add the charges of a window to the state; return the runs that were paid for it."""
         oldest = end - max(self._span, KEPT + self._reach)
         for reader, audiences in self.readers.items():
             held, cost = state.sums.get(reader, SpendTotals()), window_cost(charges, audiences)
@@ -316,14 +317,14 @@ class Account:
         return self.ticks_per_observation * self.tick_length
 
     def _days(self, state: AccountState, end: Micros) -> tuple[Day, ...]:
-        """Return the days that count at a window: the site's, and those of definitions before until they are over."""
+        """Return the days that count at a window: the site's, and unfinished days of earlier definitions."""
         before = {day for day in state.days if day.reaches(end, self._reach)}
         return tuple(sorted(before.union(days_at(end, self.privacy_days, self._reach))))
 
     def _note(self, charged: ChargeHistory, end: Micros, charge: CountCharge, lines: DayLines) -> None:
         """Record how much a window of counts can reveal of an attribute."""
         terms, loss = charge.terms, charge.epsilon
-        if terms is not None and terms.noise == PURE:  # the day's total so far: runs are charged one after another
+        if terms is not None and terms.noise == PURE:  # the day's total so far: runs are charged one by one
             terms, loss = lines.so_far(charge), Fraction(0)
         if terms is not None and (charge.epsilon > 0 or terms.noise == PURE):
             loss = changed_loss(terms.noise, terms.parameters, terms.ticks, self.factor_delta, self.devices_per_person)
@@ -343,7 +344,7 @@ class Account:
         }
 
     def _view(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> ReaderSpend:
-        """Return what a reader has paid at the end of a window that these runs paid for."""
+        """Return a reader's payments at the end of a window that these runs paid for."""
         seen = {of: run for of, run in state.runs.items() if of.audience in self.readers[reader]}
         in_force = tuple(run for of, run in seen.items() if of in paid)
         return ReaderSpend(state.sums.get(reader, SpendTotals()), end, tuple(seen.values()), in_force)
@@ -358,7 +359,7 @@ class Account:
         *,
         counted: bool = True,
     ) -> dict[str, Any]:
-        """Return unit -> what it has cost a reader, and what who knows people learns; attributes come before counts."""
+        """Return unit -> cost for a reader, and the figures of informed adversaries; attributes come before counts."""
         view, sums = self._view(state, reader, end, paid), state.tallies.get(reader, TallySums())
         held = ReaderUnits(view, sums, state.lines, reader, self.readers[reader], self.ticks_per_observation, self.w)
         since = end - self._span if counted else end - self._span - self.tick_length
@@ -408,7 +409,7 @@ class Account:
 
 
 def _unreleased(charges: Iterable[Charge]) -> list[dict[str, str]]:
-    """Return what was denied or not queried, and why; attributes by name and not by zone."""
+    """Return the denied or unqueried releases with their reasons; attributes by name and not by zone."""
     found = {
         (f"{charge.release}/{charge.audience}", _attribute(charge), charge.reason)
         for charge in charges

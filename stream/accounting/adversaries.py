@@ -1,4 +1,4 @@
-"""Adversaries with knowledge of people: what they learn from counts, and from repeated queries of one attribute.
+"""Leakage to adversaries with knowledge of people, from counts and from repeated queries of one attribute.
 
 Figures beside the plain epsilons:
 
@@ -11,10 +11,10 @@ Figures beside the plain epsilons:
 All are computed from declared models, so they may be published in the stream. Temporal leakage belongs to a mobility
 model whose step is the tick; a site with another tick needs another model.
 
-Habits. A habit that was sensitive on every day is revealed further by each day on which it is queried, also where a
-release was renamed. So a habit is stored by zones, attribute and reader. A release that covers other zones than before
-continues from the habits of all sets of zones that share a zone with it, at the largest exponent: no zone's own habit
-has a larger one.
+Habits. A habit that was sensitive on every day is revealed further by each day on which it is queried, even if a
+release was renamed. A habit is therefore stored by zones, attribute and reader. A release that covers other zones than
+before continues from the habits of all sets of zones that share a zone with it, at the largest exponent: no zone's own
+habit has a larger one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _losses(mobility: Mobility) -> tuple[Loss, Loss]:
     return loss(reversed_in_time(forward, stationary(forward))), loss(forward)
 
 
-# Habits: the days on which one attribute of some zones was queried, by whatever release.
+# Habits: the days on which one attribute of some zones was queried, by any release.
 
 
 class HabitOf(NamedTuple):
@@ -96,7 +96,7 @@ class HabitOf(NamedTuple):
     reader: str
 
     def may_share_with(self, other: HabitOf) -> bool:
-        """Whether both may concern one zone, with the same attribute and reader."""
+        """Whether both habits may concern one zone, with the same attribute and reader."""
         known = self.zones and other.zones
         shared = not known or not set(self.zones).isdisjoint(other.zones)
         return self[1:] == other[1:] and shared

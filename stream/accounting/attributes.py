@@ -13,7 +13,7 @@ Figures for every attribute of a zone's day and every reader of any record about
 | ``with_counts`` | ``exact`` (``bound`` without a model and where it is null) together with what was charged   |
 |               | for counts of the same zone on that day (``charges``)                                        |
 
-Where a zone's day was queried under several policies, no model holds: ``bound`` then covers all of its queries.
+If a zone's day was queried under several policies, no model holds: ``bound`` then covers all of its queries.
 A record that was not queried is no evidence; its attribute is still in the table where a model
 ties it to others. A policy declares a model only of all attributes that it releases of a zone, so that no
 outcome is left out of ``exact``. Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
@@ -91,7 +91,7 @@ class DayModel:
             shown: the shown values.
 
         Returns:
-            None when the outcome has probability 0 under the model: the model is then wrong about this day.
+            None if the outcome has probability 0 under the model: the model is then wrong about this day.
         """
         seen = {name: shown.get(name) for name in epsilon}
         evidence = [self._outcome_likelihood(name, epsilon, seen)[0] for name in self.order]
@@ -137,7 +137,7 @@ class DayModel:
         Args:
             attribute: the attribute to query next.
             epsilon: of every attribute that is ever queried.
-            seen: outcomes published so far: a value where it was shown, None where it was withheld.
+            outcomes: outcomes published so far: a value if it was shown, None if it was withheld.
             cap: largest ln factor.
         """
         return self._within(max(self._log_worst({attribute: epsilon[attribute]}, outcomes, epsilon)), cap)
@@ -163,7 +163,7 @@ class DayModel:
         return {name: bits(float(n)) for name, n in zip(self.order, nats, strict=True)}
 
     def proves(self) -> tuple[str, int, str] | None:
-        """Return an attribute, a class of it that may be shown, and another that this proves sensitive; or None."""
+        """Return an attribute, a class of it that may be shown, and an attribute that it proves sensitive; or None."""
         found = implications(self.joint, self.sensitive)
         return None if not found else (self.order[found[0][0]], found[0][1], self.order[found[0][2]])
 
@@ -182,7 +182,7 @@ def day_model(release: AttributeRelease) -> DayModel | None:
 
 
 def queried_attributes(release: AttributeRelease, model: DayModel | None) -> frozenset[str]:
-    """Return the attributes that a release queries at all: all but those that its static guard leaves out."""
+    """Return the attributes that a release may query: all except those that its static guard excludes."""
     if model is None or release.cap is None or release.guard == "adaptive":
         return frozenset(release.attributes)
     return model.permitted(largest_epsilons(release), release.cap)
@@ -351,7 +351,7 @@ def _records(table: Table) -> dict[str, Any]:
 
 
 def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habits: Habits) -> dict[str, Any]:
-    """Return, per attribute, the factor by which a habit that was sensitive on every day so far is revealed.
+    """Return attribute -> the factor by which a habit that was sensitive on every day so far is revealed.
 
     Each day is a record with its own coin, so factors multiply: for every day the largest ``exact`` in any
     zone, or e^epsilon where there is no model or that is larger. e^epsilon counts also where the day was shown
@@ -379,7 +379,7 @@ def _log_exact(figures: FactorsByAttribute) -> Fraction:
 
 
 def _times(factor: float, counts: float) -> float:
-    """Return the product; 0 where the factor is 0: a shown value is not sensitive, whatever counts reveal."""
+    """Return the product; 0 if the factor is 0: a shown value is not sensitive, independent of counts."""
     return factor * counts if factor else 0.0
 
 

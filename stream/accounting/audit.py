@@ -1,4 +1,4 @@
-"""Verification of the audit chain of every site against its witnesses and against what was published.
+"""Verification of the audit chain of every site against its witnesses and against the published records.
 
 This module reads entries and records that have been published. An attacker who can write to their storage can also
 remove some. An audit chain alone does not show that its end is missing, so its length and head are compared with all
@@ -37,7 +37,7 @@ class ChainLink(NamedTuple):
 
 
 class ChainObserver(NamedTuple):
-    """What a source other than the audit chain remembers of it."""
+    """The head of an audit chain as recorded by a source other than the chain itself."""
 
     name: str
     """For example "the state"."""
@@ -49,7 +49,7 @@ class Audit:
     """The expectations that every site's audit chain must meet."""
 
     witnesses: Mapping[str, Sequence[ChainObserver]]
-    """By site; a site that is listed must have entries unless its witnesses know of none."""
+    """By site; a listed site must have entries unless its witnesses have recorded none."""
     audit_key: bytes | None = None
     """Key that signs the entries; without it signatures are not checked."""
     signed_from: Mapping[str, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Audit:
 
 
 def _by_length(witnesses: Iterable[ChainObserver]) -> dict[int, list[tuple[str, str]]]:
-    """Return which witness knows which head, by the number of entries of the chain at that head."""
+    """Return number of entries of the chain -> the witnesses that recorded its head at that length."""
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for name, link in witnesses:
         found[link.sequence].append((name, link.head))
@@ -114,13 +114,13 @@ class Compared(NamedTuple):
     records: int
     """The number of records that were compared."""
     missing: list[Entry]
-    """Charges whose record is not there."""
+    """Charges whose record is missing."""
 
 
 def compare_records(
     entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, unreleased: frozenset[str] = frozenset()
 ) -> Compared:
-    """Compare charges with what was published, except answers to queries.
+    """Compare charges with the published records, except answers to queries.
 
     A revision of a record costs nothing, and must revise a record that was charged.
 
@@ -159,7 +159,7 @@ def compare_records(
 
 
 class MissingRecords(NamedTuple):
-    """Records of one release, audience and site that were charged and are not there."""
+    """Records of one release, audience and site that were charged and are missing."""
 
     site: str
     release: str
@@ -224,7 +224,7 @@ class LedgerStart:
 
     @classmethod
     def of_document(cls, ledger: str, partition: int, body: Mapping[str, Any]) -> LedgerStart:
-        """Return the beginning stored under a name; KeyError, TypeError or ValueError where it is malformed."""
+        """Return the start stored under a name; KeyError, TypeError or ValueError if it is malformed."""
         sites = {
             str(site): Start(ChainLink(int(sequence), str(head)), int(unreleased))
             for site, (sequence, head, unreleased) in body["sites"].items()
@@ -232,7 +232,7 @@ class LedgerStart:
         return cls(ledger, partition, sites, str(body["mac"]))
 
     def signature(self, audit_key: bytes) -> str:
-        """Return the signature of this beginning under an audit key."""
+        """Return the signature of this start under an audit key."""
         told = [self.ledger, self.partition, self.document()["sites"]]
         text = Domain.LEDGER_BEGINS + orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
         return hmac.new(audit_key, text, sha256).hexdigest()
@@ -242,7 +242,7 @@ class LedgerStart:
         return LedgerStart(self.ledger, self.partition, self.sites, self.signature(audit_key))
 
     def check_signature(self, audit_key: bytes) -> None:
-        """Raise AuditError unless the audit key has signed this beginning."""
+        """Raise AuditError unless the audit key has signed this start."""
         if not hmac.compare_digest(self.signature(audit_key), self.mac):
             where = f"audit: partition {self.partition}: the beginning of ledger {self.ledger}"
             raise AuditError(f"{where} must be signed with the audit key")
@@ -257,7 +257,7 @@ def first_signed_entries(starts: Iterable[LedgerStart], ledger: str, audit_key: 
 
 
 def witnesses_of(starts: Iterable[LedgerStart]) -> Iterable[tuple[str, ChainObserver]]:
-    """Yield (site, witness) for each site's chain in each beginning."""
+    """Yield (site, witness) for each site's chain in each start."""
     for beginning in starts:
         for site, start in beginning.sites.items():
             yield site, ChainObserver(f"ledger {beginning.ledger}", start.link)

@@ -2,8 +2,7 @@
 
 A sensitive and another value of a zone's day differ in the counts of at most n ticks of that day
 (``privacy.ticks_per_attribute``), each by one person's k devices. Counts therefore change the odds of an attribute by a
-factor of at most e^(k E). E is the sum of what was charged, whatever the release name, the policy, the attempt and the
-delay:
+factor of at most e^(k E). E is the sum of all charges, under any release name, policy and attempt, and with any delay:
 
     E = sum of the n largest window costs of the zone within the day
         + sum over w-event releases of epsilons_for(w, n, windows charged) times epsilon
@@ -12,8 +11,9 @@ delay:
 The cost of a window is the sum over lines (``ChargeStream``). A line is a release under one name, policy version and
 attempt; each line has its own noise. Readers of one line pay together ``coalition_cost``. Any n windows of a day cost
 at most the n largest. In a w-event release one epsilon pays for any w consecutive windows, but the n ticks may lie
-apart, each where the release spends all it has (``Mechanism.epsilons_for``). A line that restarts (another name, policy
-or attempt) pays for itself. A day with fewer charged windows costs less than a policy promises, and never more.
+apart, each at a window in which the release spends its whole epsilon (``Mechanism.epsilons_for``). A line that restarts
+(another name, policy or attempt) pays for itself. A day with fewer charged windows costs less than a policy promises,
+and never more.
 
 A sliding budget looks back over w windows, and a future policy may have the longest w. The spending of an account is
 therefore stored as runs (``ChargeRun``): windows at equal distances with equal cost. A release that pays for every
@@ -74,14 +74,14 @@ class ChargeRun(NamedTuple, Generic[Value]):
         return self._replace(first=self.first + gone * self.step, windows=self.windows - gone)
 
     def with_one(self, end: Micros, charge: Value) -> ChargeRun[Value] | None:
-        """Return the spell with one more window; None where that window does not continue it."""
+        """Return the run with one more window; None if that window does not continue it."""
         step = self.step if self.windows > 1 else end - self.first
         goes_on = charge == self.charge and step > 0 and end == self.last + step
         return self._replace(step=step, windows=self.windows + 1) if goes_on else None
 
 
 def add_window(runs: list[ChargeRun[Value]], end: Micros, charge: Value) -> None:
-    """Add, in place, what a window has cost; windows may come in any order."""
+    """Add, in place, the cost of a window; windows may come in any order."""
     longer = runs[-1].with_one(end, charge) if runs else None
     if longer is None:
         runs.append(ChargeRun(end, 0, 1, charge))
@@ -90,7 +90,7 @@ def add_window(runs: list[ChargeRun[Value]], end: Micros, charge: Value) -> None
 
 
 def runs_after(runs: Iterable[ChargeRun[Value]], end: Micros) -> list[ChargeRun[Value]]:
-    """Return what is left of spells when windows that end at ``end`` or earlier are forgotten."""
+    """Return the rest of the runs without the windows that end at ``end`` or earlier."""
     return [left for spell in runs if (left := spell.since(end)) is not None]
 
 
@@ -106,25 +106,25 @@ def windows_within(runs: Iterable[ChargeRun[Value]], first: Micros, last: Micros
 
 @dataclass(frozen=True, slots=True)
 class LatestCharges(Generic[Value]):
-    """What a site's latest windows were charged: the account adds up any day from them, however it is defined.
+    """The charges of a site's latest windows, from which the account adds up any day, under any definition.
 
-    Days are not added up as windows come. A site may define its days anew, and then the sum of a day of which some
-    windows are over already is asked for.
+    Days are not added up as windows come. A site may redefine its days, and the account then needs the sum of a day
+    some of whose windows have already passed.
     """
 
     runs: tuple[ChargeRun[tuple[Micros, Value]], ...] = ()
-    """Of each window how long an observation counted then, and what it was charged."""
+    """For each window the time for which an observation counted, and the charge."""
 
     def at(self, end: Micros) -> Value | None:
-        """Return what a window was charged, if it is the latest that was."""
+        """Return the charge of a window, if it is the latest charged window."""
         return self.runs[-1].charge[1] if self.runs and self.runs[-1].last == end else None
 
     def and_window(self, end: Micros, charge: Value, reach: Micros) -> LatestCharges[Value]:
-        """Return the charges with those of the latest window, in place of what it was charged before.
+        """Return the charges with those of the latest window, in place of its earlier charges.
 
         Args:
             end: of the window.
-            charge: all that it was charged.
+            charge: the sum of its charges.
             reach: how long one observation counts, in whole ticks.
         """
         runs = list(self.runs)
@@ -138,13 +138,13 @@ class LatestCharges(Generic[Value]):
         return LatestCharges(tuple(runs_after(self.runs, end)))
 
     def each(self, start: Micros) -> Iterator[tuple[Value, int]]:
-        """Yield charges, and how many windows that end after ``start`` had them."""
+        """Yield charges, with the number of windows that end after ``start`` and have them."""
         for run in self.runs:
             if (number := run.windows - run.through(start)) > 0:
                 yield run.charge[1], number
 
     def of_day(self, day: Day) -> Iterator[tuple[Value, Cells]]:
-        """Yield charges, and how many counts of one device's day were charged so."""
+        """Yield charges, with the number of counts of one device's day that have them."""
         for run in self.runs:
             reach, charge = run.charge
             before = run.through(day.start)
@@ -188,7 +188,7 @@ class ChargeStream(NamedTuple):
     """Consecutive windows that one epsilon pays for."""
     zones: tuple[str, ...]
     day: int | None = None
-    """Number of the privacy day, where one price pays for a whole day; payments are then losses of a changed day."""
+    """Number of the privacy day, if one price pays for a whole day; payments are then losses of a changed day."""
 
 
 AudienceCharges = tuple[tuple[str, Fraction], ...]
@@ -208,7 +208,7 @@ class ChargeHistory:
     _kinds: dict[Window, Window] = field(default_factory=dict, repr=False, compare=False)
 
     def note(self, end: Micros, name: str, line: ChargeStream, paid: Mapping[str, Fraction]) -> None:
-        """Record what audiences paid on one line for the window that ends at ``end``; 0 is a denial."""
+        """Record the payments of audiences on one line for the window that ends at ``end``; 0 is a denial."""
         charged = {audience: epsilon for audience, epsilon in paid.items() if epsilon > 0}
         if charged:
             self.lines[name] = line
@@ -259,7 +259,7 @@ class ChargeHistory:
             covering: the lines that cover the zone.
             span: the local day.
             ticks: n.
-            audiences: the readers; None for every audience that ever paid.
+            audiences: the readers; None for every audience that has paid.
         """
         costs: Counter[Fraction] = Counter()
         runs: Counter[tuple[str, Fraction]] = Counter()
@@ -279,7 +279,7 @@ class ChargeHistory:
         )
 
     def _within(self, span: Span) -> dict[Window, int]:
-        """Return how many windows of each kind end within a span."""
+        """Return the number of windows of each kind that end within a span."""
         times: Counter[int] = Counter()
         kinds: dict[int, Window] = {}
         for day in range(span[0] // DAY, (span[1] - 1) // DAY + 1):
@@ -290,7 +290,7 @@ class ChargeHistory:
         return {kinds[kind]: number for kind, number in times.items()}
 
     def _run(self, name: str, runs: Mapping[tuple[str, Fraction], int], ticks: int) -> Fraction:
-        """Return what up to ``ticks`` windows of a w-event line cost."""
+        """Return the largest cost of ``ticks`` windows of a w-event line."""
         each = {cost: number for (line, cost), number in runs.items() if line == name}
         line = self.lines[name]
         if line.day is not None:
@@ -309,7 +309,7 @@ def _dearest(costs: Mapping[Fraction, int], n: int) -> Fraction:
 
 
 def renamed(zones: Iterable[str], now: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return zones under every name that they have now, in the same order."""
+    """Return zones under all their current names, in the same order."""
     return tuple(dict.fromkeys(name for zone in zones for name in sorted(now.get(zone, (zone,)))))
 
 

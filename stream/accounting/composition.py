@@ -1,7 +1,7 @@
 """Composition: the joint cost of many noisy releases, in (epsilon, delta).
 
-A release is described by the change that it has to hide: ``times`` of its values differ, each by one (by ``group``
-where that many devices change together). The cost is given by two numbers:
+A release is described by the change that it must hide: ``times`` of its values differ, each by one (by ``group`` if
+that many devices change together). The cost consists of two numbers:
 
 * pure: the sum of epsilons; infinite as soon as one release is Gaussian.
 * approximate: the smallest epsilon for which all releases together are (epsilon, delta)-private, from the privacy loss
@@ -21,8 +21,8 @@ one window changes its price by little. Counts of values are therefore rounded u
 the loss distributions of different noises are put on a coarse grid (``on_grid``), and results are cached: for a sum
 that grows for years a few hundred prices are computed, and equal days share theirs. The bound is never below the
 exact price and at most 7 % above it, and has the same bits on every machine: it uses + - * / in a fixed order, where
-``compose`` uses the accountant's Fourier transform for mixtures. Sums that are too large for a point-by-point
-distribution fall back on concentrated privacy (Bun, Steinke 2016): rho + 2 sqrt(rho ln(1/delta)), 10 to 25 % more. No
+``compose`` uses the accountant's Fourier transform for mixtures. For sums that are too large for a point-by-point
+distribution, concentrated privacy is used (Bun, Steinke 2016): rho + 2 sqrt(rho ln(1/delta)), 10 to 25 % more. No
 sum of charges makes an account fail.
 """
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EpsilonEvent", "Gaussian", "Laplace", "Noise", "Price", "compose"]
 
-#: Supported deltas. Below, rounding of the convolution would dominate; above, hardly anything is guaranteed.
+#: Supported deltas. Below, rounding of the convolution would dominate; above, the guarantee is too weak to be useful.
 LEAST_DELTA, MOST_DELTA = 1e-10, 0.01
 
 MOST_TIMES, MOST_GROUP, MOST_KINDS = 10**6, 100, 64
@@ -114,7 +114,7 @@ class Gaussian:
 
 @dataclass(frozen=True, slots=True)
 class EpsilonEvent:
-    """An ``epsilon``-private release of which nothing else is known; counts ``times`` over at its worst case."""
+    """An ``epsilon``-private release without known loss distribution; counts ``times`` times at its worst case."""
 
     epsilon: Decimal
     times: int = 1
@@ -203,10 +203,10 @@ def _composed(distributions: Sequence[PrivacyLossDistribution], delta: float) ->
 
 
 def grid_interval(distributions: Sequence[PrivacyLossDistribution], delta: float, more: float, points: int) -> float:
-    """Return a grid spacing for these distributions: one of them alone costs no more than all together.
+    """Return a grid spacing for these distributions, with which one of them alone costs no more than all together.
 
     Args:
-        laws: distributions of losses that are added up.
+        distributions: distributions of losses that are added up.
         delta: the delta of the price.
         more: relative error that the grid may add to the price.
         points: largest number of points, which takes precedence over ``more``.
@@ -277,10 +277,10 @@ def running_price(
     """Return an epsilon at which releases are (epsilon, delta)-private for a change by ``group`` devices.
 
     Args:
-        noises: noise of one value -> how many values of it change, by one each, at least one.
+        noises: noise of one value -> number of values with this noise that change, by one each, at least one.
         delta: 1e-10 to 0.01.
         group: devices that change together.
-        most: the sum of epsilons, where there is one: no price is above it.
+        most: the sum of epsilons, if there is one: no price is above it.
 
     Returns:
         Nats, rounded up to a millionth.

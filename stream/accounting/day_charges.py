@@ -1,15 +1,15 @@
-"""Releases that are paid by the day: how many noisy values each privacy unit can change, and the cost so far.
+"""Releases that are paid per day: the number of noisy values that each privacy unit can change, and the cost so far.
 
     symbol   here         meaning
     K        terms.ticks  windows of a privacy day at which one device counts at most
     d        days         privacy days that a unit may touch
 
 Adding or removing a device's whole privacy day changes at most K values of each level, by one each; the price is for
-this unit. A unit smaller than a day (one presence, one observation, w windows) may decide which of the device's ticks
-count at all. It is priced as if each day that it touches were replaced, by 2 K values, so it costs no more in two
+this unit. A unit smaller than a day (one presence, one observation, w windows) may determine which of the device's
+ticks count. Its price is that of replacing each day that it touches, by 2 K values, so it costs no more in two
 windows of a day than in one. A person's devices change the same values: in the worst case a shift by their number.
 
-``DayLines`` adds up the cost: each privacy day of each release counts once, however many windows it has had.
+``DayLines`` adds up the cost: each privacy day of each release counts once, for any number of windows.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def days_touched(span: Micros) -> int:
 
 
 def finest(terms: Iterable[DayTerms]) -> DayTerms:
-    """Return the terms with the least noise: readers of one release share its chain, so they know this together."""
+    """Return the terms with the least noise, which readers of one release know together, since they share its chain."""
     return min(terms, key=lambda one: one.parameters if one.noise == "gaussian" else _dearest_first(one))
 
 
@@ -103,14 +103,15 @@ def _dearest_first(terms: DayTerms) -> tuple[Fraction, ...]:
     return (*(-each for each in terms.parameters), Fraction(-terms.ticks))
 
 
-# What releases that are paid by the day have cost: each privacy day of each once, whatever windows it has had.
+# The cost of releases that are paid per day: each privacy day of each release counts once, for any windows.
 #
 # A unit smaller than a day is priced as each day that it touches replaced (``day_units``), so it costs no more in two
-# windows of a day than in one. So is one device's day of another definition, where a site has defined its days anew: it
-# may hold a part of a day that was paid. A paid day that it holds all of is added or removed as a whole.
+# windows of a day than in one. If a site has redefined its days, one device's day of another definition is priced in
+# # the same way: it may contain a part of a paid day. A paid day that it contains completely is added or removed as a
+# # whole.
 
 KEPT: Micros = 3 * DAY
-"""A privacy day has no further window this long after any of its windows."""
+"""A privacy day has no further window when this time has passed since any of its windows."""
 
 
 class DayCharge(NamedTuple):
@@ -122,7 +123,7 @@ class DayCharge(NamedTuple):
 
     @classmethod
     def of(cls, release: str, attempt: int, terms: DayTerms) -> DayCharge:
-        """Return what was bought on these terms."""
+        """Return the subject of a charge on these terms."""
         return cls(release, attempt, Day(terms.day.start, terms.day.end))
 
 
@@ -157,7 +158,7 @@ class DayLines:
     totals: dict[str, Cost] = field(default_factory=dict)
 
     def pay(self, charges: Iterable[CountCharge], end: Micros, readers: Readers) -> None:
-        """Add the charges of a window that ends at ``end``; those of a day that was paid before cost nothing more.
+        """Add the charges of a window that ends at ``end``; charges of a day that is already paid cost nothing more.
 
         Readers who learn more of a day than before (another audience, less noise) pay for it again.
         """
@@ -177,13 +178,13 @@ class DayLines:
                     self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(more, 1))
 
     def so_far(self, charge: CountCharge) -> DayTerms | None:
-        """Return the total of a charge's day so far for its audience; None where nothing was charged yet."""
+        """Return the total of a charge's day so far for its audience; None if nothing has been charged yet."""
         assert charge.terms is not None  # noqa: S101
         held = self.paid_days.get(DayCharge.of(charge.release, charge.attempt, charge.terms))
         return None if held is None else held.terms.get(charge.audience)
 
     def forget(self, end: Micros, span: Micros) -> None:
-        """Drop days whose windows lie further back than any unit reaches; ``span`` is the length of w windows."""
+        """Drop days whose windows are older than any unit reaches; ``span`` is the length of w windows."""
         self.paid_days = {line: paid for line, paid in self.paid_days.items() if paid.end > end - max(span, KEPT)}
 
     def since(self, start: Micros, audiences: frozenset[str]) -> list[DayTerms]:
@@ -191,11 +192,11 @@ class DayLines:
         return list(self._terms(audiences, (paid for paid in self.paid_days.values() if paid.end > start)))
 
     def of_day(self, day: Day, audiences: frozenset[str], *, moved: bool) -> Cost:
-        """Return what one device's day has cost readers, on every paid day that overlaps it.
+        """Return the cost of one device's day for readers, on every paid day that overlaps it.
 
         Args:
             day: of any definition.
-            audiences: what they read as.
+            audiences: the audiences of these readers.
             moved: whether the device is elsewhere instead; otherwise its day is added or removed.
         """
         overlapping = [(line.day, paid) for line, paid in self.paid_days.items() if day.overlaps(line.day)]

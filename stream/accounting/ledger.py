@@ -1,8 +1,8 @@
 """The ledger: all charges of a site, in order, in a hash chain, in integers.
 
 A charge is written before its record is published, in units of 1e-9 of an epsilon, under the record's id and
-attempt; the same id is never charged twice. Budgets run on UTC days of the window's start. A window that a budget
-cannot pay is denied, and the denial is an entry too. A denial depends on earlier entries and the policy alone, never
+attempt; the same id is never charged twice. Budgets refer to the UTC day of the window's start. A window that a budget
+cannot pay is denied, and the denial is also an entry. A denial depends on earlier entries and the policy alone, never
 on counts.
 """
 
@@ -30,14 +30,14 @@ GENESIS = "0" * 64
 
 @dataclass(slots=True)
 class LedgerState:
-    """The head of a site's hash chain, and what each account (``account_of``) has spent."""
+    """The head of a site's hash chain, and the spending of each account (``account_of``)."""
 
     sequence: int = 0
     head: str = GENESIS
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Account -> UTC day of the window's start -> nano-epsilon, as far back as daily budgets look."""
+    """Account -> UTC day of the window's start -> nano-epsilon, for the longest period of a daily budget."""
     recent: dict[str, list[ChargeRun[int]]] = field(default_factory=dict)
-    """Account -> the latest windows, as far back as sliding budgets of any policy may look."""
+    """Account -> the latest windows, for the longest sliding budget of any policy."""
     zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Account of a count release -> its zones, under every id that they have had since."""
 
@@ -54,7 +54,7 @@ class LedgerState:
         self.zones = {account: renamed(zones, now) for account, zones in self.zones.items()}
 
     def forget(self, account: str, key_day: int, end: Micros) -> None:
-        """Drop what an account spent on days before ``key_day`` and on windows that end at ``end`` or earlier."""
+        """Drop an account's spending on days before ``key_day`` and on windows that end at ``end`` or earlier."""
         if account in self.spent:
             self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= key_day}
             self.recent[account] = runs_after(self.recent[account], end)
@@ -78,7 +78,7 @@ class Posting(NamedTuple):
     nano: int
     """Cost of the record, in 1e-9 of an epsilon."""
     denial: str | None
-    """Why nothing is charged; None for a charge."""
+    """The reason for a denial; None for a charge."""
     commitment: str
     zones: Collection[str] = ()
     """Zones of a count release."""
@@ -134,7 +134,7 @@ def spent_on(state: LedgerState, accounts: Iterable[str], key_days: range) -> in
 def spent_around(state: LedgerState, accounts: Iterable[str], end: Micros, span: Micros) -> int:
     """Return the largest sum that accounts have spent on windows that end within any ``span`` around ``end``.
 
-    Both ends of a span belong to it. Live windows have none after them; late windows may.
+    Both ends belong to a span. A late window may have later windows after it, a live window has none.
     """
     rows = sorted(
         row for account in accounts for row in windows_within(state.recent.get(account, []), end - span, end + span)

@@ -1,13 +1,13 @@
 """Noise multisets: a reader's cost as noisy values, by their noise; the input for an epsilon at delta.
 
-A noise multiset contains how many values with which noise a unit can change, by one each. It is kept beside the sums
-of epsilons (``reader_spend``), over the same windows and days. Multisets add up, and ``running_price`` computes the
-price of one.
+A noise multiset contains, for each noise, the number of values that a unit can change, by one each. It is stored beside
+the sums of epsilons (``reader_spend``), over the same windows and days. Multisets add up, and ``running_price``
+computes the price of one.
 
     released at one tick                             one value of
     plain noise (``laplace``, ``filter``)            discrete Laplace, of the finest epsilon; with shares, of each level
     PeGaSus                                          the same of 0.8 epsilon, and 0.2 epsilon pure for each grouper
-    anything else (``sample``, ``prune``, states)    its epsilon, pure: no loss distribution is proven
+    any other (``sample``, ``prune``, states)        its epsilon, pure: no loss distribution is proven
 
 ``UnitCost`` is the cost of a unit: the sum of epsilons, and the noisy values for which they were paid.
 """
@@ -29,7 +29,7 @@ from stream.policy.mechanisms import mechanism_named
 from stream.records import CountCharge, Micros
 
 NoiseMultiset = Mapping[Noise, int]
-"""Noise of one value -> how many values."""
+"""Noise of one value -> number of values."""
 
 NOTHING: NoiseMultiset = {}
 _DIGITS = Context(prec=18, rounding=ROUND_CEILING)
@@ -59,7 +59,7 @@ def as_decimal(epsilon: Fraction) -> Decimal:
 
 
 def pure(epsilon: Fraction, number: int = 1) -> NoiseMultiset:
-    """Return ``number`` releases of this epsilon of which nothing else is known."""
+    """Return ``number`` releases of this epsilon without known loss distribution."""
     return {EpsilonEvent(as_decimal(epsilon)): number} if epsilon and number else NOTHING
 
 
@@ -103,24 +103,24 @@ class TallySums:
 
     total: NoiseMultiset = field(default_factory=dict)
     latest: LatestCharges[NoiseMultiset] = field(default_factory=LatestCharges)
-    """What each window has shown, but those that showed nothing."""
+    """The values that each window has shown; windows that showed none are left out."""
 
     def at(self, end: Micros) -> NoiseMultiset:
-        """Return what a window has shown, if it is the latest."""
+        """Return the values that a window has shown, if it is the latest one."""
         return self.latest.at(end) or NOTHING
 
     def and_window(self, end: Micros, tally: NoiseMultiset, reach: Micros, oldest: Micros) -> TallySums:
-        """Return the sums with what a window has shown further; arguments as of ``SpendTotals.and_window``."""
+        """Return the sums with further values of a window; arguments as for ``SpendTotals.and_window``."""
         window, latest = all_of([self.at(end), tally]), self.latest.after(oldest)
         latest = latest.and_window(end, window, reach) if window else latest
         return TallySums(all_of([self.total, tally]), latest)
 
     def since(self, start: Micros) -> NoiseMultiset:
-        """Return what the windows that end after ``start`` have shown."""
+        """Return the values that the windows after ``start`` have shown."""
         return all_of(times(number, tally) for tally, number in self.latest.each(start))
 
     def on_day(self, day: Day) -> NoiseMultiset:
-        """Return what the counts of one device's day have shown so far."""
+        """Return the values that the counts of one device's day have shown so far."""
         return all_of(times(cells.less + cells.more, tally) for tally, cells in self.latest.of_day(day))
 
 
@@ -162,7 +162,7 @@ def _noise(name: str) -> Noise:
 # Costs of units.
 
 Epsilon = Fraction | float
-"""Infinite where the noise has no pure epsilon."""
+"""Infinite if the noise has no pure epsilon."""
 
 
 class Cost(NamedTuple):

@@ -1,8 +1,8 @@
 """Privacy loss distributions of equal releases, point by point, and the prices and noise scales that follow from them.
 
-The loss of a release at an outcome is ln(P/Q): how much likelier the outcome is with a change than without it. Losses
-of independent releases add, so the distribution of many is a convolution. Both noises are on the integers and both
-losses lie on a lattice, so the convolution is a finite sum and nothing is rounded to a grid:
+The loss of a release at an outcome is ln(P/Q): P is the probability of the outcome with a change, Q without it. Losses
+of independent releases add up, so the distribution of many is a convolution. Both noises are on the integers and both
+losses are on a lattice, so the convolution is a finite sum without rounding to a grid:
 
 * discrete Laplace of parameter e against a shift of k: (k - 2j) e, j = 0..k. For k = 1 it is +e or -e, the worst case
   of any e-DP release (Kairouz, Oh, Viswanath 2015), and the sum of N is binomial.
@@ -122,7 +122,7 @@ def on_grid(law: PrivacyLossDistribution, interval: float) -> PrivacyLossDistrib
 
     The mass at a loss x between grid points l and u is divided between both, so that its total is preserved with the
     change and without it: p to u, with p (1 - e^-(u-l)) = mass (1 - e^-(x-l)), and the rest to l. ``law`` is obtained
-    by forgetting which of the two points an outcome went to, and forgetting costs nothing. The price rises with the
+    by merging the two points of an outcome; such post-processing costs nothing. The price rises with the
     square of ``interval`` (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
     """
     losses = law.top - law.step * np.arange(len(law.masses))
@@ -173,7 +173,7 @@ def levels_loss(
 
 
 def _trimmed(law: PrivacyLossDistribution) -> PrivacyLossDistribution:
-    """Cut at most ``TAIL`` from each end; the cut mass counts as more loss than it is, never as less."""
+    """Cut at most ``TAIL`` from each end; the cut mass counts as a larger loss, never as a smaller one."""
     above, below = np.cumsum(law.masses), np.cumsum(law.masses[::-1])
     first = int(np.searchsorted(above, TAIL))
     last = max(first, len(law.masses) - 1 - int(np.searchsorted(below, TAIL)))

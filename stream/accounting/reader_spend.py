@@ -24,36 +24,36 @@ def readers_of(audiences: Iterable[str]) -> dict[str, frozenset[str]]:
 
 @dataclass(slots=True)
 class SpendTotals:
-    """The cost of one reader's view so far, per presence tuple, of releases that pay window by window."""
+    """The cost of one reader's view so far, per presence tuple, of releases that pay per window."""
 
     total: Fraction = Fraction(0)
     largest: Fraction = Fraction(0)
     latest: LatestCharges[Fraction] = field(default_factory=LatestCharges)
-    """What each window has cost, but those that cost nothing."""
+    """The cost of each window; windows without cost are left out."""
 
     def at(self, end: Micros) -> Fraction:
-        """Return what a window has cost, if it is the latest."""
+        """Return the cost of a window, if it is the latest one."""
         return self.latest.at(end) or Fraction(0)
 
     def and_window(self, end: Micros, cost: Fraction, reach: Micros, oldest: Micros) -> SpendTotals:
-        """Return the sums with what a window has cost further.
+        """Return the sums with a further cost of a window.
 
         Args:
             end: of the window.
             cost: epsilon per presence tuple.
             reach: how long one observation counts, in whole ticks.
-            oldest: windows that end then or before are of no use any more.
+            oldest: windows that end at this time or earlier are no longer needed.
         """
         window, latest = self.at(end) + cost, self.latest.after(oldest)
         latest = latest.and_window(end, window, reach) if window else latest
         return SpendTotals(self.total + cost, max(self.largest, window), latest)
 
     def since(self, start: Micros) -> Fraction:
-        """Return what the windows that end after ``start`` have cost."""
+        """Return the cost of the windows that end after ``start``."""
         return _sum(number * cost for cost, number in self.latest.each(start))
 
     def on_day(self, day: Day) -> Fraction:
-        """Return what one device's day has cost so far."""
+        """Return the cost of one device's day so far."""
         return _sum((cells.less + cells.more) * cost for cost, cells in self.latest.of_day(day))
 
 
@@ -90,25 +90,25 @@ class WindowRun:
     w: int
     total: int = 0
     restarts: int = 0
-    """How many times the mechanism may have begun anew."""
+    """Largest number of restarts of the mechanism."""
     latest: LatestCharges[int] = field(default_factory=LatestCharges)
-    """Of each window how many times the mechanism may have begun anew before it."""
+    """For each window the largest number of restarts of the mechanism before it."""
 
     def and_one(self, end: Micros, reach: Micros, oldest: Micros) -> WindowRun:
-        """Return the run with one more window; arguments as of ``SpendTotals.and_window``."""
+        """Return the run with one more window; arguments as for ``SpendTotals.and_window``."""
         latest = self.latest.after(oldest).and_window(end, self.restarts, reach)
         return replace(self, total=self.total + 1, latest=latest)
 
     def cost(self, windows: int) -> Fraction:
-        """Return the most that so many windows can cost."""
+        """Return the largest cost of this number of windows."""
         return -(-windows // self.w) * self.epsilon
 
     def broken_off(self) -> WindowRun:
-        """Return the run after which the mechanism may begin anew: the next window pays for itself."""
+        """Return the run after an interruption: the mechanism may restart, so the next window pays for itself."""
         return replace(self, total=-(-self.total // self.w) * self.w, restarts=self.restarts + 1)
 
     def epsilons_of(self, day: Day) -> int:
-        """Return how many epsilons one device's day can have cost so far, at most."""
+        """Return the largest number of epsilons that one device's day can have cost so far."""
         cells: dict[int, Cells] = {}
         for begun, each in self.latest.of_day(day):
             held = cells.get(begun, Cells(0))
@@ -116,7 +116,7 @@ class WindowRun:
         return sum(each.epsilons(self.w) for each in cells.values())
 
     def cost_of(self, day: Day) -> Fraction:
-        """Return the most that one device's day can have cost so far."""
+        """Return the largest cost of one device's day so far."""
         return self.epsilons_of(day) * self.epsilon
 
 
@@ -147,7 +147,7 @@ class ReaderSpend:
         return self.sums.largest + _sum(run.epsilon for run in self.runs)
 
     def device(self, ticks_per_observation: int, w: int, since: Micros, days: Iterable[Day]) -> DeviceCosts:
-        """Return what one device has cost: of its days the dearest of those that count at this window.
+        """Return the cost of one device; ``day`` is that of the most expensive of ``days``.
 
         The last w windows end after ``since``.
         """
@@ -160,7 +160,7 @@ class ReaderSpend:
         )
 
     def on_day(self, day: Day) -> Fraction:
-        """Return what one device's day has cost so far."""
+        """Return the cost of one device's day so far."""
         return self.sums.on_day(day) + _sum(run.cost_of(day) for run in self.runs)
 
 

@@ -2,8 +2,8 @@
 
 The audit key signs entries, but a holder of that key can write different entries. A head is signed with a key that no
 part of the engine has (Ed25519, RFC 8032). It names the latest entry of every site's audit chain, and includes the hash
-of the previous head. With the public key anyone can verify that in a copy of the audit log nothing up to the last head
-was removed, added or altered, without the signer and without the cluster.
+of the previous head. With the public key anyone can verify that no entry up to the last head of a copy of the audit log
+was removed, added or altered, without access to the signer or the cluster.
 """
 
 from __future__ import annotations

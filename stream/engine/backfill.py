@@ -3,21 +3,21 @@
 * A window or day that was released before is returned as it was stored, at no cost: its keys may have been destroyed,
   and no noise is drawn again. If its key still exists, its input must be the one of its commitment; other input under
   the same ids is refused.
-* A window or day that was never released is charged and released as it would have been live, with groups and filters
-  of its own. Its budgets count all charges, before and after it. ``sample`` and ``ba`` release nothing late, because
-  their publications depend on all windows around.
-* Windows ahead of the site's last one are left to the live run.
+* A window or day that was never released is charged and released as it would have been live, with separate groups and
+  filters. Its budgets count all charges, before and after it. ``sample`` and ``ba`` release nothing late, because
+  their publications depend on all neighbouring windows.
+* Windows after the site's last released one are left to the live run.
 
-The ledger, not the names of releases, decides what was never released. A window for which a zone has been charged,
-under any name, is charged again only as an attempt above 1 of named releases. A zone's day that was queried for
-attributes is never queried again. Nothing is drawn before everything has been compared and priced.
+The ledger, not the names of releases, decides whether a window was released. A window for which a zone has been
+charged, under any name, is charged again only as an attempt above 1 of named releases. A zone's day that was queried
+for attributes is never queried again. Nothing is drawn before everything has been compared and priced.
 
-Late releases change the account from their window on. The account records of all later windows are published again; the
-last record of a window is the valid one.
+Late releases change the account from their window onwards. The account records of all later windows are published
+again; the last record of a window is the valid one.
 
-If a site bounds counts per privacy day, its counters have to begin where those of the live run began: at the start of
-the day, or, on the day on which the site began, with its first window. So a recording is read from there on, although
-windows before the first requested one are not returned.
+If a site bounds counts per privacy day, its counters must begin where those of the live run began: at the start of
+the day, or, on the site's first day, with its first window. A recording is therefore read from there, although windows
+before the first requested one are not returned.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def sensing_start(site: Site, first: Micros | None, first_window: Micros | None)
     """Return the first window to process so that the counters at window ``first`` are correct.
 
     Args:
-        site: says whether counts are bounded per privacy day.
+        site: its policy determines whether counts are bounded per privacy day.
         first: the first requested window, microseconds; None: from the beginning of the recording.
-        begun: the first window of the live counters at all; None: they always had whole days.
+        first_window: the first window of the live counters; None: they always had whole days.
     """
     if first is None or site.privacy_days is None:
         return first
@@ -120,7 +120,7 @@ class Backfilled:
     again: int = 0
     """Windows and days that were released before."""
     unchecked: int = 0
-    """Those of them whose input was not compared: the key is gone, another policy made them, or all was denied."""
+    """Records whose input was not compared: the key is gone, another policy made them, or all was denied."""
     released: int = 0
     ahead: int = 0
     """Windows and days that the live run has not reached."""
@@ -140,7 +140,7 @@ class BackfillCost(NamedTuple):
     total: Fraction
     """Sum of the epsilons; for a count release the cost for one device that is always present."""
     day: Fraction
-    """The largest part of it that falls on the windows of one UTC day."""
+    """The largest part of ``total`` that falls on the windows of one UTC day."""
 
 
 def backfill_costs(
@@ -206,7 +206,7 @@ class Backfill:
 
     @property
     def since(self) -> Micros | None:
-        """The first window from which a recording has to be read; None: from its beginning."""
+        """The first window from which a recording must be read; None: from its beginning."""
         return min(
             (each.occupancy.first_window for each in self._sensing.values() if each.occupancy.first_window),
             default=None,
@@ -223,10 +223,10 @@ class Backfill:
         self._items[site] += self._sensing[site].process(message)
 
     def price(self) -> list[BackfillCost]:
-        """Compare what was released before; return the most that the rest will cost, before any noise is drawn.
+        """Compare earlier releases; return the largest cost of the rest, before any noise is drawn.
 
         Raises:
-            FinalityError: something released was made from other observations.
+            FinalityError: an earlier release was made from other observations.
             UsageError: the site has released something under a policy that is not known here, or a window would be
                 charged a second time.
         """
@@ -272,8 +272,9 @@ class Backfill:
     def _is_comparable(self, entry: Mapping[str, Any]) -> bool:
         """Whether an entry's commitment may be compared with a recording.
 
-        Another policy may have read other zones of the same observations, and for a denied window nothing was drawn.
-        Then people would decide whether the inputs are equal, and so whether the rest of the recording is released.
+        Another policy may have read other zones of the same observations, and no noise was drawn for a denied window.
+        In these cases the observations of people would decide whether the inputs are equal, and so whether the rest of
+        the recording is released.
         """
         return (entry["policy_version"], entry["outcome"]) == (self._policies[0].version, "released")
 
@@ -313,7 +314,7 @@ class Backfill:
                 raise _other_observations(name, item.privacy_day if isinstance(item, OccupancyWindow) else None)
 
     def close(self) -> None:
-        """Release what was never released, after the last message, and rebuild the accounts of the sites concerned.
+        """Release the remaining windows and days after the last message, and rebuild the accounts of their sites.
 
         Raises:
             KeyFileError: a window was never released and its day's key is gone; nothing of the recording is released.
@@ -344,7 +345,7 @@ class Backfill:
                     body["release_id"]: body["value"] for body in fresh if "attribute" in body and body["released"]
                 }
                 account, records = rebuild_account(self._policies, site, [*entries, *late], shown)
-                for before in self._policies:  # the last entry may be of another policy than the current one
+                for before in self._policies:  # the last entry may belong to another policy than the current one
                     if site in before.site:
                         account.rename(zones_now(before.site[site].radios, self._policies[0].site[site].zones))
                 first = min(parse_time(entry["window_end"]) for entry in late)

@@ -11,7 +11,7 @@
 
 A process changes these records only after it has read all earlier ones and while it fences every other writer. The
 heartbeat of an ingest is written by that ingest alone. The functions here are pure: they return the records to write,
-or raise the reason for a refusal.
+or raise an error with the reason for the refusal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stream.records import SECOND, Micros
 BEAT: Micros = 5 * SECOND
 """Interval of an ingest's heartbeats."""
 SILENT: Micros = 15 * SECOND
-"""After so long without a heartbeat, an ingest's sources are free."""
+"""An ingest's sources are free after this time without a heartbeat."""
 
 Records = Mapping[str, bytes | None]
 """The records to write, by key; None deletes a record."""
@@ -68,11 +68,11 @@ class ClusterState:
     versions: tuple[str, ...] = ()
     """All mechanism versions under which the cluster has worked, the current one last."""
     announced: str | None = None
-    """The mechanism version that is about to begin; meanwhile no partition is opened under another one."""
+    """The mechanism version that is announced; no partition is opened under another one until it is admitted."""
     retired: tuple[str, ...] = ()
     """Ids of the ledgers whose keys were retired."""
     beginnings: dict[tuple[str, int], LedgerStart] = field(default_factory=dict)
-    """(ledger, partition) -> where the ledger begins, if it follows another one."""
+    """(ledger, partition) -> start of the ledger, if it follows another one."""
     policies: dict[str, Accepted] = field(default_factory=dict)
     claims: dict[Pair, Claim] = field(default_factory=dict)
     beats: dict[str, Micros] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def admit(
     """Admit a worker; the key and policy of the first one become the cluster's.
 
     A policy is accepted once. A policy that another has replaced begins again only if ``again`` is the order of the
-    current policy, which no later start can use again. So two policies cannot replace each other endlessly.
+    current policy, which no later start can use again. This prevents two policies from replacing each other endlessly.
 
     Raises:
         UsageError: another key or mechanism version, or another policy that was not accepted, or was replaced.
@@ -234,8 +234,8 @@ def _refuse_unannounced(control: ClusterState, mechanisms: str, *, accept: bool)
 def announce(control: ClusterState, key: str, mechanisms: str) -> Records:
     """Announce that a mechanism version is about to begin; workers of another version then give partitions back.
 
-    Windows that were begun before, under the former version, can be finished only by that version. The announcement
-    ends with ``admit`` of either version, or with ``withdraw``.
+    Windows that began under the former version can be finished only by that version. The announcement ends with
+    ``admit`` of either version, or with ``withdraw``.
     """
     if control.key != key or control.mechanisms in (None, mechanisms):
         return {}
@@ -291,7 +291,7 @@ def claim(
 
 
 def displaced(control: ClusterState, ingest: str, pairs: Iterable[Pair]) -> Pair | None:
-    """Return a source that another ingest has claimed since; None while all of them belong to this ingest."""
+    """Return a source that another ingest has claimed since; None if all of them still belong to this ingest."""
     return next((pair for pair in pairs if pair in control.claims and control.claims[pair].ingest != ingest), None)
 
 

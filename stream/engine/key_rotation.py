@@ -8,8 +8,8 @@
 
 On a partition, the new ledger continues the chains of the old one. The lost or stolen key may have left entries beyond
 its last state, from a transaction that was never committed. Readers of uncommitted records may have seen the releases
-for which these entries pay, and their noise cannot be drawn again. So they are counted at their worst: they are charged
-and count as queried, as if everything had been published, but they are never released.
+for which these entries pay, and their noise cannot be drawn again. The worst case is therefore assumed: the entries are
+charged and count as queried, as if everything had been published, but they are never released.
 
 The functions are pure.
 """
@@ -55,7 +55,7 @@ def end_ledger(control: ClusterState, old: str | None, new: str, ended: Collecti
         old: fingerprint of the key whose ledger ends; None if it is lost.
         new: fingerprint of the new key.
         ended: ids of the ledgers that end, from key and entries.
-        now: the broker's clock, as exactly as it is known.
+        now: the time of the broker's clock, as exactly as it is known.
 
     Raises:
         UsageError: the cluster has a third key or none yet, or an ingest is still running.
@@ -126,14 +126,14 @@ def take_over(
     """Return the state with which the ledger of new keys continues where an old one ends.
 
     Args:
-        left: state, entries and policies of the old ledger.
+        ended_ledger: state, entries and policies of the old ledger.
         keys: the new keys.
         partition: number of the partition.
         next_offset: offset of the first observation to read; earlier ones are skipped.
         audit_offset: the offset up to which the state knows the audit partition.
 
     Raises:
-        UsageError: the state has a version or policy from which this program cannot continue.
+        UsageError: this program cannot continue from the version or policy of the state.
     """
     head, sites = open_snapshot(adopted_from(ended_ledger.snapshot))
     policies = {policy.version: policy for policy in ended_ledger.policies}

@@ -2,8 +2,9 @@
 
 A worker that crashed, or whose transaction was never committed, has left audit entries in the log. After a restart the
 engine must produce the same entries again, or it must publish nothing; ``ReplayVerifier`` checks this. The entries also
-say under which policy a window was begun, and so under which policy it must be finished. The verifier also identifies
-the last message that a state includes: a log with another message at that offset is not the log of this state.
+name the policy under which a window began; the window must be finished under the same policy. The verifier also
+identifies the last message that a state includes: a log with another message at that offset is not the log of this
+state.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def in_order(published: Iterable[Published], vault: Vault | None = None) -> list
 
 
 def _stored_form(output: Published, vault: Vault | None) -> bytes:
-    """Return a record as topics and stores keep it; encrypted content is bound to topic, site and window."""
+    """Return a record in its stored form; encrypted content is bound to topic, site and window."""
     if vault is None or output.topic not in RESTRICTED:
         return output.value
     clear = {"v": 1, "topic": output.topic, "site": output.key, "window_end": rfc3339(output.time)}
@@ -65,9 +66,10 @@ def quarantined(
         value: the message.
         now: the greatest watermark of the sites, 0 if there is none; it is the record's time. A log whose retention
             follows the wall clock stamps the record again (Kafka); a store counts its days from its first time.
-        sources: the sources that the policy names; the record names no other. audit_key: key of the digest, together
-        with the day of ``now``. The digest covers source, ``now`` and message, so
-            equal messages of two sources, or at two times, have different digests.
+        sources: the sources that the policy names; the record names no other.
+            audit_key: key of the digest, together with the day of ``now``. The digest covers source, ``now`` and
+            message,
+                so equal messages of two sources, or at two times, have different digests.
     """
     source = rejection.source if rejection.source in sources else "unknown"
     daily = hmac.new(audit_key, Domain.QUARANTINE + b"%d" % (now // DAY), hashlib.sha256).digest()
@@ -152,7 +154,7 @@ class ReplayVerifier:
         self._unmarked = offset, key, value
 
     def mark(self) -> Mark | None:
-        """Return the mark of the last message for a snapshot; None if there is none."""
+        """Return the mark of the last message, for a snapshot; None if there is no last message."""
         if self._unmarked is not None:
             offset, key, value = self._unmarked
             self._last, self._unmarked = (offset, self._digest(offset, key, value)), None

@@ -1,13 +1,13 @@
 """The engine of one partition: the engines of its sites, and the snapshot from which they are restored.
 
-* ``feed`` and ``fold`` process the log's messages in order.
+* ``process`` and ``process_in_steps`` process the log's messages in order.
 * ``snapshot`` returns one value with the state of every site and the next offset, so state and position always agree.
-* ``published`` passes the audit entries that the log has beyond the snapshot. While such entries are outstanding, the
-  engine must produce them again byte for byte; otherwise it publishes nothing.
-* A window that was begun under a policy is finished under that policy. Another policy takes effect when no entry of the
-  one before is outstanding any more.
-* A window that was begun under a mechanism version can be finished only by that version; no other version accepts the
-  partition before.
+* ``expect_replay`` accepts the audit entries that the log has beyond the snapshot. While such entries are outstanding,
+  the engine must produce them again byte for byte; otherwise it publishes nothing.
+* A window is finished under the policy under which it began. Another policy takes effect when no entry of the previous
+  policy is outstanding.
+* A window can be finished only by the mechanism version under which it began; until then no other version accepts the
+  partition.
 
 ``SiteEngine`` is one site's pipeline with its state, ``SiteEngines`` all sites of a partition under one policy, and
 ``PartitionEngine`` implements ``stream.engine.ports.Engine``.
@@ -92,7 +92,7 @@ class SiteEngine:
         self._pipeline.resume(self._state)
 
     def mark_data_loss(self) -> None:
-        """Record that messages are lost: their windows will have coverage 0."""
+        """Record that messages are lost; their windows have coverage 0."""
         self._sealed = None
         self._pipeline.mark_data_loss(self._state)
 
@@ -108,7 +108,7 @@ class SiteEngine:
         return ledger.sequence, ledger.head
 
     def oldest_start(self) -> Micros | None:
-        """Return the start of the oldest window or local day not yet released; None before the first."""
+        """Return the start of the oldest window or local day that is not released yet; None before the first."""
         return self._pipeline.oldest_start(self._state.occupancy, self._state.attributes)
 
     def released_through(self) -> Micros | None:
@@ -135,7 +135,7 @@ class SiteEngines:
     """The engines of all sites of a partition, under one policy."""
 
     def __init__(self, policy: Policy, keys: Keys, options: Options, alarm: Callable[[str], None]) -> None:
-        """Begin without any state; ``alarm`` is called with each site that is suspended at ``max_devices``.
+        """Start without any state; ``alarm`` is called with each site that is suspended at ``max_devices``.
 
         KeyFileError if the key file has no data key.
         """
@@ -188,11 +188,11 @@ class SiteEngines:
         return Pipeline(self.policy, name, self._keys, self._options)
 
     def get(self, name: str) -> SiteEngine | None:
-        """Return the engine of a site; None if no message of it has been read."""
+        """Return the engine of a site; None if no message of the site has been read."""
         return self._engines.get(name)
 
     def current_account(self, name: str) -> dict[str, Any] | None:
-        """Return a site's current account; None if nothing of it has been released."""
+        """Return a site's current account; None if nothing has been released."""
         return self._engines[name].current_account(self.policy) if name in self._engines else None
 
     def suspended_sites(self) -> list[str]:
@@ -282,7 +282,8 @@ class PartitionEngine:
         owns: Callable[[str], bool] | None = None,
         overflow: OverflowPolicy = STAY_SHUT,
     ) -> None:
-        """``policy`` is the one to use from now on, ``accepted`` are all accepted ones in order, where they are stored.
+        """``policy`` is the policy to use from now on; ``accepted`` are all accepted policies in order, if they are
+        stored.
 
         ``versions`` are the mechanism versions that may have processed this partition. ``owns`` says whether a site
         belongs to this partition; messages of other sites are rejected.
@@ -303,9 +304,9 @@ class PartitionEngine:
         self.mechanism_version: str | None = None
         """The mechanism version that made the restored state; None if there was no state."""
         self.unsaved = True
-        """Whether no state of this mechanism version is saved yet; then one must be saved before anything is published.
+        """Whether no state of this mechanism version is saved yet; a state must then be saved before any publication.
 
-        So the entries beyond a saved state are always those of the version that made it."""
+        The entries beyond a saved state are therefore always those of the version that made the state."""
         self._adopted = False
 
     @property
@@ -335,7 +336,7 @@ class PartitionEngine:
             head, _ = open_snapshot(snapshot)
         refuse_differences(head, self._keys, self._configured_policy, self._accepted, accept_policy=self._accept_policy)
         _, sites = open_snapshot(snapshot, self.vault)
-        # the policy in effect until ``expect_replay`` has passed the outstanding entries
+        # the policy in effect until ``expect_replay`` has received the outstanding entries
         policy = self._accepted_policy(head["policy"])
         same = head["policy"] == policy.version and not head.get("adopt", False)
         self.sites.load(policy, sites, same_policy=same)
@@ -360,7 +361,7 @@ class PartitionEngine:
         return seal_snapshot(head, self.sites.sealed())
 
     def rehearse(self, snapshot: bytes) -> bytes:
-        """Return a snapshot's state as the policy that is wanted adopts it, after it was read back; for a try only."""
+        """Return a snapshot's state as the configured policy adopts it, encoded and read again; for a trial run."""
         position = self.restore(snapshot)
         self.sites.load(self._configured_policy, self._decrypted(self.sites.sealed()), same_policy=False)
         adopted = self.snapshot(position or 0, self._audit_offset)
@@ -389,7 +390,7 @@ class PartitionEngine:
         return {site: state.next_tick for site, state in states if state.next_tick is not None}
 
     def resume_after_loss(self, next_offset: int) -> None:
-        """Continue although messages before ``next_offset`` are lost: their windows will have coverage 0."""
+        """Continue although messages before ``next_offset`` are lost; their windows have coverage 0."""
         del next_offset
         self.sites.mark_data_loss()
 
@@ -397,8 +398,8 @@ class PartitionEngine:
         """Pass the audit entries that the log has beyond the state; they must be replayed equal.
 
         LossError if they are the ``complete`` log and do not contain the state's complete hash chains. UsageError if
-        another mechanism version made them, or it is unknown which did: an entry does not show the noise, so equal
-        entries would not prove equal releases.
+        another or an unknown mechanism version made them: an entry does not show the noise, so equal entries would not
+        prove equal releases.
         """
         chains, entries = self.sites.chains(), list(entries)
         if complete:

@@ -1,7 +1,7 @@
 """The interfaces between a worker's partition task and its surroundings, and the checks that a log is still the same.
 
-``Engine``, ``TransactionalWriter`` and ``WriterFactory`` are all that a partition task knows of the engine and of the
-log. Each storage, and every test, implements them.
+A partition task uses the engine and the log only through ``Engine``, ``TransactionalWriter`` and ``WriterFactory``.
+Each storage, and every test, implements them.
 
 The functions check that the logs are still those from which a state was made. A topic can be truncated, deleted and
 recreated, or restored from a mirror; offsets then refer to other records. The state identifies its logs by the last
@@ -22,15 +22,15 @@ Bounds = Callable[[], Awaitable[tuple[int, int]]]
 
 
 class LossError(TacetError):
-    """Part of a log that is still needed is lost; the message names the partition and how much."""
+    """Part of a log that is still needed is lost; the message names the partition and the number of messages."""
 
 
 class FencedError(TacetError):
-    """Another owner has the partition; it makes everything again that this one had not committed."""
+    """Another owner has the partition; it reproduces everything that this one did not commit."""
 
 
 class InterruptedWriteError(TacetError):
-    """The outcome of a transaction is unknown; opening the partition again finds it out."""
+    """The outcome of a transaction is unknown; opening the partition again determines it."""
 
 
 class DeliveryError(TacetError):
@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Replace the state by that of a snapshot; return the next offset, None if there is no snapshot."""
 
     def audit_offset(self) -> int:
-        """Return the offset up to which the restored state knows the audit partition; 0 at first."""
+        """Return the offset up to which the restored state contains the audit partition; 0 at first."""
 
     def expect_replay(self, entries: Iterable[bytes], *, complete: bool = False) -> None:
         """Pass the audit records beyond the state, which must be replayed equal; otherwise ``FinalityError``.
@@ -101,7 +101,7 @@ class Engine(Protocol):
         """Return whether this is the last message that the state includes."""
 
     def due(self) -> Mapping[str, Micros]:
-        """Return the end of the next window of each site that has closed one."""
+        """Return the end of the next window of each site that has closed a window."""
 
     def resume_after_loss(self, next_offset: int) -> None:
         """Continue, by consent, although all unread messages before ``next_offset`` are lost."""
@@ -186,7 +186,7 @@ def position_outside_log(partition: int, position: int, begin: int, end: int) ->
 
 
 def hole(partition: int, position: int, offset: int, missing: int) -> LossError:
-    """Return what to say of messages that are gone from within the log, before the one at ``offset``."""
+    """Return the description of a loss inside the log: messages are missing before the one at ``offset``."""
     return LossError(
         f"partition {partition} of the observations: offset {position} is next, but {missing} messages between it and "
         f"offset {offset} are gone; a topic that is compacted loses all but the newest message of each site"
@@ -194,7 +194,7 @@ def hole(partition: int, position: int, offset: int, missing: int) -> LossError:
 
 
 def refusal_of(loss: LossError, due: Mapping[str, Micros]) -> LossError:
-    """Return a loss with its remedy and price; ``due`` is the end of each site's first unreleased window."""
+    """Return the error for a loss, with remedy and cost; ``due`` is the end of each site's first unreleased window."""
     return LossError(
         f"{loss}; 'tacet worker --accept-loss' goes on from the first message that is there: {price_of(due)}; "
         "'tacet recover --kafka' says up to which window, and what else can be done"
@@ -202,7 +202,7 @@ def refusal_of(loss: LossError, due: Mapping[str, Micros]) -> LossError:
 
 
 def price_of(due: Mapping[str, Micros]) -> str:
-    """Return a text that says what continuing after a loss of observations costs."""
+    """Describe the cost of continuing after a loss of observations."""
     first = [f"of site {site} from the one that ends at {rfc3339(end)}" for site, end in sorted(due.items())]
     windows = f"the windows {', '.join(first)} on," if due else "the windows"
     return f"{windows} up to the first heartbeat that is left, have coverage 0, and are charged"

@@ -1,9 +1,10 @@
-"""Republication: published records that were lost are made again from the observations that they were made from.
+"""Republication: lost records that were published are reproduced from their observations.
 
-The observations of a site are processed anew, from the first one on. As long as the entries that they give are those of
-the ledger, byte for byte, so are the records: each entry is chained to all before it and commits to what was read, and
-noise follows from the keys. Nothing is charged, and no other noise is drawn. A site stops at the first entry that
-differs, and where the key of a day is gone. Records that were not lost are compared with those that are made again.
+The observations of a site are processed again, from the first one on. As long as the resulting entries equal those of
+the ledger, byte for byte, the records are equal too: each entry is chained to all earlier ones and commits to its
+input, and the noise follows from the keys. Nothing is charged, and no other noise is drawn. A site stops at the first
+entry that differs, and at a day whose key is destroyed. Records that were not lost are compared with the reproduced
+ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from stream.schemas import AUDIT, is_private
 
 
 class Republication:
-    """Makes lost records of all sites again."""
+    """Reproduces the lost records of all sites."""
 
     def __init__(
         self, policy: Policy, earlier: Iterable[PolicyDocument], keys: Keys, options: Options, entries: Iterable[bytes],
@@ -33,12 +34,12 @@ class Republication:
         """Start before the first observation.
 
         Args:
-            policy: the present one.
+            policy: the current policy.
             earlier: the other policies under which entries were made, in the order of acceptance.
-            keys: those of the ledger.
-            options: those of the run that made the records.
+                keys: the keys of the ledger.
+                options: the options of the run that made the records.
             entries: the committed ledger of all sites, each site's in order.
-            published: the records that are there, by release id.
+            published: the existing records, by release id.
             versions: the mechanism versions that may have made entries.
 
         Raises:
@@ -48,7 +49,7 @@ class Republication:
         self.lost: list[OutputRecord] = []
         """The lost records, in the order in which they were published."""
         self.stopped: dict[str, str] = {}
-        """Why a site stopped before the end of its ledger."""
+        """Site -> the reason why it stopped before the end of its ledger."""
         self._published = published
         self._engines: dict[str, PartitionEngine] = {}
         self._charged: dict[str, set[str]] = {}
@@ -62,7 +63,7 @@ class Republication:
     def take(self, site: str, value: bytes, stamp: Micros | None = None) -> None:
         """Process a site's next message, as it was stored; ``stamp`` as in ``PartitionEngine.process_in_steps``.
 
-        AuditError if a record that is there differs from the one that is made again.
+        AuditError if an existing record differs from the reproduced one.
         """
         engine = self._engines.get(site)
         if engine is None or site in self.stopped or not engine.has_unreplayed_entries():
@@ -89,12 +90,12 @@ class Republication:
                 self._compare(output)
 
     def _collect_entry(self, site: str, output: OutputRecord) -> None:
-        """Note how far the ledger reaches: what lies beyond it has not been published."""
+        """Record the end of the ledger; records beyond it have not been published."""
         if orjson.loads(output.value)["release_id"] in self._charged[site]:
             self._through[site] = max(self._through.get(site, 0), output.timestamp_ms)
 
     def _is_settled(self, site: str, output: OutputRecord) -> bool:
-        """Return whether a record was published: it was charged, or is a free one of a window that was."""
+        """Return whether a record was published: it was charged, or it is a free record of a charged window."""
         return output.id in self._charged[site] or output.timestamp_ms <= self._through.get(site, 0)
 
     def _compare(self, output: OutputRecord) -> None:

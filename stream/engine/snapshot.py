@@ -1,13 +1,13 @@
 """The byte form of a partition's state: position and sites, with a separate envelope for each site.
 
-A site's envelope has a clear part and an encrypted part. Clear are the site's name, the release state and the account
-without anything about people, the radios of its zones, and the state of its clock. Presence, counts, the current day
-and the state of mechanisms are encrypted under the data key of the oldest day that the site still needs, so they become
-unreadable when that key is destroyed. A pipeline without a vault stores no data about people anywhere else either: its
-sites are whole and clear.
+A site's envelope has a clear part and an encrypted part. The clear part contains the site's name, the release state and
+the account without any data about people, the radios of its zones, and the state of its clock. Presence, counts, the
+current day and the state of mechanisms are encrypted under the data key of the oldest day that the site still needs, so
+they become unreadable when that key is destroyed. A pipeline without a vault stores no data about people anywhere else
+either: its sites are complete and not encrypted.
 
-A snapshot that an earlier mechanism version has made needs ``adopted_from`` first: windows that were begun under it are
-not continued, because the bytes that it would have released are not known.
+A snapshot of an earlier mechanism version needs ``adopted_from`` first: windows that began under that version are not
+continued, because the bytes that it would have released are not known.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Stages = dict[str, bytes]
 STANDING = Part.STANDING
 """Name of the clear part of the sensing state, with the clock, in a site that was opened without a key."""
 CLEAR: frozenset[str] = frozenset({STANDING, Part.RELEASE, Part.ACCOUNT, RADIOS, AWAY})
-"""Names of the clear parts; of the sensing state only the clock is clear, of the release state only the head."""
+"""Names of the clear parts. Only the clock of the sensing state and only the head of the release state are clear."""
 _ZONES, _PARTS, _NO_PARTS = b',"zones":', b',"parts":', b',"parts":[]}\n'
 
 
@@ -58,8 +58,8 @@ def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None
 def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
     """Return the states that :func:`seal_site` wrote; without a vault only their clear parts.
 
-    If a site was absent from the policy until its day's key was destroyed, its ledger and account are returned, and no
-    device.
+    If a site was absent from the policy until its day's key was destroyed, only its ledger and account are returned,
+    without devices.
 
     Raises:
         DataError: ``site`` is not such a value, or belongs to another site.
@@ -105,10 +105,10 @@ def _split_release(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _without_devices(stages: Stages) -> Stages:
-    """Return the states of a site of which only the clear parts are left.
+    """Return a site's states, made from the clear parts only.
 
-    Bounded counts resume two days after its last window, when its last privacy day is certainly over. Mechanisms that
-    carry publications over are blocked for the longest w.
+    Bounded counts resume two days after the site's last window, when its last privacy day is certainly over. Mechanisms
+    that carry publications over are blocked for the longest w.
     """
     standing, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages[Part.RELEASE])
     nobody: dict[str, list[object]] = {
@@ -124,7 +124,7 @@ def _without_devices(stages: Stages) -> Stages:
 def ledger_and_account_only(stages: Stages) -> Stages:
     """Return the states with which another ledger continues: ledger and account, and no devices.
 
-    A privacy day that was begun is not continued: it was paid for one run of counters, with one noise.
+    An unfinished privacy day is not continued: its price paid for one run of the counters, with one noise.
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
     begun = _without_devices(clear | {STANDING: encode_sensing_status(stages), AWAY: b""})
@@ -153,8 +153,8 @@ def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
 def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[dict[str, Any], dict[str, Stages]]:
     """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
 
-    Without a vault the encrypted parts of sites are left out. ``adopt`` in the head says that the mechanism version has
-    changed since. DataError if it is not a snapshot, KeyFileError as for ``open_site``.
+    Without a vault the encrypted parts of sites are left out. ``adopt`` in the head means that the mechanism version
+    has changed since. DataError if it is not a snapshot, KeyFileError as for ``open_site``.
     """
     head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
     return head, {site: open_site(site, data, vault) for site, data in sites.items()}
@@ -262,9 +262,9 @@ def adopted_from(snapshot: bytes) -> bytes:
 def successor(snapshot: bytes, keys: Keys) -> bytes:
     """Return the state with which the ledger of new keys begins in a new store, where an old ledger ends.
 
-    It contains only what is readable without a key: budgets, charges, queried days, the account, and clocks. It has no
-    devices, so bounded counts begin after two days, and each release is blocked until a privacy day that was not paid
-    for. Windows begin with the first that is due.
+    It contains only the parts that are readable without a key: budgets, charges, queried days, the account, and clocks.
+    It has no devices, so bounded counts begin after two days, and each release is blocked until a privacy day that was
+    not paid for. Windows begin with the first one that is due.
 
     UsageError for the state of another mechanism version.
     """

@@ -1,1 +1,1 @@
-"""From windows and days to private records: plans, budgets, charges, and the account of what was spent."""
+"""Converts windows and days to private records: plans, budgets, charges, and the account of the spending."""

@@ -1,6 +1,6 @@
 """The privacy account of a site: the stage that streams it, and its reconstruction from audit entries.
 
-* ``account_stage`` makes the stage that runs behind each release.
+* ``account_stage`` returns the stage that runs after each release.
 * ``LedgerCharges`` converts audit entries of one policy back into charges.
 * ``rebuild_account`` drives the same stage over all entries of a site, in the order of their windows.
 * ``current_account`` returns the latest account record, computed from the state alone.
@@ -104,7 +104,7 @@ class LedgerCharges:
         )  # fmt: skip
 
     def _decided(self, release: ThresholdRelease, entry: Entry, reason: str) -> CountCharge:
-        """Return the charge of a window of decisions: the runs that the window opened."""
+        """Return the charge of a window of decisions, which pays for the runs that the window opened."""
         days, price = self.policy.site[entry["site"]].privacy_days, RunPrice.of(self.policy, release, entry["site"])
         day = None if days is None else days.at(parse_time(entry["window_end"]))
         epsilon = Fraction(entry["nano"], NANO)
@@ -114,7 +114,7 @@ class LedgerCharges:
         )  # fmt: skip
 
     def _terms(self, release: CountRelease, entry: Entry) -> DayTerms | None:
-        """Return the terms that the charge paid for, where a release is paid by the day."""
+        """Return the terms that the charge paid for, if the release is paid per day."""
         days = self.policy.site[entry["site"]].privacy_days
         if not release.by_day or days is None:
             return None
@@ -171,8 +171,8 @@ def account_stage(policy: PolicyDocument, site: str, *, laboratory: bool, reader
 def _plain_shares(release: CountRelease) -> tuple[Fraction, ...]:
     """Return the share of epsilon of each level that has its own noise; empty unless all noise is plain noise.
 
-    There is no proven loss distribution for noise that a mechanism draws itself, for tests that decide what is
-    measured, and for states that overlap.
+    No loss distribution is proven for noise that a mechanism draws itself, for tests that select the measured values,
+    and for states that overlap.
     """
     if release.declared.own_noise or release.prune is not None or release.states:
         return ()
@@ -205,7 +205,7 @@ def rebuild_account(
     *,
     exact: bool = False,
 ) -> tuple[AccountState, list[Published]]:
-    """Rebuild the account from all entries of a site, in the order of their windows, as if no entry had come late.
+    """Rebuild the account from all entries of a site, in the order of their windows, as if no entry were late.
 
     Sums continue across a change of policy, as they do in ``Pipeline.migrate``. All queries of one local day form one
     item, whatever their policies; the item belongs to the account of the last of these policies.
@@ -214,7 +214,7 @@ def rebuild_account(
         policies: every policy under which an entry was made; each entry is read with the policy of its version.
         site: the site of the account.
         audit: the site's entries in order.
-        outcomes: release id of an attribute record -> its value where it was shown.
+        outcomes: release id of an attribute record -> its value if it was shown.
         readers: reader name -> the audiences whose records it reads; by default those of the streamed account.
         exact: compute the last window's epsilons at delta exactly.
 
@@ -285,7 +285,7 @@ class _Place(NamedTuple):
 
 
 def _in_account_order(entries: Iterable[Entry], books: Mapping[str, LedgerCharges]) -> list[tuple[_Place, Entry]]:
-    """Sort entries: a window's under its own policy, all of a local day together where the last of them belongs."""
+    """Sort entries: a window's under its own policy, those of a local day together, where the last one belongs."""
     days: dict[str, _Place] = {}
     placed: list[tuple[_Place | str, Entry]] = []
     for entry in entries:
@@ -307,7 +307,7 @@ def day_of(entry: Entry) -> str:
 
 
 def by_version(policies: Iterable[PolicyDocument], entries: Iterable[Entry]) -> dict[str, PolicyDocument]:
-    """Return the entries' policies by version; UsageError where the policy of an entry is missing."""
+    """Return the entries' policies by version; UsageError if the policy of an entry is missing."""
     known = {policy.version: policy for policy in policies}
     needed = dict.fromkeys(str(entry["policy_version"]) for entry in entries)
     if not needed.keys() <= known.keys():

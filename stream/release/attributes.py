@@ -1,10 +1,10 @@
-"""A site-local day becomes private attribute records: query, charge, toss the permanent coin, publish.
+"""Release of a site-local day as private attribute records: query, charge, toss the permanent coin, publish.
 
 The permanent coin decides whether an attribute record is shown or withheld; both outcomes cost its epsilon. A zone's
 day is queried once only; a second attempt queries no attributes. Counts and attributes together stay within
-``max_factor``, computed from what the ledger has charged and not from what the policy plans.
+``max_factor``, which is computed from the charges in the ledger, not from the policy's plan.
 
-Some attributes are not queried at all. They cost nothing and are no evidence. The reasons:
+Some attributes are not queried. They cost nothing and are no evidence. The reasons:
 
     asked    the zone's day was queried before
     factor   counts were charged so much that some odds could pass ``max_factor``
@@ -55,7 +55,7 @@ class AttributeOutcome:
     audience: str
     epsilon: Fraction
     reason: str | None
-    """Why the attribute was not queried; None when it was."""
+    """The reason why the attribute was not queried; None if it was queried."""
     shown: bool
     value: str | int | float | None
     read: bytes
@@ -63,7 +63,7 @@ class AttributeOutcome:
 
     @property
     def public(self) -> Value | None:
-        """The outcome as its reader sees it: the value, ``ABSENT`` for an empty zone, None where it was withheld."""
+        """The outcome as its reader sees it: the value, ``ABSENT`` for an empty zone, None if it was withheld."""
         return None if not self.shown else ABSENT if self.value is None else self.value
 
 
@@ -87,7 +87,7 @@ class AttributePlan:
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            unasked: zone -> why none of its attributes is queried.
+            unasked: zone -> the reason why none of its attributes is queried.
         """
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
@@ -195,7 +195,7 @@ class AttributeReleases:
         state.queried_days.forget(closed.local_day)
 
     def _reasons_not_queried(self, state: ReleaseState, plan: AttributePlan, day: LocalDay) -> dict[str, str]:
-        """Return, by zone, why no attribute of a release is queried; depends only on earlier queries and charges."""
+        """Return zone -> the reason why no attribute of a release is queried; depends only on the ledger."""
         release, alone = plan.release, self._alone[plan.release.name]
         other_days = state.queried_days.in_month(day.local_day, plan.zones, release.attributes)
         over = release.days_per_month is not None and other_days >= release.days_per_month

@@ -1,13 +1,13 @@
-"""Late releases: windows and days that a recording delivers after they were due.
+"""Late releases of windows and days that a recording delivers after they were due.
 
-A late window or day is charged to the same ledger as live ones, but has groups and filters of its own. The first
+A late window or day is charged to the same ledger as live ones, but has separate groups and filters. The first
 charge of a zone's window needs no operator request. A second charge, under any release name, needs an attempt number
 above 1 and the names of the releases. Attributes are queried at the first attempt only, and only for days of zones
 that were never queried.
 
-``PolicyReplay`` and ``count_as_published`` read ledger entries back into the state of a site, whatever policy made
-them. A state remembers only what future windows need. The entries themselves are read where older charges matter (a
-late recording), or where published entries are unknown to the state (``count_as_published``).
+``PolicyReplay`` and ``count_as_published`` restore the state of a site from ledger entries of any policy. A state
+contains only the data that future windows need. The entries themselves are read if older charges matter (a late
+recording), or if the state lacks published entries (``count_as_published``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Entry = Mapping[str, Any]
 
 
 class PolicyReplay:
-    """A policy under which entries were made, seen from the present policy."""
+    """A policy under which entries were made, related to the current policy."""
 
     def __init__(self, policy: PolicyDocument, present: PolicyDocument, site: str) -> None:
         self._version = policy.version
@@ -66,9 +66,9 @@ class PolicyReplay:
         self._tick_length = policy.site[site].tick
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
         self._lines: dict[str, ChargeStream] = {}
-        """Count release -> what was charged under its name."""
+        """Count release -> the line of its charges."""
         self._days: dict[str, PaidByDay] = {}
-        """Count release that is paid by the day -> the cost of its days."""
+        """Count release that is paid per day -> the cost of its days."""
         self._privacy_days = policy.site[site].privacy_days
         self._runs: dict[str, RunPrice] = {}
         """Threshold stream -> the cost of its runs."""
@@ -95,7 +95,7 @@ class PolicyReplay:
         release = entry["release"]
         if release in self._lines:
             line = self._lines[release]
-            zones = () if release in self._runs else line.zones  # a stream's runs use up no budget of counts
+            zones = () if release in self._runs else line.zones  # the runs of a stream use no budget of counts
             account = account_of(release, entry["audience"], zones)
             if entry["nano"]:
                 key_day = key_day_of(end - self._tick_length)
@@ -111,7 +111,7 @@ class PolicyReplay:
                 state.queried_days.note(local, now, attribute, self._alone[release])
 
     def _note_count(self, state: ReleaseState, entry: Entry, end: Micros, line: ChargeStream) -> None:
-        """Add the charge of a window, or the window that its day's price paid for, to the charged windows."""
+        """Add a window, which was charged itself or with its day, to the charged windows."""
         release, audience, cost = entry["release"], entry["audience"], Fraction(entry["epsilon"])
         number = None
         if release in {*self._days, *self._runs} and self._privacy_days is not None:
@@ -125,7 +125,7 @@ class PolicyReplay:
     def pass_by(self, state: ReleaseState, entry: Entry) -> None:
         """Block later releases of an entry's subject: its window, its local day, or its privacy day's run.
 
-        What carries publications over windows has to wait, since it is unknown which publication the entry made.
+        Releases that carry publications over windows must wait, since the publication that the entry made is unknown.
         """
         release, end = entry["release"], parse_time(entry["window_end"])
         if release in self._alone:
@@ -147,13 +147,13 @@ def count_as_published(
     present: PolicyDocument,
     site: str,
 ) -> None:
-    """Count entries that were published without their records as if all these records had been published.
+    """Treat entries that were published without their records as if all these records had been published.
 
     Args:
         state: contains the entries before these; afterwards it releases nothing that these entries concern.
         entries: of one site, in the order of its audit chain.
         policies: the policy of each version under which an entry was made.
-        present: the policy to whose zones the state belongs; an entry's own policy is used where this has no such site.
+        present: the policy to whose zones the state belongs; an entry's own policy is used if this one lacks the site.
         site: the site of the entries.
     """
     known: dict[str, PolicyReplay] = {}
@@ -170,7 +170,7 @@ def count_as_published(
 
 
 class BackfillStage:
-    """The releases of one site, for items that lie before what the site has released."""
+    """The releases of one site, for items before the latest release of the site."""
 
     def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1, names: Collection[str] = ()) -> None:
         """Prepare late releases under ``policy``; at attempts above 1 only the count releases in ``names``.
@@ -189,15 +189,16 @@ class BackfillStage:
         self._counts = CountReleases(policy, self._issuer, self._late_plans)
         self._attributes = AttributeReleases(policy, self._issuer, self._attribute_plans)
         self._days_priced: set[PrivacyDay | None] = set()
-        """Days whose price ``prices`` has yielded already."""
+        """Days whose price ``prices`` has already yielded."""
 
     def release_late(
         self, state: ReleaseState, item: OccupancyWindow | DayClosed, late_state: ReleaseState
     ) -> list[Published]:
-        """Release an item that lies before what has been released, and charge it to the same ledger.
+        """Release an item that lies before the latest release, and charge it to the same ledger.
 
         ``late_state`` contains separate groups and filters, so that a late window does not change those of the live
-        windows. ``sample`` and ``ba`` release nothing here, since what they may publish depends on all windows around.
+        windows. ``sample`` and ``ba`` release nothing here, since their publications depend on all neighbouring
+        windows.
         """
         late_state.ledger, late_state.queried_days, late_state.charged = state.ledger, state.queried_days, state.charged
         made: Iterator[Published | Charge]
@@ -236,7 +237,7 @@ class BackfillStage:
                 known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
 
     def drop_full_history(self, state: ReleaseState) -> None:
-        """Drop what only windows of the past need."""
+        """Drop the charges and queries that only past windows need."""
         state.charged.forget(state.released_until)
         for day in sorted(state.queried_days.days)[-1:]:
             state.queried_days.forget(day.local_day)
@@ -244,8 +245,8 @@ class BackfillStage:
     def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
         """Return a release under which this window was charged already for a zone that would be released now.
 
-        For a release that is paid by the day, any window of its day counts. At attempts above 1 only charges of the
-        same attempt count: a day's price pays for one run of the counters.
+        For a release that is paid per day, any window of its day counts. At attempts above 1 only charges of the same
+        attempt count: a day's price pays for one run of the counters.
         """
         again = self._issuer.attempt > 1
         by_window = {} if again else state.charged.charged_at(window.window_end)
@@ -309,7 +310,7 @@ class BackfillStage:
                     yield str(ReleaseId(self._issuer.site, name, audience, where, self._issuer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
-        """Return, by release id, the commitments to an item's input; KeyFileError when its key is gone.
+        """Return release id -> commitment to an item's input; KeyFileError if its key is destroyed.
 
         Queries read released values only and have no commitments.
         """

@@ -2,12 +2,12 @@
 
 Decisions depend on policy, ledger and clock, never on counts.
 
-* A release that pays by the window checks its budgets.
+* A release that pays per window checks its budgets.
 * A release that carries a publication may have to wait until w windows have passed.
-* A release that pays by the day charges the whole day to the day's first window. It waits for the next day where
-  today was paid on other terms, or where the counters of today's contributions were interrupted.
-* All check ``max_factor``: whether counts and attributes of a zone together, by what the ledger has charged, would
-  reveal too much.
+* A release that pays per day charges the whole day to the day's first window. It waits for the next day if the
+  current day was paid on other terms, or if the counters of the day's contributions were interrupted.
+* All releases check ``max_factor``: whether the counts and attributes of a zone together, as charged in the ledger,
+  would reveal too much.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stream.release.validation import Policy
 # The limit ``max_factor``.
 
 SLACK = 2e-9
-"""Tolerance for rounding of ln factors: what passes the policy's check passes here."""
+"""Tolerance for rounding of ln factors: a factor that passes the policy's check passes here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FactorLimit:
         return counts > 0 and alone + float(self.privacy.devices_per_person * counts) > limit
 
     def passed_by_window(self, state: ReleaseState, zones: tuple[str, ...], end: int) -> bool:
-        """Whether current charges exceed the limit for attributes that were queried of a day that contains a window."""
+        """Whether current charges exceed the limit for attributes that were queried for the day of a window."""
         return any(
             self.passed(state.charged, day, zone, asked[zone].exponent)
             for day, asked in state.queried_days.at(end).items()
@@ -67,7 +67,7 @@ class BudgetDecision(NamedTuple):
     """The decision on one audience's window."""
 
     reason: str | None
-    """Why the window is denied; None where the audience receives its value."""
+    """The reason for a denial; None if the audience receives the window's value."""
     price: Fraction = FREE
     """The amount charged now."""
 
@@ -86,7 +86,7 @@ class BudgetGate:
         self._issuer = issuer
 
     def verdicts(self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> BudgetDecisions:
-        """Decide on a window, and add what it is charged to ``state.charged`` and ``state.paid``."""
+        """Decide on a window, and add its charges to ``state.charged`` and ``state.paid``."""
         if plan.days is not None:
             return self._of_day(state, plan, plan.days, window)
         return self._of_window(state, plan, window)

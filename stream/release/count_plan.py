@@ -1,4 +1,4 @@
-"""One count release at one site: what it counts, its mechanisms, and the shape of its records.
+"""One count release at one site: its counters, its mechanisms, and the shape of its records.
 
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
@@ -33,7 +33,7 @@ from stream.release.prices import Laws, PaidByDay, noise_laws
 from stream.release.state import PublicationKey, publication_key
 from stream.schemas import CountRecord, Levels
 
-# What a release counts, and its mechanisms.
+# The counters of a release, and its mechanisms.
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Counted:
     """The largest count of each name, from the policy."""
     states: States | None
     tree: Tree | None
-    """Where every level has its own noise."""
+    """The tree, if every level has its own noise."""
     leaves: Ints
     """Index of each zone's leaf; unused without a tree."""
 
@@ -67,7 +67,7 @@ class Counted:
 
 
 def counted(release: CountRelease, zones: Sequence[Zone]) -> Counted:
-    """Return what a release counts of the zones that it covers at one site."""
+    """Return the counters of a release over the zones that it covers at one site."""
     names, floors = [zone.id for zone in zones], [zone.floor for zone in zones]
     largest = np.array([zone.largest for zone in zones], dtype=np.int64)
     if release.states:
@@ -126,13 +126,13 @@ class CountPlan:
         self._indices = [i for i, zone in enumerate(policy.site[site].zones) if release.zones.covers(zone)]
         self._counted = counted(release, self.zones)
         self.names: tuple[str, ...] = self._counted.names
-        """What is counted, in order: the registry in the labels of its noise."""
+        """Names of the counters, in order: the registry in the labels of the noise."""
         self._listed = "zone" in release.levels
-        """Whether records list what is counted; otherwise they contain levels only."""
+        """Whether records list the counters; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
-        """The cost of its days, where a whole day is paid at once."""
+        """The cost of its days, if a whole day is paid at once."""
         self.bounded_to = policy.site[site].bounded_to if release.by_day else None
-        """How long a device is counted within a privacy day; None where the release counts every device."""
+        """How long a device is counted within a privacy day; None if the release counts every device."""
         self.mechanisms: dict[Fraction, CountMechanism] = count_mechanisms(
             release, self._counted, noise_laws(release, self.days, self._counted.multiplicity)
         )
@@ -140,7 +140,7 @@ class CountPlan:
         self.publication_key: PublicationKey | None = (
             publication_key(policy, release, site) if release.declared.carries else None
         )
-        """The key of its publications, where it carries any."""
+        """The key of its publications, if it carries any."""
         self._floors: dict[str, list[int]] = {}
         for place, zone in enumerate(self.zones):
             self._floors.setdefault(zone.floor, []).append(place)
@@ -151,7 +151,7 @@ class CountPlan:
         return self._counted.tree is not None or self.release.declared.own_noise
 
     def is_made_consistent(self, mechanism: CountMechanism) -> bool:
-        """Whether the noise in its values is smaller than what was drawn, and independent from window to window."""
+        """Whether the noise in its values is smaller than the drawn noise, and independent from window to window."""
         return self._counted.tree is not None and mechanism.half_width_kind == "noise"
 
     @property
@@ -161,7 +161,7 @@ class CountPlan:
         return (declared.revisable or declared.grouped) and self.release.prune is None
 
     def counts(self, window: OccupancyWindow) -> Ints:
-        """Return the true counts of what is counted, shape [names], bounded for a day release; restricted."""
+        """Return the true counts, shape [names], bounded for a day release; restricted."""
         return self._counted.counts(self._zone_counts(window))
 
     def _zone_counts(self, window: OccupancyWindow) -> Ints:
@@ -175,7 +175,7 @@ class CountPlan:
         return "" if self.days is None or day is None else self.days.suffix(day.number)
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
-        """Return the true counts of what its records publish, by level; bounded like ``counts``, restricted."""
+        """Return the true counts of the published names, by level; bounded like ``counts``, restricted."""
         zones = self._zone_counts(window)
         floors = {floor: int(zones[self._floors[floor]].sum()) for floor in sorted(self._floors)}
         named = dict(zip(self.names, self._counted.counts(zones).tolist(), strict=True))
@@ -183,7 +183,7 @@ class CountPlan:
         return {level: levels[level] for level in self.release.levels_up}
 
     def published_counts(self, mechanism: CountMechanism, values: Values) -> ByLevel:
-        """Return what a record of these values publishes, by level."""
+        """Return the counts that a record of these values publishes, by level."""
         listed = self.by_name([int(value) for value in values.values[: len(self.names)]])
         return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
 
@@ -246,8 +246,8 @@ class CountPlan:
         Noisy values are free. A filter's values are a function of its audience's noisy values, past and present, and of
         nothing else; the price pays for their noise. The proof of PeGaSus covers noisy counts and groups as two
         outputs, with 0.8 and 0.2 of epsilon. An audience receives the noisy values of its own epsilon, which a
-        coalition has from the noise chain anyway. Those of floors and building are sums, or have noise of their own
-        that was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
+        coalition has from the noise chain anyway. Those of floors and building are sums, or have separate noise that
+        was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
         that independence by smoothing.
         """
         if not self.publishes_noisy:
@@ -288,7 +288,7 @@ class CountPlan:
         return levels
 
     def _sums(self, building: int, floors: Sequence[int]) -> Levels:
-        """Levels that are sums of zones, as far as the release publishes them."""
+        """Levels that are sums of zones, if the release publishes them."""
         levels: Levels = {}
         if "floor" in self.release.levels:
             levels["floor"] = dict(zip(sorted(self._floors), floors, strict=True))

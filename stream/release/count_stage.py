@@ -1,4 +1,4 @@
-"""A window of counts becomes private records: charge, perturb, smooth, publish.
+"""Release of a window of counts as private records: charge, perturb, smooth, publish.
 
 For each count release of a window, in the order of the policy:
 
@@ -78,7 +78,7 @@ class CountReleases:
             yield from self._count_release(state, plan, window, key_day)
 
     def prepare(self, state: ReleaseState) -> None:
-        """Do one piece of the next window's work ahead, where there is any; released bytes do not change."""
+        """Compute one part of the next window in advance, if there is any; released bytes do not change."""
         for name, mechanism in self._revisable.items():
             if name in state.operator_states:
                 previous = state.operator_states[name]
@@ -87,7 +87,7 @@ class CountReleases:
                     return
 
     def finish(self, state: ReleaseState) -> Iterator[Published]:
-        """Revise what has not been revised yet, where no further window comes."""
+        """Publish the outstanding revisions when no further window follows."""
         for plan in self._plans:
             for revision in self._revisions[plan.release.name]:
                 yield from revision.finish(state.operator_states)
@@ -170,7 +170,7 @@ class CountReleases:
         self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, released: dict[Fraction, Values],
         verdicts: BudgetDecisions,
     ) -> Iterator[Published]:  # fmt: skip
-        """Answer a query from the released values: it is free, so there is no ledger entry."""
+        """Compute a query's answer from the released values; it is free, so there is no ledger entry."""
         end, answers = window.window_end, dict[Fraction, Any]()
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
@@ -214,7 +214,7 @@ class CountReleases:
 
         Args:
             state: the site's.
-            kept: release -> its name in the other policy.
+            carried: release -> its name in the other policy.
             parts: the other policy's operator states, encoded, by name.
         """
         for plan in self._plans:

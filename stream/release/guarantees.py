@@ -6,15 +6,15 @@ release that is paid by the day, units smaller than a day (one observation, w wi
 
 **Counts and attributes.** A count release weakens the guarantee of an attribute of the same zone: a reader of both can
 raise the odds of a sensitive value by exp(ε_attribute + Σ k n ε), where k devices of one person are counted at n ticks
-by which a sensitive and a non-sensitive day may differ, and ε is what the coalition pays per tick. Each audience's
-own factor is at most that of all together, so ``check_promises`` bounds the largest coalition.
+by which a sensitive and a non-sensitive day may differ, and ε is the amount that the coalition pays per tick. Each
+audience's own factor is at most that of all together, so ``check_promises`` bounds the largest coalition.
 
-A policy bounds only what it plans. Other charges (a second attempt, a release of an earlier policy) are added up from
-the ledger (``accounting.charges``); a query that would then pass ``max_factor`` is not run.
+A policy bounds only the charges that it plans. Other charges (a second attempt, a release of an earlier policy) are
+added up from the ledger (``accounting.charges``); a query that would then exceed ``max_factor`` is not run.
 
-**Attributes of one day.** All attributes of a zone's day are computed from the same occupied ticks. Where some value of
-one attribute that may be shown leaves another attribute only sensitive values, showing the first proves the second
-sensitive, whatever the epsilons. ``check_attribute_logic`` rejects such sets of attributes, whether they belong to one
+**Attributes of one day.** All attributes of a zone's day are computed from the same occupied ticks. If a value of one
+attribute may be shown and leaves another attribute only sensitive values, showing the first proves the second
+sensitive, at any epsilon. ``check_attribute_logic`` rejects such sets of attributes, whether they belong to one
 release or to several. Each attribute declares in ``policy.attributes`` which values it leaves possible.
 """
 
@@ -95,7 +95,7 @@ def _day(site: Site) -> DayShape:
     return DayShape(DAY // site.tick, *site.working_ticks, -(-BREAK // site.tick))
 
 
-# What count releases and threshold streams cost.
+# The cost of count releases and threshold streams.
 
 LONGEST_DAY: Micros = DAY + HOUR
 """A local day on which the clocks are put back."""
@@ -115,9 +115,9 @@ class CountPromise:
     units: Mapping[str, Epsilon]
     """Sums of pure epsilons; infinite where the noise has no pure epsilon."""
     terms: DayTerms | None = None
-    """The terms that a day's price pays for; only for a release that is paid by the day."""
+    """The terms that a day's price pays for; only for a release that is paid per day."""
     tight: Mapping[str, float] = field(default_factory=dict)
-    """For such a release, epsilon at ``delta`` in each unit; equal to ``units`` where that holds without a delta."""
+    """For such a release, epsilon at ``delta`` in each unit; equal to ``units`` if that holds without a delta."""
     delta: Fraction = Fraction(0)
 
 
@@ -173,10 +173,10 @@ def _by_window(
 def _consecutive(
     policy: PolicyDocument, site: Site, release: CountRelease, names: tuple[str, ...], windows: int, *, in_a_day: bool
 ) -> Fraction:
-    """Return the most that so many windows one after another cost some audiences, within what budgets pay.
+    """Return the largest cost of this number of consecutive windows for some audiences, within the budgets.
 
-    Audiences of equal epsilon get a window all together or not at all. Others may get different windows, which then
-    cost each for itself.
+    Audiences of equal epsilon receive a window all together or not at all. Others may receive different windows, each
+    of which then costs separately.
 
     Args:
         in_a_day: whether all of them begin in one UTC day.
@@ -185,7 +185,7 @@ def _consecutive(
     together = coalition_cost(release.mechanism, epsilons)
     if release.windows_paid > 1:
         return -(-windows // release.windows_paid) * together
-    # At most so many of the periods of a daily budget have one of the windows.
+    # The largest number of periods of a daily budget that contain one of the windows.
     periods = 1 if in_a_day else (release.refresh + (windows - 2) * site.tick) // release.refresh + 1
     alone = Fraction(0)
     for epsilon in epsilons:
@@ -220,11 +220,11 @@ def _units_of(terms: DayTerms, site: Site, policy: PolicyDocument) -> dict[str, 
 
 
 def counts_exponent(policy: PolicyDocument, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
-    """Return Σ k n ε over the count releases of a zone that these audiences see together.
+    """Return Σ k n ε over the count releases of a zone that these audiences receive together.
 
-    Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``).
-    Where an ε pays for a privacy day, a changed reading may change the whole day, and a local day may lie in two
-    privacy days: the sum then counts twice the loss that such a day does not exceed.
+    If an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``). If
+    an ε pays for a privacy day, a changed reading may change the whole day, and a local day may overlap two privacy
+    days: the sum then counts twice the loss that such a day does not exceed.
     """
     total = Fraction(0)
     for release in counts_of(policy, site):
@@ -359,7 +359,7 @@ def check_promises(policy: PolicyDocument, file: str = "policy") -> None:
 
 
 def check_attribute_logic(policy: PolicyDocument, file: str = "policy") -> None:
-    """Raise PolicyError when something that may be shown of a zone's day proves one of its attributes sensitive.
+    """Raise PolicyError when a value that may be shown of a zone's day proves one of its attributes sensitive.
 
     All attribute releases of a zone are checked together, since their readers may combine their records.
     """

@@ -1,7 +1,7 @@
 """Writes the records of one site: budgets, common fields, commitments, and the ledger entry before each record.
 
-Whether a window can be paid depends on ledger and policy alone, never on counts. Every record has a ledger entry
-before it. The entry commits to the record's input with a key of the day and the attempt.
+Budget decisions depend on ledger and policy alone, never on counts. A ledger entry precedes every record. The entry
+commits to the record's input with a key of the day and the attempt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def period_of(release: CountRelease, key_day: int) -> range:
 def companions(release: CountRelease, audience: str) -> list[str]:
     """Return the audiences of the same epsilon, including the audience itself.
 
-    They share groups and filters. A later value of one audience would contain what another received before, so they
+    They share groups and filters. A later value of one audience would contain earlier values of another, so they
     receive a window all together or not at all.
     """
     return [name for name in audiences_of(release) if release.epsilon[name] == release.epsilon[audience]]
@@ -51,8 +51,8 @@ def companions(release: CountRelease, audience: str) -> list[str]:
 class Budgets:
     """The budgets of one site's count releases.
 
-    A release has spent what was charged under its name, and what was charged for any of its zones under another
-    name that now releases none of them: a budget does not restart under a new name.
+    The spending of a release is the sum of the charges under its name and of the charges for any of its zones under
+    another name that now releases none of them: a budget does not restart under a new name.
     """
 
     w: int
@@ -79,7 +79,7 @@ class Budgets:
         return found
 
     def denials(self, ledger: LedgerState, release: CountRelease, key_day: int, end: Micros) -> dict[str, str | None]:
-        """Return why each audience is denied this window, None for those that receive it.
+        """Return audience -> the reason why this window is denied, None if the audience receives it.
 
         The window may lie before others that were charged: a backfill fills gaps.
         """
@@ -102,7 +102,7 @@ class Budgets:
         return None
 
     def windows_left(self, ledger: LedgerState, release: CountRelease, audience: str, key_day: int) -> int | None:
-        """Return for how many more windows the daily budgets suffice in the period of a UTC day; None without one."""
+        """Return the number of windows that daily budgets still pay in the period of a UTC day; None without one."""
         fits = [
             (nano(budget) - spent_on(ledger, self._accounts(ledger, release.name, name), period_of(release, key_day)))
             // nano(release.charge(name))

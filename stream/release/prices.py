@@ -1,18 +1,18 @@
-"""Prices: the noise that a day's or a run's price leaves for a window, and the days that were paid.
+"""Prices: the noise of a window under a day's or a run's price, and the days that were paid.
 
 **The price of a day.**
 
     symbol   here              meaning
     ε, δ     epsilon, delta    cost of one device's privacy day
     K        ticks             the largest number of windows of a day at which one device counts
-    f_l      shares[l]         part of the day that pays for level l, leaves first; 1 without shares
+    f_l      shares[l]         share of the day that pays for level l, leaves first; 1 without shares
     σ²       variance          of gaussian noise, on a level before it is divided by its share
 
 Removing one device's day changes at most K cells of each level, by one each. With ``laplace`` a window of level l has
 f_l ε / K, so that the day costs ε exactly, with no δ. With ``gaussian`` level l has variance σ² / f_l (its share of ρ),
 and σ² is the smallest value of a fixed grid for which K windows of all these levels cost at most (ε, δ).
 
-A unit smaller than a day (one observation, one tick) may move all K cells of the day elsewhere. It is priced as a
+A unit smaller than a day (one observation, one tick) may move all K cells of the day elsewhere. Its price is that of a
 replaced day, with 2 K cells.
 
 **Paid days.** A day's price pays for one continuous run of the counters (``sensing.contribution``) under one set of
@@ -50,7 +50,7 @@ from stream.records import DAY, PURE, DayTerms, Micros, NoiseKind, PrivacyDay
 # Paid days.
 
 KEPT_DAYS = 2
-"""Number of days whose payment is remembered: the current one, and the one before in case the time zone has changed."""
+"""Number of days whose payment is stored: the current day, and the previous one in case the time zone has changed."""
 
 ELSEWHERE = "elsewhere"
 """Replaces the terms of a day that was paid for a recording; it equals no other terms."""
@@ -74,8 +74,8 @@ class PaidDays:
     def status(self, release: str, day: PrivacyDay, terms: str) -> DayPaymentStatus:
         """Return whether and how a release has paid for a day.
 
-        Days that overlap it are looked at, and those of its number, by which runs of threshold streams know a day: of
-        another time zone, or another start, they need not be the same.
+        Both the days that overlap it and the day of the same number are checked: with another time zone or start they
+        may differ, and runs of threshold streams identify a day by its number.
         """
         for other, paid in self.terms.get(release, {}).items():
             if other.number == day.number or (other.start < day.end and day.start < other.end):
@@ -83,7 +83,7 @@ class PaidDays:
         return DayPaymentStatus.UNPAID
 
     def record_payment(self, release: str, day: PrivacyDay, terms: str) -> None:
-        """Remember that a day was paid for, and drop days long over."""
+        """Record that a day was paid for, and drop days that are long over."""
         held = self.terms.get(release, {})
         kept = {other: paid for other, paid in held.items() if other.end > day.start - KEPT_DAYS * DAY}
         self.terms[release] = kept | {day: terms}
@@ -142,15 +142,15 @@ class DayPrice:
     def changed(self) -> Fraction:
         """Bound on the privacy loss of changed parts of a day, for each device of a person.
 
-        With gaussian noise the loss may exceed it with probability ``factor_delta``. ``CERTAIN`` where the loss
-        has no bound and none may be exceeded.
+        With gaussian noise the loss may exceed the bound with probability ``factor_delta``. ``CERTAIN`` if the loss is
+        not bounded and no bound may be exceeded.
         """
         return changed_loss(self.noise, self.parameters, self.ticks, self.factor_delta, self.devices)
 
 
 @dataclass(frozen=True)
 class PaidByDay:
-    """The days of a release at a site: their cost, and what a price pays for."""
+    """The days of a release at a site: their cost, and the terms that a price pays for."""
 
     prices: Mapping[str, DayPrice]
     """By audience."""
@@ -179,7 +179,7 @@ class PaidByDay:
         return f"{Suffix.DAY} {day}/{self.ticks}"
 
     def terms_paid(self, audience: str, day: PrivacyDay) -> DayTerms:
-        """Return what an audience paid for when it paid a day."""
+        """Return the terms that an audience's payment for a day covers."""
         price = self.prices[audience]
         return DayTerms(day, price.noise, price.parameters, price.ticks)
 
@@ -196,7 +196,7 @@ def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int 
 
     Args:
         release: of counts.
-        days: cost and terms of a day; None where epsilon pays for windows, which have Laplace noise.
+        days: cost and terms of a day; None if epsilon pays for windows, which have Laplace noise.
         multiplicity: the largest number of names under which one device is counted at once.
     """
     if days is not None:
@@ -210,7 +210,7 @@ def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int 
 
 
 def check_noise(policy: PolicyDocument, file: str = "policy") -> None:
-    """Raise PolicyError where no noise fits a day's price, or the audiences' noises form no chain of known law."""
+    """Raise PolicyError if no noise fits a day's price, or the audiences' noises form no chain of known law."""
     for release in policy.release:
         if isinstance(release, CountRelease) and release.by_day:
             for site in policy.site:
@@ -246,12 +246,12 @@ class RunPrice:
 
     @property
     def day(self) -> Fraction:
-        """The most that a device's privacy day costs, added or removed."""
+        """The largest cost of a device's privacy day, added or removed."""
         return self.most * self.run
 
     @classmethod
     def of(cls, policy: PolicyDocument, release: ThresholdRelease, site: str) -> RunPrice:
-        """Return the prices of a release that pays by the run or by the day."""
+        """Return the prices of a release that pays per run or per day."""
         nodes = len(nodes_of(release, policy.zones_of(release, site)))
         vectors = 1 if release.hysteresis is None else 2
         runs = min(policy.site[site].contribution_ticks, vectors * release.events * nodes)
@@ -262,7 +262,7 @@ class RunPrice:
         return cls(release.price, most)
 
     def terms(self, day: PrivacyDay, runs: int) -> DayTerms:
-        """Return what so many runs on a privacy day are charged for."""
+        """Return the terms of a charge for this number of runs on a privacy day."""
         return DayTerms(day, PURE, (self.run,), runs)
 
 
@@ -277,7 +277,7 @@ def thresholds_at(policy: PolicyDocument, site: str) -> list[ThresholdRelease]:
 
 
 def check_runs(policy: PolicyDocument, file: str = "policy") -> None:
-    """Raise PolicyError where a price leaves too little epsilon for a run."""
+    """Raise PolicyError if a price leaves too little epsilon for a run."""
     for site in policy.site:
         for release in paid_thresholds(policy, site):
             price = RunPrice.of(policy, release, site)

@@ -14,7 +14,7 @@ the same audience, and from the clock.
     sample, ba                          a draw that is repeated for n windows counts n k, as its noise is n times as
                                         large; several draws are independent
     prune                               k of each window as independent; where a zone is 0, as if it were skipped each
-                                        time: that error has always the same sign, and adds up
+                                        time: that error always has the same sign, and adds up
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ Stage = WindowSum | GroupWindowSum | JumpDrop | LowSignal
 
 
 class QueryResult(NamedTuple):
-    """An answer, and what determines the quality of its record."""
+    """An answer, and the values that determine the quality of its record."""
 
     numbers: Any
     """Exact sums, or signs; one entry per name."""
@@ -208,7 +208,7 @@ class QueryPlan:
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, answer: QueryResult | None, reason: str | None
     ) -> CountRecord:
-        """Return the record; its values are sums, or -1, 0 and 1 for drop, nothing and jump, or 0 and 1."""
+        """Return the record; its values are sums, or -1, 0 and 1 for drop, no change and jump, or 0 and 1."""
         release, query = self.plan.release, self.query
         epsilon = release.epsilon[audience]
         mechanism = self.plan.mechanisms[epsilon]
@@ -320,7 +320,7 @@ class FreeQuery(Protocol):
         """Process a window's values (None: denied) at an epsilon, and the window's end.
 
         Returns:
-            The next state and the answer; None where it is too early, or denied.
+            The next state and the answer; None if it is too early, or denied.
         """
 
     def record(

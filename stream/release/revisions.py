@@ -1,9 +1,9 @@
-"""Revisions: values of a count release published a second time, when later windows are known.
+"""Revisions: values of a count release that are published a second time, when later windows are known.
 
-A revision reads only what its audience has received: the noisy values of its own epsilon, and the filter's state, which
-is computed from them. So it costs nothing and has no ledger entry; the field ``revises`` of its records contains the
-release ids of the first ones. A denied window has no noisy value and is not revised. Which windows are revised, and
-when, depends on the clock and the ledger only.
+A revision reads only values that its audience has received: the noisy values of its own epsilon, and the filter's
+state, which is computed from them. It therefore costs nothing and has no ledger entry; the field ``revises`` of its
+records contains the release ids of the first ones. A denied window has no noisy value and is not revised. Which windows
+are revised, and when, depends on the clock and the ledger only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RevisionOperator(Operator[Any, Passed, Revised], Protocol):
         """The mechanism whose values are revised."""
 
     def finish(self, state: Any, now: Any) -> list[Revised]:
-        """Return revisions of all remaining windows, given the mechanism's present state."""
+        """Return revisions of all remaining windows, given the mechanism's current state."""
 
     def most_bytes(self, tick: Micros) -> int:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
@@ -66,7 +66,7 @@ class RevisionPlan:
         """Buffer a window that has passed; publish the revisions that are due with it.
 
         Args:
-            held: operator states by name; those of this revision are updated.
+            buffered: operator states by name; those of this revision are updated.
             before: the same states, before the window.
             window: only its end and coverage are read, no count.
             made: its values, for each epsilon that was released.
@@ -87,7 +87,7 @@ class RevisionPlan:
         return window_of(end, window.coverage, noisy_of(made), slot)
 
     def finish(self, buffered: MutableMapping[str, OperatorState]) -> Iterator[Published]:
-        """Publish revisions of all remaining windows, from what is known."""
+        """Publish revisions of all remaining windows, from the windows so far."""
         for epsilon, stage in self._of.items():
             now = buffered.get(self._plan.state_name(epsilon), stage.mechanism.initial())
             revised = stage.finish(buffered.pop(self._state_name(epsilon), stage.initial()), now)

@@ -57,7 +57,7 @@ class ReleaseStage:
         return state, published
 
     def prepare(self, state: ReleaseState) -> None:
-        """Do one piece of the next window's work ahead, where there is any; released bytes do not change."""
+        """Compute one part of the next window in advance, if there is any; released bytes do not change."""
         self._counts.prepare(state)
 
     def encode(self, state: ReleaseState) -> bytes:
@@ -84,11 +84,11 @@ class ReleaseStage:
         return state
 
     def migrate(self, data: bytes, now: Mapping[str, frozenset[str]]) -> ReleaseState:
-        """Return the state with which these releases continue another policy's; ledger and charges are kept.
+        """Return the state with which these releases continue those of another policy; ledger and charges are retained.
 
-        ``now`` maps each zone of the other policy to its present zones. Groups and filters restart from an empty
-        state. A publication continues where its ``PublicationKey`` is unchanged; a release that carries publications
-        and restarts has to wait.
+        ``now`` maps each zone of the other policy to its current zones. Groups and filters restart from an empty state.
+        A publication continues if its ``PublicationKey`` is unchanged; a release that carries publications and restarts
+        must wait.
         """
         state, parts = decode_release_state(data)
         state.queried_days.rename(now)

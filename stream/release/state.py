@@ -1,10 +1,10 @@
 """The state of the release stage, its encoding, and the transfer of carried publications between policies.
 
 **Carried publications.** ``sample`` and ``ba`` carry a publication from window to window. It belongs to a mechanism,
-its audiences, zones, w, epsilon and tick, whatever the release name (``PublicationKey``). Under a policy in which
+its audiences, zones, w, epsilon and tick, under any release name (``PublicationKey``). Under a policy in which
 all of these are equal, the publication continues. Otherwise it ends, and releases that restart at the site publish
-nothing (``waiting``) until the earlier publications lie w windows back, where w is the largest of those that end and
-those that start. So no w consecutive windows contain charges of both.
+nothing (``waiting``) until the earlier publications are w windows old, where w is the largest of those that end and
+those that start. No w consecutive windows therefore contain charges of both.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from stream.release.queried_days import QueriedDays, decode_queried_days, encode
 
 @dataclass(frozen=True, slots=True)
 class PublicationKey:
-    """Identifies what a carried publication belongs to."""
+    """Identifies a carried publication."""
 
     mechanism: str
     audiences: tuple[str, ...]
     zones: tuple[str, ...]
     """In registry order."""
     states: tuple[tuple[str, tuple[str, ...]], ...]
-    """Named sets of zones, where these are counted."""
+    """Named sets of zones, if these are counted."""
     epsilon: str
     w: int
     tick_length: Micros
@@ -99,7 +99,7 @@ def blocked_until(
     Args:
         through: end of the latest released window.
         ended: publications that no release continues.
-        begun: releases without a publication to continue.
+        started: releases without a publication to continue.
     """
     owners = [*ended.values(), *started.values()]
     if not owners:

@@ -7,19 +7,19 @@
     q        crossing   probability that a new run crosses within W windows of a quiet node
 
 **Misses.** A run misses an event with probability m = Pr[silence in d windows just beyond the threshold], exactly
-(``mechanisms.sparse_vector``). Which run is open when an event begins depends on the output of earlier runs, and a run
-that has survived long has probably a high ρ. But for each of the at most E runs that may be open then, the probability
-that it is open and misses the event is at most m. So an event that is not denied is missed with probability E m at
-most, whatever came before. The shift is the smallest with E m <= ``miss``.
+(``mechanisms.sparse_vector``). The run that is open when an event begins depends on the output of earlier runs, and a
+run that has survived for long probably has a high ρ. But for each of the at most E runs that may be open then, the
+probability that it is open and misses the event is at most m. An event that is not denied is therefore missed with
+probability E m at most, after any earlier output. The shift is the smallest with E m <= ``miss``.
 
 **False alarms**, of a node that stays ``distance`` below its threshold. Each run is drawn independently, so it crosses
-with probability q at most, whatever came before. The j-th false alarm needs j crossings, so a day has at most
+with probability q at most, after any earlier output. The j-th false alarm needs j crossings, so a day has at most
 Σ_{j<=E} q^j on average. A node is denied when all E runs have crossed: with r real events in addition, with
 probability Pr[Bin(E, q) >= E - r] at most.
 
-**Decisions on released counts.** The noise of different windows is independent. A miss has at most the probability that
-d draws are all so low. A day has at most as many false alarms as its windows together. A decision is denied only where
-the counts are denied.
+**Decisions on released counts.** The noise of different windows is independent. The probability of a miss
+is at most the probability that d draws are all that low. The number of false alarms of a day is at most the sum over
+its windows. A decision is denied only if the counts are denied.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ThresholdPromise:
     events: int | None
     """Alerts per day; None: any number."""
     early: int
-    """Upper bound on the number of devices by which alerts come early to keep misses that rare."""
+    """Upper bound on the number of devices below the threshold at which alerts already occur, to keep misses rare."""
     quiet: Quiet
     """The smallest distance with at most ``RARE`` false alarms per day."""
     empty: Quiet
@@ -92,7 +92,7 @@ class ThresholdPromise:
     day: Fraction
     """The largest cost of a device's day, added or removed."""
     given: tuple[str, ...] = ()
-    """Count releases that give all its audiences the counts of its zones anyway; decisions on them would be free."""
+    """Count releases that publish the counts of its zones to all its audiences; decisions on them would be free."""
 
     def figures(self) -> dict[str, Any]:
         """Return the machine-readable form."""
@@ -129,7 +129,7 @@ class ThresholdPromise:
         return " ".join([*said, *near, price, *free])
 
     def _near(self) -> list[str]:
-        """Return a warning where no node can be far enough from the threshold to be quiet."""
+        """Return a warning if no node can be far enough from the threshold to be quiet."""
         if self.empty.distance >= self.quiet.distance:
             return []
         which = "even an empty one" if self.alert == "above" else "one at twice its threshold"
@@ -159,7 +159,7 @@ def quiet_bounds(vector: SparseVector, asked: int, distance: int, real: int = 0)
 
     Args:
         vector: makes the decisions.
-        asked: queried windows of the day.
+            asked: number of queried windows of the day.
         distance: devices, at least 0.
         real: additional real events of the day.
     """
@@ -170,7 +170,7 @@ def quiet_bounds(vector: SparseVector, asked: int, distance: int, real: int = 0)
 
 
 def windows_queried_per_day(release: ThresholdRelease, place: Site) -> int:
-    """Return the most windows per day, or per privacy day where the site has those, at which a node is queried."""
+    """Return the largest number of windows per day (privacy day, if the site has those) at which a node is queried."""
     longest = LONGEST_DAY // place.tick
     if not release.schedule:
         return longest

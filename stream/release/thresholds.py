@@ -1,13 +1,13 @@
-"""Threshold streams: a window of counts becomes decisions.
+"""Threshold streams: decisions on windows of counts.
 
-``ThresholdReleases`` runs the streams that pay by the run: it queries a sparse vector, charges the runs it opens,
+``ThresholdReleases`` runs the streams that pay per run: it queries a sparse vector, charges the runs that it opens,
 and publishes. ``FreeDecision`` decides on the noisy values of a count release; like the queries of such a release, it
 is free.
 
 All paid streams of a site share one set of terms per privacy day: the terms under which its first window was queried.
 A change of any stream (a name, a threshold, a price, the zones) takes effect when the next day begins. Until then all
-of them wait, since the runs of one device's day are charged once and its events are counted once. So a stream does not
-restart under another name, nor after its state was lost.
+of them wait, since the runs of one device's day are charged once and its events are counted once. A stream therefore
+does not restart under another name, or after a loss of its state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from stream.schemas import Levels, ThresholdRecord, private_topic
 
 # Plans: the nodes of a stream, its schedule, and the shape of its records.
 NODE = {"zone": "zone:{}", "floor": "floor:{}", "building": "building"}
-"""Names of nodes of each level wherever several levels may occur together."""
+"""Names of nodes by level, for places where several levels may occur together."""
 
 
 class ThresholdPrice(NamedTuple):
@@ -83,7 +83,7 @@ class ThresholdPlan:
         """The nodes, in order: the registry in the labels of noise."""
         self.thresholds = tuple(thresholds_of(release, zones).values())
         self.bounded_to = self._place.bounded_to
-        """How long a device is counted within a privacy day, in its counts; None: every device is counted."""
+        """How long a device is counted within a privacy day; None: every device is counted."""
         self._columns = [[registry.index(zones[place].id) for place in places] for places in self._nodes.values()]
         self.terms = self._terms()
         """Digest of everything that determines the payment of the stream's day."""
@@ -120,7 +120,7 @@ class ThresholdPlan:
         self, head: Head, window: OccupancyWindow, audience: str, outcomes: Mapping[str, bool | None] | None,
         denied: Mapping[str, str], reason: str | None, price: ThresholdPrice,
     ) -> ThresholdRecord:  # fmt: skip
-        """Return the record of a window; without answers where ``reason`` is given."""
+        """Return the record of a window; without answers if there is a ``reason``."""
         known = {name: int(above) for name, above in (outcomes or {}).items() if above is not None}
         zones = {name.removeprefix("zone:"): each for name, each in known.items() if name.startswith("zone:")}
         record = ThresholdRecord(
@@ -295,7 +295,7 @@ class ThresholdReleases:
     def _reason(
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay, *, begins: bool
     ) -> str | None:
-        """Return why a window is not queried; depends on policy, ledger and clock alone."""
+        """Return the reason why a window is not queried; depends on policy, ledger and clock alone."""
         runs = state.runs.get(plan.state_name)
         if not begins and (runs is None or runs.day != day.number):
             return WAITING
@@ -306,7 +306,7 @@ class ThresholdReleases:
     def _exceeds_factor_limit(
         self, state: ReleaseState, plan: RunPlan, window: OccupancyWindow, day: PrivacyDay
     ) -> bool:
-        """Record the largest cost of a partly changed day; undo it where it would exceed the limit of an attribute."""
+        """Record the largest cost of a partly changed day; undo it if it would exceed the limit of an attribute."""
         name = line_name(plan.release.name, self._version, self._issuer.attempt, day.number)
         line = ChargeStream(SPARSE_VECTOR, 1, plan.covered, day=day.number)
         state.charged.note(window.window_end, name, line, dict.fromkeys(plan.release.audiences, 2 * plan.price.day))
@@ -366,7 +366,7 @@ class ThresholdReleases:
         return {plan.state_name: plan.vector for plan in self.plans}
 
     def carry_over(self, state: ReleaseState, parts: Mapping[str, bytes]) -> None:
-        """Continue the runs of another policy where the terms are equal."""
+        """Continue the runs of another policy if the terms are equal."""
         for plan in self.plans:
             part = parts.get(plan.state_name)
             if part is not None and plan.vector.fits(part):

@@ -1,7 +1,7 @@
 """Validation of a policy: the only place that makes the ``Policy`` that a pipeline accepts.
 
-``policy.document.parse`` checks the rules of the document itself. Checks that need mechanisms or accounting, such as
-what releases cost and what they reveal together, are made here.
+``policy.document.parse`` checks the rules of the document itself. This module makes the checks that need mechanisms or
+accounting, such as the cost of releases and the information that they reveal together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHECKS: tuple[Callable[[PolicyDocument, str], None], ...] = (
     check_revisions,
     check_heat_maps,
 )
-"""Each raises PolicyError where a guarantee does not hold; its message begins with the file's name."""
+"""Each raises PolicyError if a guarantee does not hold; its message begins with the file's name."""
 
 
 @final

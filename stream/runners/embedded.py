@@ -10,7 +10,7 @@ Every message is durable before it is acknowledged. A commit, which each closed 
 
 The mark is a file beside the key that records how far each site's hash chain has been published. By it the runner
 detects a store that was set back to an earlier copy. Such a store must reproduce its chains up to the mark; nothing is
-written or published before it has, and a chain that differs ends the run.
+written or published before that, and a chain that differs ends the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Chains = dict[str, tuple[int, str]]
 
 
 class Store(Protocol):
-    """What the runner needs of its store; every call returns when its effect is durable."""
+    """The store of an embedded runner; every call returns when its effect is durable."""
 
     def append(self, value: bytes, stamp: Micros | None) -> int:
         """Store one message and its receive time; return its position, counted from 0."""
@@ -98,7 +98,7 @@ class Embedded:
         self._pending: list[OutputRecord] = []
         self._position = 0
         self._unreached: Chains = {}
-        """The marks that the sites' chains have not reached; nothing is committed while there is one."""
+        """The marks that the sites' chains have not reached yet; nothing is committed while there is one."""
         self._unfinished: Iterator[None] = iter(())
         """The remaining steps of the last message."""
         self._message_complete = True
@@ -138,7 +138,7 @@ class Embedded:
         value = encode_message(message, self.partition.vault if durable else None)
         stamp = None if self._clock is None or not durable else self._clock()
         self._unfinished = self._process_in_steps(self._store.append(value, stamp) if durable else None, value, stamp)
-        for _ in self._unfinished:  # not "yield from", with which it would end when the caller stops
+        for _ in self._unfinished:  # not "yield from": the generator would be closed when the caller stops
             yield
 
     def resume(self, site: str) -> None:
@@ -215,7 +215,7 @@ class Embedded:
                 raise _contradiction(site, entries)
 
     def _refuse_other_version(self) -> None:
-        """Refuse to reproduce what another mechanism version published: a hash chain does not show the noise."""
+        """Refuse to reproduce records of another mechanism version: a hash chain does not show the noise."""
         others = {self.partition.mechanism_version, self._mark.mechanism_version()} - {None, MECHANISMS}
         if self._unreached and others:
             msg = (

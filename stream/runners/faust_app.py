@@ -39,7 +39,7 @@ class _Recovery(Recovery):  # type: ignore[misc]
 
 
 class _TableManager(TableManager):  # type: ignore[misc]
-    """Has no tables; Faust opens partitions through it nevertheless."""
+    """A manager without tables, through which Faust opens partitions."""
 
     _recovery: Recovery | None
 
@@ -84,7 +84,7 @@ def create_app(
         broker=";".join(f"kafka://{broker.strip()}" for broker in brokers.split(",")),
         broker_session_timeout=session_timeout,
         broker_heartbeat_interval=session_timeout / 4,
-        broker_request_timeout=session_timeout + 5.0,  # longer than a join waits; a hung broker is detected before
+        broker_request_timeout=session_timeout + 5.0,  # longer than a join waits; a hung broker is detected earlier
         broker_commit_interval=1.0,
         consumer_max_fetch_size=16 << 20,
         consumer_auto_offset_reset="earliest",
@@ -115,7 +115,7 @@ def create_app(
 
 
 LOOKS = 4
-"""A task counts as ended after it was missing in so many checks in a row: a service starts before its tasks do."""
+"""A task counts as ended after it is missing in this many consecutive checks: a service starts before its tasks."""
 
 
 class TaskWatch:
@@ -129,7 +129,7 @@ class TaskWatch:
         """``root`` is the service under which all others run."""
         self._root = root
         self._missing: dict[tuple[Any, int, str], int] = {}
-        """(service, its restart count, task name) -> in how many checks in a row the task was missing."""
+        """(service, its restart count, task name) -> number of consecutive checks in which the task was missing."""
 
     def ended(self) -> list[str]:
         """Check once; return the names of tasks that have ended although their service continues."""

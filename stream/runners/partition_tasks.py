@@ -29,55 +29,56 @@ Transitions:
 
     state             event                                              next     action
     -                 TaskManager.open has restored the partition        RUNNING  a former task of it is retired
-    RUNNING           feed: the message that is due                      RUNNING  step by step; outputs become pending
-    RUNNING           feed: a message that does not follow               RUNNING  DeliveryError; nothing is processed
-    RUNNING           feed: a message of a later version                 RUNNING  commit, then LaterVersionError
+    RUNNING           process: the message that is due                   RUNNING  step by step; outputs become pending
+    RUNNING           process: a message that does not follow            RUNNING  DeliveryError; nothing is processed
+    RUNNING           process: a message of a later version              RUNNING  commit, then LaterVersionError
     RUNNING           checkpoint()                                       RUNNING  commit, and wait for it
-    RUNNING           checkpoint(last=True)                              ENDING   a feed stops after its step; commit
-    ENDING            that checkpoint is done                            ENDED
+    RUNNING           checkpoint(last=True)                              ENDING   ``process`` stops after its step;
+    commit ENDING            that checkpoint is done                            ENDED
     RUNNING, ENDING   a commit raises FencedError                        LOST     logged
     RUNNING, ENDING   a commit raises InterruptedWriteError              LOST     logged
     RUNNING, ENDING   a commit raises another error, or is cancelled     ENDED    TaskManager.fail ends all tasks
     RUNNING, ENDING   TaskManager.end or TaskManager.fail                ENDED    a commit under way completes
     ENDED, LOST       a commit under way is fenced or interrupted        (same)   ignored
     ENDED, LOST       a commit under way fails in another way            (same)   TaskManager.fail ends all tasks
-    ENDED, LOST       feed                                               (same)   the message is dropped
+    ENDED, LOST       process                                            (same)   the message is dropped
     ENDED, LOST       checkpoint                                         (same)   nothing is committed
-    ENDING            feed                                               ENDING   the message is dropped
+    ENDING            process                                            ENDING   the message is dropped
     any but CLOSED    retire()                                           CLOSED   waits for a commit under way
 
 A message that is dropped is not lost: it lies beyond the last snapshot, and the next owner reads it again. The agent
-calls ``feed`` inside ``TaskManager.failing``, so an error of it ends all tasks. The consumer opens a LOST partition
+calls ``process`` inside ``TaskManager.failing``, so an error of it ends all tasks. The consumer opens a LOST partition
 again while the group still assigns it to this worker.
 
 
 States of the checkpoint loop
 =============================
 
-One loop (``_saving``) makes all commits of a task, one after the other, while further messages are processed:
+One loop (``_checkpoint_loop``) makes all commits of a task, one after the other, while further messages are processed:
 
-    state       _saving  meaning
+    state       loop     meaning
     IDLE        done     no checkpoint is requested
-    WAITING     runs     a checkpoint is requested; ``SNAPSHOT_SPACING`` since the last commit is not over (``_rested``)
+    WAITING     runs     a checkpoint is requested; ``SNAPSHOT_SPACING`` is not over (``_spacing_over``)
     COMMITTING  runs     the transaction is under way
 
     state       event                                           next        action
-    IDLE        a window closed; PENDING_LIMIT outputs;         WAITING     ``_wanted`` is set
+    IDLE        a window closed; PENDING_LIMIT outputs;         WAITING     ``_checkpoint_requested`` is set
                 checkpoint() with unsaved input
-    WAITING     the spacing is over, or checkpoint() ends it    COMMITTING  ``_wanted`` is cleared
+    WAITING     the spacing is over, or checkpoint() ends it    COMMITTING  ``_checkpoint_requested`` is cleared
     WAITING     the task has ended                              IDLE        no commit
-    COMMITTING  another request                                 COMMITTING  ``_wanted`` is set
-    COMMITTING  the commit is done, ``_wanted`` is clear        IDLE        the spacing begins, except in ENDING
-    COMMITTING  the commit is done, ``_wanted`` is set          WAITING     the spacing begins, except in ENDING
-    COMMITTING  the commit fails                                IDLE        the task becomes LOST or ENDED
+    COMMITTING  another request                                 COMMITTING  ``_checkpoint_requested`` is set
+    COMMITTING  the commit is done, no other request            IDLE        the spacing begins, except in
+    ENDING COMMITTING  the commit is done, another request came        WAITING     the spacing begins,
+    except in ENDING COMMITTING  the commit fails                                IDLE        the task becomes LOST or
+    ENDED
 
-With ``PENDING_LIMIT`` outputs pending, ``feed`` waits until the loop is idle.
+With ``PENDING_LIMIT`` outputs pending, ``process`` waits until the loop is idle.
 
 
 Steps of a commit
 =================
 
-1. Wait until the spacing since the last commit is over. Stop if the task has ended. Clear ``_wanted``.
+1. Wait until the spacing since the last commit is over. Stop if the task has ended. Clear ``_checkpoint_requested``.
 2. Without any await in between, take the snapshot, ``position`` and all pending outputs, and clear ``_unsaved``. The
    snapshot moves its audit offset past this task's entries only if every published entry has been replayed: entries
    that are still outstanding must be read by the next owner.
@@ -89,7 +90,7 @@ Steps of a commit
 6. If audit records were written, check that the audit topic ends later than before; LossError if it does not, since
    the topic was then recreated.
 7. Set ``acknowledged`` to ``position``. Only then may the consumer acknowledge the input.
-8. Begin the spacing, except in ENDING. Repeat from step 1 while ``_wanted`` is set.
+8. Begin the spacing, except in ENDING. Repeat from step 1 while ``_checkpoint_requested`` is set.
 
 A crash before step 5 leaves no output. A crash during step 5 leaves records of an aborted transaction, which readers of
 uncommitted records have seen: the next owner must produce the same bytes again. A crash after step 5 loses nothing,
@@ -149,7 +150,7 @@ class PartitionTask:
         fail: Callable[[Exception], None],
         consent: Callable[[LossError, str], None],
     ) -> None:
-        """Begin at ``position``; ``consent`` raises a loss, or says that it was accepted and what it costs."""
+        """Begin at ``position``; ``consent`` raises a loss, or logs that it is accepted and what it costs."""
         self.partition = partition
         self.fetch_offset = position
         """The offset that the consumer passes on next."""
@@ -168,14 +169,14 @@ class PartitionTask:
         self._restored_snapshot = engine.snapshot(position, self._snapshot_audit_offset) if engine.unsaved else None
         """The restored state if it must be saved before anything is published; None otherwise, and once it is saved."""
         self._pending: list[Output] = []
-        # Consent to another policy or version is saved even if no message arrives, but not while a window that was
-        # begun under the former one is unfinished.
+        # Consent to another policy or version is saved even if no message arrives, but not while a window that began
+        # # under the former one is unfinished.
         self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
         """Whether the engine has processed anything since the last snapshot was taken."""
         self._ending = False
         """Whether the last checkpoint was requested."""
         self._checkpoint_requested = asyncio.Event()
-        """Set while a checkpoint is requested that has not begun."""
+        """Set while a checkpoint is requested and has not begun."""
         self._spacing_over = asyncio.Event()
         """Set when ``SNAPSHOT_SPACING`` has passed since the last commit."""
         self._spacing_over.set()
@@ -184,18 +185,19 @@ class PartitionTask:
         self._fail = fail
         self._consent = consent
         self._lock = asyncio.Lock()
-        """Held while a message is processed or a requested checkpoint is made."""
+        """Locked while a message is processed or a requested checkpoint is made."""
 
     async def process(
         self, expected_offset: int, offset: int, key: bytes | None, value: bytes, stamp: Micros | None,
         *, after_loss: bool = False,
     ) -> None:  # fmt: skip
-        """Take one message; ``expected_offset`` is the offset that had to come after the message before.
+        """Process one message; ``expected_offset`` is the offset that must follow the previous message.
 
-        ``after_loss``: messages between that offset and this one are gone, which was accepted.
+        ``after_loss``: the messages between that offset and this one are lost, and the loss is accepted.
 
-        A heartbeat after a long outage closes thousands of windows: between steps the loop has its turn, and
-        a tenure that is to end stops there, in a state that goes on when the message is folded again.
+        A heartbeat after a long outage closes thousands of windows. Between two steps the event loop runs other tasks,
+        and a task that is ending stops. Its state is consistent there: processing the message again continues after
+        the last step.
         """
         async with self._lock:
             if self.ended or self._ending:
@@ -294,7 +296,7 @@ class PartitionTask:
                 self._start_spacing()
 
     async def _commit_restored(self, outputs: Sequence[Output]) -> None:
-        """Commit the restored state in a transaction of its own, where outputs follow that need it (step 4)."""
+        """Commit the restored state in a separate transaction if there are outputs (step 4)."""
         first, self._restored_snapshot = self._restored_snapshot, None
         if first is not None and outputs:
             await self._writer.commit([], first)
@@ -315,9 +317,10 @@ class PartitionTask:
             raise refusal_of(loss, self._engine.due())
 
     async def accept_hole(self, offset: int) -> bool:
-        """Return whether messages before ``offset`` which were not read are gone, and that was accepted.
+        """Return True if unread messages before ``offset`` are lost and the loss is accepted, False if none is lost.
 
-        LossError where it was not. What the log passes over besides are marks of transactions, and what was aborted.
+        LossError if the loss is not accepted. Transaction markers and aborted messages also leave gaps in the offsets;
+        they are no loss.
         """
         missing = await self._writer.missing(self.fetch_offset, offset)
         if not missing:
@@ -423,7 +426,7 @@ class TaskManager:
             return None
 
     def consent_to(self, loss: LossError, accepted: str) -> None:
-        """Log what is accepted where losses are accepted; raise the loss otherwise."""
+        """Log ``accepted`` if this worker accepts losses; raise the loss otherwise."""
         if not self._accept_loss:
             raise loss
         log.warning("accepted: %s", accepted)
@@ -459,8 +462,8 @@ class TaskManager:
     def failing(self) -> Iterator[None]:
         """End all tasks on an error of the work inside, or on a cancellation that was not requested.
 
-        An unrequested cancellation becomes an ``UnaskedEndError``: callers would take a bare ``CancelledError`` for
-        their own end and report nothing.
+        A cancellation that was not requested becomes an ``UnexpectedCancellationError``: callers would treat a bare
+        ``CancelledError`` as their own cancellation and report nothing.
         """
         try:
             yield

@@ -1,1 +1,1 @@
-"""From observations to presence, occupancy and the attributes of a zone's day."""
+"""Computes presence, occupancy and the attributes of a zone's day from observations."""

@@ -1,17 +1,17 @@
 """Attributes of a zone's day, computed from its occupancy.
 
 A tick belongs to the site-local date of its instant. A local day closes with the first window of the next local day. It
-yields its attributes only if every tick of it had coverage above 0; a day on which the clocks change has an hour more
-or less. All attributes of a day are published together, in the order of zones and attributes, whatever their values.
+yields its attributes only if each of its ticks had coverage above 0; a day on which the clocks change has one hour more
+or less. All attributes of a day are published together, in the order of zones and attributes, for any values.
 
 * ``arrival``, ``departure``: local time ``HH:MM`` of the first and last occupied tick.
-* ``breaks``: how often, between these two, the zone was empty for at least 15 min; an empty tick counts as one tick
-  length of emptiness.
+* ``breaks``: number of times, between these two, that the zone was empty for at least 15 min; an empty tick counts as
+  one tick length of emptiness.
 * ``occupancy_level``: share of occupied ticks among those with start <= local time < end of the working
   hours, rounded to 4 decimals.
 
-A zone that was empty all day has None for each. The declaration of an attribute (``stream/policy/attributes.py``) says
-how it is counted and computed; this module maintains the state of the day.
+For a zone that was empty all day each is None. The declaration of an attribute (``stream/policy/attributes.py``)
+defines how it is counted and computed; this module maintains the state of the day.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DayState:
     seen: int = 0
     """Ticks of the day that had coverage above 0."""
     working: int = 0
-    """Those of them in working hours."""
+    """The covered ticks in working hours."""
     last: Micros | None = None
     """The latest window; it and earlier windows change nothing when they are repeated."""
     skipped: int = 0

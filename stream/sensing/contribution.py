@@ -4,12 +4,12 @@ At a tick of the day (S, E] a device counts in the zone of its last observation 
 observation lies in the day and is still valid, and if the device has counted at fewer than K ticks of the day so far.
 If residents are ignored, a device that is present at a tick of the day's first 30 minutes (a printer, an access point,
 a machine that runs all night) counts only after it was absent at six ticks in a row; a tick at which it is not counted
-does not use up any of its K ticks. Whether a device counts never depends on another device or on another day. So adding
-or removing one device's day changes at most K counts, all of that day.
+does not use any of its K ticks. The counting of a device never depends on another device or on another day. Adding or
+removing one device's day therefore changes at most K counts, all of that day.
 
 The counters of a day are one run: they continue across restarts, and across changes of policy that keep their
 definition (``ContributionBound``). When the definition changes, or part of the log or of the devices is lost, nothing
-is counted until the next day begins: two runs in one day could count one device twice as often as was promised.
+is counted until the next day begins: two runs in one day could count one device twice as often as promised.
 
 | symbol | name              |
 |--------|-------------------|
@@ -27,7 +27,7 @@ from stream.policy.privacy_days import EARLY, PrivacyDays
 from stream.records import Micros, PrivacyDay
 
 EMPTY_TICKS = 6
-"""A resident that is absent at so many ticks in a row has left; it counts from its return on."""
+"""A resident that is absent at this many consecutive ticks has left; it counts after its return."""
 
 
 class ContributionBound(NamedTuple):
@@ -113,10 +113,10 @@ class BoundedCounts:
             tally: the counters up to the previous tick.
             tick: microseconds, later than any before.
             present: device -> (zone, time of its last observation), all still valid at the tick.
-            zones: how many zones there are.
+            zones: number of zones.
 
         Returns:
-            One count a zone; None while the counters may not count.
+            One count per zone; None while the counters may not count.
         """
         start = self._day_of(tally, tick).start
         if tally.resumes is not None:
@@ -167,7 +167,7 @@ def migrated_counter(
     device could decide which windows are released.
 
     Args:
-        held: the counters in the state; None if it has none.
+        stored: the counters in the state; None if it has none.
         definition: the definition from now on; None: counts are not bounded.
         reach: an upper bound on the times of the observations that the site keeps, whether it keeps any or not; None
             if it keeps none.
@@ -192,5 +192,5 @@ def changes_pseudonyms(stored: DayCounter | None, definition: ContributionBound 
 
 
 def _name_period(definition: ContributionBound | None) -> tuple[str, str] | None:
-    """Return the fields that decide when a device's pseudonym changes."""
+    """Return the fields that determine when a device's pseudonym changes."""
     return None if definition is None else (definition.day_starts, definition.timezone)

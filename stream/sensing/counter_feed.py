@@ -4,14 +4,13 @@ A counted window closes itself and every earlier window that is still open. Wind
 left out. A message for a window that is closed is dropped, and the drop is counted.
 
 Coverage says nothing about a single zone, because a zone that is missing from a message may be an empty zone. A window
-that has the count of every zone has coverage 1. A window that lacks some counts is rejected whole; a window for which
-no message came is closed nevertheless. Both have counts of 0 and coverage 0. If the policy declares that zeros are
-omitted, a zone without a count has 0, and every window for which a message came has coverage 1, however many zones it
-names.
+that has the count of every zone has coverage 1. A window that lacks some counts is rejected as a whole; a window
+without a message is closed nevertheless. Both have counts of 0 and coverage 0. If the policy declares that zeros are
+omitted, a zone without a count has 0, and every window with a message has coverage 1, for any number of named zones.
 
-One person changes as much as the policy declares: one count at one tick, or, where a release is paid per privacy day,
-as many counts of a privacy day as ``contribution`` says. This module cannot bound that, because a count does not say
-whose it is; so the bounded counts of a day are the counts themselves.
+One person changes as many counts as the policy declares: one count at one tick, or, if a release is paid per privacy
+day, as many counts of a privacy day as ``contribution`` allows. This module cannot enforce that bound, because a count
+does not identify people; the bounded counts of a day are therefore the counts themselves.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class CounterFeedOperator(OccupancyOperator):
         yield from self._close_until(state, item)
 
     def _fault(self, item: Message) -> Rejected | None:
-        """Return what is wrong with a message, whatever the state."""
+        """Return the fault of a message, independent of the state."""
         if item.site != self.site:
             return Rejected(item.source, "wrong_site", "site")
         if not isinstance(item, CountedWindow):
@@ -70,7 +69,7 @@ class CounterFeedOperator(OccupancyOperator):
         return None
 
     def _stale(self, state: SensingState, item: CountedWindow) -> str | None:
-        """Record that a window was reported; return the reason why it closes nothing, or None."""
+        """Record that a window was reported; return the reason why it closes no window, or None."""
         before = state.clock.progress.get(item.source)
         again = before is not None and before.session == item.session
         beat = Heartbeat(item.site, item.source, item.session, item.window_end)

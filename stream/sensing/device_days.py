@@ -1,4 +1,4 @@
-"""How long devices are present in a privacy day, and which of them a bound on that time leaves out.
+"""The presence times of devices in a privacy day, and the devices that a bound on that time excludes.
 
 The rules are those of ``contribution`` and ``presence``, applied to a finished day instead of tick by tick. A device is
 present at a tick if it was observed within ``validity`` before the tick and on the same privacy day. If residents are

@@ -1,4 +1,4 @@
-"""Occupancy of a site: how many distinct devices each zone holds at each tick.
+"""Occupancy of a site: the number of distinct devices in each zone at each tick.
 
 An observation at ``t`` opens the presence [t, t + V). The device's next observation, or a row without an access point,
 ends it at its own time. At a tick ``tau`` a device therefore is in the zone of its last observation at or before
@@ -10,12 +10,12 @@ A window closes once, when the site's watermark has passed its tick plus the lat
 dropped, and the drops are counted. Only heartbeats move the watermark, so the moment at which a window closes reveals
 nothing about any person.
 
-Every accepted device is remembered, so whether one device counts never depends on another. The only bound is
+Every accepted device is stored, so the counting of one device never depends on another. The only bound is
 ``max_devices``, a limit far above any real building. A site that would store more devices (if it bounds counts per
 privacy day: more devices of one privacy day) is suspended. It then forgets all devices, accepts no message and closes
 no window until it is resumed, and the windows that it missed have coverage 0.
 
-A batch adds rows to open windows: of a device and window only the last entry is kept, whatever the order of arrival
+A batch adds rows to open windows: of a device and window only the last entry is kept, for any order of arrival
 (``PendingWindows`` buffers one window). A heartbeat moves the watermark (``sensing.watermark``) and closes windows.
 
 | symbol | name |
@@ -109,7 +109,7 @@ class OccupancyOperator:
     last_window: Micros | None = None
     """No window after this one is released; rows after it are dropped."""
     by_day: ContributionBound | None = None
-    """How counts are bounded per privacy day; None: they are not."""
+    """The bound on counts per privacy day; None: no bound."""
     _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
     _zone_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
@@ -187,16 +187,16 @@ class OccupancyOperator:
         return None
 
     def _is_epoch(self, epoch: PrivacyDay | None) -> bool:
-        """Whether pseudonyms of this epoch are those by which the site counts.
+        """Whether the site counts by the pseudonyms of this epoch.
 
-        A connector with another policy, or with other time zone data, would give a device two pseudonyms a day.
+        With a connector of another policy, or with other time zone data, a device would have two pseudonyms per day.
         """
         if epoch is None or self._day_counts is None:
             return epoch is None and self._day_counts is None
         return self._day_counts.days.at(epoch.end) == epoch
 
     def _refusal(self, state: SensingState, time: Micros, epoch: PrivacyDay | None) -> str | None:
-        """Return why a row of this time is dropped, or None; ``epoch`` is that of its batch."""
+        """Return the reason for dropping a row of this time, or None; ``epoch`` is that of its batch."""
         if epoch is not None and not epoch.start < time <= epoch.end:
             return "epoch"
         if state.closed is not None and time <= state.closed:
@@ -225,7 +225,7 @@ class OccupancyOperator:
         return Window(tick, low, high, state.pending[tick], rows)
 
     def _grid(self, time: Micros) -> Micros:
-        """Return the tick of the window in which an instant lies."""
+        """Return the tick of the window that contains an instant."""
         return -(-time // self.tick_length) * self.tick_length
 
     # --- rows to windows
@@ -241,7 +241,7 @@ class OccupancyOperator:
         """Add a batch whose rows are all admitted, ordered by time and of one window; return whether it is such a
         batch.
 
-        Nearly all batches are. For them no Python code runs per row.
+        Nearly all batches are of this kind. For them no Python code runs per row.
         """
         times = columns.times
         if len(times) < MANY or self.keep_presence or UNKNOWN in zones or sorted(times) != list(times):
@@ -267,7 +267,7 @@ class OccupancyOperator:
     ) -> Iterator[tuple[int, str]]:
         """Add the admitted rows one by one; yield each row that is dropped, with the reason.
 
-        The window is looked up again only where two neighbouring rows lie on two sides of a tick.
+        The window is looked up again only if a tick separates two neighbouring rows.
         """
         stamp, known = (batch.source, batch.session, batch.sequence), state.known_devices
         window, entries = Window(0, 0, 0, PendingWindows(0), None), dict[str, Entry]()
@@ -304,7 +304,7 @@ class OccupancyOperator:
         return [Rejected(batch.source, "site_shut", "site")]
 
     def resume(self, state: SensingState) -> SensingState:
-        """Return the state of a suspended site that resumes; no source covers what it missed."""
+        """Return the state of a suspended site that resumes; no source covers the missed windows."""
         state.suspended = False
         watermark.mark_data_loss(state.clock, self.sources)
         return state
@@ -387,7 +387,7 @@ class OccupancyOperator:
             self._day_counts.suspend(state.tally, state.next_tick)
 
     def resume_after_absence(self, state: SensingState) -> SensingState:
-        """Return the state of a site that was absent from the policy: the windows of that time are not closed."""
+        """Return the state of a site that was absent from the policy; the windows of that time are not closed."""
         state.next_tick = None
         return state
 
@@ -395,7 +395,7 @@ class OccupancyOperator:
         """Return a state made under another tick length: its next window and its buffered entries are moved to this
         grid.
 
-        Of a device's entries that now fall into one window the last is kept, whatever the order of arrival.
+        If several entries of a device now fall into one window, the last one is kept, for any order of arrival.
         """
         if state.next_tick is not None:
             state.next_tick = self._grid(state.next_tick)
@@ -408,7 +408,7 @@ class OccupancyOperator:
         return state
 
     def _finish_stays(self, state: SensingState, until: Micros | None) -> list[Stay]:
-        """Return the stays that nothing after ``until`` (None: nothing at all) can prolong, by end."""
+        """Return the stays that no observation after ``until`` (None: no observation) can prolong, by end."""
         found = presence.extend(state.open_stays, self._sightings(state, until), self.validity)
         found += presence.expire(state.open_stays, self.validity, until)
         found.sort(key=lambda stay: (stay.end, stay.start, stay.device))
@@ -427,7 +427,7 @@ class OccupancyOperator:
         return self._finish_stays(state, None)
 
     def encode(self, state: SensingState) -> bytes:
-        """Return the stable byte form: JSON in one fixed order, whatever the order of arrival."""
+        """Return the stable byte form: JSON in one fixed order, independent of the order of arrival."""
         return sense_state.encode(state, self.zones)
 
     def decode(self, data: bytes) -> SensingState:

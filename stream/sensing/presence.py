@@ -1,4 +1,4 @@
-"""Stays: observations of a device joined into the time that it spent in a zone.
+"""Stays: the time that a device spent in a zone, computed from its observations.
 
 An observation at ``t`` means that the device is present in [t, t + V), where V is the validity. The device's next
 observation, if it comes within V, ends this presence at its own time. Consecutive observations in the same zone that
@@ -6,7 +6,7 @@ are at most V apart make one stay. With ``tail`` a stay ends V after its last ob
 ended it before; without ``tail`` it ends at its last observation. Stays are half-open: the device is in the zone at
 ``start`` and no longer at ``end``.
 
-Of several observations of a device at the same instant only the last counts.
+If a device has several observations at the same instant, only the last one counts.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def stays(
 ) -> list[FinishedStay]:
     """Return all stays of a finished set of observations (time, device, zone), by start, then device.
 
-    Of observations of one device at one time the last given counts; otherwise their order does not matter.
+    If one device has several observations at one time, the last one in order counts; otherwise order does not matter.
     A zone of None ends the device's stay.
     """
     sightings = {(device, time): zone for time, device, zone in observations}

@@ -2,9 +2,9 @@
 
 ``SensingState`` is the whole state. ``PendingWindows`` buffers the rows of one open window: the last entry of each
 device, and batches from which no entries have been made yet. Rows mostly arrive in the order of their times. A batch
-whose first row is later than all buffered rows decides where each of its devices is, whatever they did before. It is
-stored by column until the window closes, and the devices present are then updated from its columns. If entries are
-needed earlier, they are made from the columns; the result and its bytes are the same.
+whose first row is later than all buffered rows determines the zone of each of its devices, independent of earlier rows.
+It is stored by column until the window closes, and the devices present are then updated from its columns. If entries
+are needed earlier, they are made from the columns; the result and its bytes are the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stream.sensing.watermark import SiteClock
 END = -1
 """Zone index of a row that ends the device's stay."""
 MOST_ROWS = 16_384
-"""At most so many rows are buffered by column; beyond that they become entries, one per device."""
+"""Largest number of rows that are buffered by column; further rows become entries, one per device."""
 
 Stamp = tuple[str, int, int]
 """(source, session, sequence) of a batch: orders observations of the same time."""
@@ -134,7 +134,7 @@ class SensingState:
     """Open window -> (device, time) -> the last entry of that time; filled only if stays are kept."""
     open_stays: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
     suspended: bool = False
-    """The site is suspended, because it would have stored more than ``max_devices``: it has no input or output."""
+    """Whether the site is suspended at ``max_devices``; a suspended site has no input or output."""
     counters: Counter[str] = field(default_factory=Counter, repr=False)
     """``rows`` received = ``accepted`` + the rows dropped for each reason."""
     known_devices: set[str] = field(default_factory=set, repr=False, compare=False)
@@ -156,7 +156,7 @@ class SensingState:
             self.counters.update({"rows": len(item.counts), reason: len(item.counts)})
 
     def remove_devices(self) -> None:
-        """Remove all devices, and nothing else."""
+        """Remove all devices and no other data."""
         self.current, self.pending, self.rows, self.open_stays, self.known_devices = {}, {}, {}, {}, set()
 
     def update_known_devices(self) -> None:
@@ -174,7 +174,7 @@ class SensingState:
 
 
 def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
-    """Return the stable byte form: JSON in one fixed order, whatever the order of arrival."""
+    """Return the stable byte form: JSON in one fixed order, independent of the order of arrival."""
     stamps = sorted({entry[1] for entry in _entries(state)})
     number = {stamp: i for i, stamp in enumerate(stamps)}
     plain = {
@@ -214,7 +214,7 @@ def _flat(entries: Mapping[Any, Entry], number: Mapping[Stamp, int]) -> list[lis
 
 
 class SensingStatus(NamedTuple):
-    """The progress of a site's sensing; it contains nothing about people."""
+    """The progress of a site's sensing, without data about people."""
 
     watermark: Micros | None
     last_window: Micros | None
@@ -222,7 +222,7 @@ class SensingStatus(NamedTuple):
     suspended: bool
     """Whether the site is suspended at ``max_devices``."""
     reached: Micros
-    """The site's present time by its own clock."""
+    """The site's current time by its own clock."""
 
 
 def decode_status(data: bytes) -> SensingStatus:

@@ -1,15 +1,15 @@
-"""A site's clock: how far each source has reported, the site's watermark, its coverage, and the bound on clock skew.
+"""A site's clock: the progress of each source, the site's watermark, its coverage, and the bound on clock skew.
 
-Each source (a controller, on which a connector reports) sends heartbeats that say how far it has reported. The site's
+Each source (a controller, on which a connector reports) sends heartbeats that contain its progress. The site's
 watermark is that of the slowest source that still reports. A source that falls more than the timeout behind the fastest
-one is left out until it catches up. A heartbeat also says since when its connector has listened without a break.
-Coverage is computed from that alone. It never depends on whether observations arrived, because observations are people.
-All times are log time: this module does not read the wall clock.
+one is ignored until it catches up. A heartbeat also contains the time since which its connector has listened without a
+break. Coverage is computed from that time alone. It never depends on the arrival of observations, because observations
+are people. All times are log time: this module does not read the wall clock.
 
 A log stamps every message when it appends it (Kafka's append time, the receive time in the embedded store). A
 connector's clock is ahead of that stamp by no more than its error, so no time in a message may lie further than
-``MAX_CLOCK_SKEW`` beyond its stamp. Otherwise one forged or mistaken heartbeat could close the windows of years to
-come, and one session of the future could lock out every later connector. The stamp is stored with the message, so
+``MAX_CLOCK_SKEW`` beyond its stamp. Otherwise one forged or mistaken heartbeat could close the windows of future
+years, and one session of the future could exclude every later connector. The stamp is stored with the message, so
 processing the log again gives the same decisions. Recordings have no stamp and no bound.
 """
 
@@ -43,7 +43,7 @@ class SourceProgress:
     listened: list[tuple[Micros, Micros]] = field(default_factory=list)
     """(since, until), ordered and disjoint: the intervals in which its connector listened, by its heartbeats."""
     covers_from: Micros | None = 0
-    """It covers no time before this; None: part of its log was lost, and it has not reported since."""
+    """The source covers no time before this; None: part of its log was lost, and it has not reported since."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class SiteClock:
 
 
 def admit(clock: SiteClock, source: str, session: int, sequence: int) -> str | None:
-    """Record a batch; return None if it is new, else the reason why it is dropped.
+    """Record a batch; return None if it is new, otherwise the reason why it is dropped.
 
     Reasons: ``stale_session`` (the connector has restarted since), ``repeated_batch`` (this number or a
     later one of the same session came before).

@@ -153,7 +153,7 @@ def before(g: Cells, rate: Cells) -> Cells:
 
     Args:
         g: by regime, count and zone, shape [16, C+1, zones].
-        rate: of the zones' regimes, from ``filter_moves.rates``.
+        rate: of the zones' regimes, from ``model.rates``.
     """
     mixed = handed_back(moved_back(g), rate)
     mixed /= mixed.max(axis=(0, 1))
