@@ -37,7 +37,7 @@ async def test_a_policy_that_every_state_can_go_on_under_is_taken() -> None:
     await cluster.refuse_unfit("", control(), NEW, laboratory(), DEFAULTS)
 
 
-@pytest.mark.parametrize(("step", "turn"), [("adopt", 1), ("encode", 2), ("decode", 2)])  # the old policy's are first
+@pytest.mark.parametrize(("step", "turn"), [("migrate", 1), ("encode", 2), ("decode", 2)])  # the old policy's are first
 async def test_a_policy_whose_adoption_fails_is_refused_with_nothing_accepted(
     monkeypatch: pytest.MonkeyPatch, step: str, turn: int
 ) -> None:

@@ -36,7 +36,7 @@ class FakeConsumer:
     def ended_tasks(self) -> list[str]:
         return self.ended
 
-    async def retake(self) -> None:
+    async def reopen_lost(self) -> None:
         pass
 
 
@@ -71,8 +71,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
     """Run a worker whose app starts in a way; return the exit code and the last line logged at error."""
 
     def run(start: Callable[[FakeApp], Awaitable[None]]) -> tuple[int, str]:
-        def app(*, tenures: Any, **_: Any) -> FakeApp:
-            return FakeApp(start, tenures)
+        def app(*, task_manager: Any, **_: Any) -> FakeApp:
+            return FakeApp(start, task_manager)
 
         monkeypatch.setattr(worker, "KafkaWriterFactory", FakeJournal)
         monkeypatch.setattr(worker, "create_app", app)
