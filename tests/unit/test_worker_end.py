@@ -135,7 +135,7 @@ def test_one_whose_work_is_cancelled_and_nobody_asked_for_that_ends_with_1(ended
     async def start(app: FakeApp) -> None:
         raise asyncio.CancelledError
 
-    said = "UnaskedEndError: work was cancelled and nobody had asked for that"
+    said = "UnexpectedCancellationError: work was cancelled and nobody had asked for that"
     assert ended(start) == (1, f"worker stopped: {said}")
 
 
