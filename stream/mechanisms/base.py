@@ -1,6 +1,7 @@
 """The interface of count mechanisms: input, output and parameters. It imports no mechanism.
 
-A mechanism receives its noise instead of drawing it, because all audiences of a release share one noise chain.
+A mechanism receives its noise instead of drawing it, because all audiences of a release share one noise chain. A
+mechanism that declares ``own_noise`` draws its own from ``TickInput.key``.
 """
 
 from __future__ import annotations
