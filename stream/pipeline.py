@@ -251,15 +251,15 @@ def build_stages(policy: Policy, site_id: str, keys: Keys, options: Options, *, 
     """Return the stages of one site, in the order in which items pass through them."""
     site = policy.site[site_id]
     sense = _occupancy_operator(site_id, site, options, keep_presence=keep_presence)
-    wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
-    covered = {zone.id for release in wanted for zone in policy.zones_of(release, site_id)}
+    attribute_releases = [release for release in policy.release if isinstance(release, AttributeRelease)]
+    covered = {zone.id for release in attribute_releases for zone in policy.zones_of(release, site_id)}
     attributes = DayAttributes(
         site=site_id,
         zones=tuple((zone.id, index) for index, zone in enumerate(site.zones) if zone.id in covered),
         timezone=site.timezone,
         tick_length=site.tick,
         working_hours=site.working_hours,
-        attributes=tuple(sorted({name for release in wanted for name in release.attributes})),
+        attributes=tuple(sorted({name for release in attribute_releases for name in release.attributes})),
     )
     releases = ReleaseStage(policy, site_id, keys, options.attempt)
     return Stages(sense, attributes, releases, account_stage(policy, site_id, laboratory=keys.laboratory))

@@ -61,7 +61,7 @@ class NoiseParameter:
     def epsilon(self) -> Fraction:
         """ε of Laplace noise; UsageError for other kinds, which have no ε without a δ."""
         if self.kind != "laplace":
-            raise UsageError(f"noise must be laplace where a pure epsilon is asked for, got {self.kind}")
+            raise UsageError(f"noise must be laplace where a pure epsilon is needed, got {self.kind}")
         return self.exact
 
     @property
@@ -112,8 +112,7 @@ def noise_chain(
         n: number of zones.
 
     Raises:
-        UsageError: no parameter, or parameters of several kinds, which no chain joins.
-    UsageError: no parameter, or parameters of several kinds, for which there is no chain.
+        UsageError: no parameter, or parameters of several kinds, for which there is no chain.
     """
     kinds = {each.kind for each in parameters}
     if len(kinds) != 1:
