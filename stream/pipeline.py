@@ -77,7 +77,7 @@ class Options:
 
 
 DEFAULTS = Options()
-AWAY = Part.AWAY
+ABSENT = Part.ABSENT
 """Key, beside the stages' states, which marks a site that a later policy did not have."""
 RADIOS = Part.RADIOS
 """Key, beside the stages' states, of the radio addresses of their zones."""
@@ -210,7 +210,7 @@ class Pipeline:
         account.rename(now)
         sense = stages.occupancy.rebase_ticks(stages.occupancy.decode(data[Part.SENSE]))
         return SiteState(
-            stages.occupancy.resume_after_absence(sense) if AWAY in data else sense,
+            stages.occupancy.resume_after_absence(sense) if ABSENT in data else sense,
             stages.attributes.initial(),
             stages.release.migrate(data[Part.RELEASE], now),
             account,
