@@ -16,7 +16,8 @@ from connectors.cli.output import table
 from connectors.cli.source_options import dialect_options
 from connectors.keys import key_files
 from connectors.lab.attacks.recording import laboratory
-from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site, site_named
+from connectors.lab.sites import observed_site
+from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site
 from connectors.lab.tuning import tune as tuned
 from connectors.sources.recordings.dialect import Dialect
 from stream.lab.tuning.bench import Task, Unit
@@ -158,7 +159,7 @@ def tune(
         task, tuple(dict.fromkeys(mechanism)), tuple(dict.fromkeys(utility)), periods, unit, days, before,
         1 - confidence, runs, (epsilon_min, epsilon_max), clamp,
     )  # fmt: skip
-    name = site_named(policy, site)
+    name = observed_site(policy, site)
     check_request(policy, name, asked)
     with progress("rows read") as tick:
         recorded = recorded_site(policy, name, observations, tick, dialect)
