@@ -31,9 +31,9 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
-from stream.sensing.attributes import DayAttributes, DayState
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
+from stream.sensing.day_attributes import DayAttributes, DayState
 from stream.sensing.occupancy import OccupancyOperator
 from stream.sensing.state import SensingState
 from stream.sensing.watermark import MAX_CLOCK_SKEW

@@ -19,7 +19,7 @@ from connectors.operations.reports.contribution_loss import loss_sentence, simul
 from connectors.operations.reports.contribution_loss import losses as losses_of
 from connectors.operations.reports.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import DayModel, day_model, largest_epsilons, queried_attributes
+from stream.accounting.attribute_leakage import DayModel, day_model, largest_epsilons, queried_attributes
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of

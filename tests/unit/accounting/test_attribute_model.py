@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.attributes import DayModel, class_sensitivity, day_model, queried_attributes
+from stream.accounting.attribute_leakage import DayModel, class_sensitivity, day_model, queried_attributes
 from stream.accounting.leakage.guard import (
     log_outcome_factors,
     may_query,
