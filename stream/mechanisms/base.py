@@ -104,7 +104,7 @@ class Values(NamedTuple):
     noisy: Ints | None = None
     """Counts with noise, of filters and groups, shape of ``values``: the input of these values."""
     errors: ErrorMoments | None = None
-    """Of smoothed values; the bands of sums over zones follow from them."""
+    """The errors of smoothed values; the bands of sums over zones follow from them."""
     histories: Sequence[RevisedDay] = ()
     """Revised parts of past days that become known with this window, for mechanisms with revisions; by node."""
 

@@ -197,7 +197,7 @@ class Node:
     open: int = 0
     """1 while a run is open."""
     rho: int = 0
-    """Of the open run."""
+    """ρ of the open run."""
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ class Restricted(Frozen):
 
 
 class PolicyDocument(Frozen):
-    """What a policy file says, each rule of the document checked.
+    """The content of a policy file; each rule of the document is checked.
 
     ``release.validation.validate`` checks the guarantees as well, and makes the ``Policy`` that a pipeline accepts.
     """

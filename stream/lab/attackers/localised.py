@@ -95,7 +95,7 @@ class Success(NamedTuple):
     right: int
     tried: int
     low: float
-    """Of Wilson's 95 % interval; 0 where nothing was tried."""
+    """Ends of Wilson's 95 % interval; 0 if there was no guess."""
     high: float
 
     @property

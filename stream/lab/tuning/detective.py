@@ -54,7 +54,7 @@ class Detective:
     """The questions of a world, and the scoring of released values."""
 
     world: World
-    """With the planted events."""
+    """The world with the planted events."""
     full: tuple[int, ...]
     """Rooms that may be too full."""
     regions: tuple[int, ...]
