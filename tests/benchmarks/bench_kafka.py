@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -42,7 +42,7 @@ from connectors.storage.kafka.worker import GARBAGE
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
-from stream.engine.ports import Engine
+from stream.engine.ports import Engine, Output
 from stream.keys import LaboratoryKeys
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.validation import Policy, load_policy
@@ -135,7 +135,9 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> Any:
+    def process_in_steps(
+        self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
+    ) -> Iterator[tuple[Sequence[Output], bool]]:
         self._watch.first()
         for outputs, last in self._engine.process_in_steps(offset, key, value, stamp):
             if last:  # whoever takes it asks for no more
