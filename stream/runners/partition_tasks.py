@@ -87,8 +87,8 @@ Steps of a commit
    there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit entries, the saved
    state says which mechanism version made them.
 5. Commit the outputs and the snapshot in one transaction.
-6. If audit records were written, check that the audit topic ends later than before; LossError if it does not, since
-   the topic was then recreated.
+6. If audit records were written, check that they lie behind the former end of the audit topic; LossError if they do
+   not, since the topic was then recreated or has lost its last records.
 7. Set ``committed_offset`` to ``position``. Only then may the consumer acknowledge the input.
 8. Begin the spacing, except in ENDING. Repeat from step 1 while ``_checkpoint_requested`` is set.
 
@@ -289,7 +289,8 @@ class PartitionTask:
             await self._commit_restored(outputs)
             audit_end = await self._writer.commit(outputs, snapshot)
             if audit_end is not None:
-                check_audit_not_recreated(self.partition, self._audit_end, audit_end)
+                written = sum(output.topic == self._audit_topic for output in outputs)
+                check_audit_not_recreated(self.partition, self._audit_end, written, audit_end)
                 self._audit_end = audit_end
             self.committed_offset = position
             if not self._ending:

@@ -158,7 +158,7 @@ async def create_topics(
 
 def _admin(bootstrap: str) -> Any:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS)
-    answering(admin._client)  # noqa: SLF001 - see ``answering``
+    answering(admin)
     return admin
 
 
