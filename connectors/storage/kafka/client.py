@@ -83,8 +83,7 @@ class KafkaSink:
     """Writes a connector's messages to Kafka.
 
     ``append`` returns when every replica has the message. Messages of a site keep the order of the calls, also if
-    several
-    calls wait at the same time.
+    several calls wait at the same time.
     """
 
     def __init__(

@@ -47,8 +47,7 @@ async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT
     """Return the newest committed record of one snapshot partition, None if none was ever written.
 
     Transaction markers and aborted records have offsets too, so the search goes backwards from the end. LossError if
-    there
-    was a record and it is gone.
+    there was a record and it is gone.
     """
 
     async def read(reader: Any) -> bytes | None:
