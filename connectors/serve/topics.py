@@ -19,6 +19,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from connectors.serve.indexer import Indexer, own
 from connectors.serve.ledger_views import ClusterView, Coalition
 from connectors.storage.kafka import cluster
+from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
@@ -161,7 +162,7 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
     If the record that was read last still exists, seek to it, so that it comes first. Return the positions of such
     records, with their ids.
     """
-    client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
+    client = client_of(reader)
     places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
     reader.assign(places)
     begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)

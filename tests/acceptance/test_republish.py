@@ -149,3 +149,15 @@ def test_a_record_that_is_there_and_differs_ends_it_and_nothing_is_published(gro
     done = republish(ground)
     assert (done.code, "was published and would now differ" in done.problem) == (2, True), done.problem
     assert held(ground) == before
+
+
+def test_a_store_on_which_several_mechanism_versions_have_worked_is_refused_and_nothing_is_published(
+    ground: Path,
+) -> None:
+    """An entry does not show the noise, so equal entries would not prove equal records."""
+    lose(ground, LOSSES["all"])
+    with closing(sqlite3.connect(ground / "store" / "store.sqlite")) as connection, connection:
+        connection.execute("INSERT INTO meta VALUES ('mechanisms/another', '')")
+    done = republish(ground)
+    assert (done.code, "another" in done.problem, "nobody can say which made them" in done.problem) == (2, True, True)
+    assert held(ground)["board"] == []

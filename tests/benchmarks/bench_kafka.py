@@ -36,9 +36,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from connectors.keys.data_keys import DataKeys
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.strict_consumer import StrictTransport
 from connectors.storage.kafka.topics import create_topics, topic_names
-from connectors.storage.kafka.worker import GARBAGE
+from connectors.storage.kafka.worker import GARBAGE, WorkerClients
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
@@ -166,7 +165,7 @@ async def faust(bootstrap: str) -> dict[str, float]:
     await journal.start()
     tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     app = create_app(
-        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, task_manager=tenures, transport=StrictTransport
+        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, task_manager=tenures, clients=WorkerClients()
     )
     await app.start()
     await asyncio.wait_for(watch.done.wait(), 300)

@@ -22,6 +22,7 @@ from connectors.cli.main import tacet
 from connectors.keys import key_files
 from connectors.operations.doctor import checks, live_check
 from connectors.operations.doctor.findings import Finding, State
+from connectors.operations.reports.audit import AuditBundle
 from connectors.runtime.clock import CLOCK_STEP
 from connectors.sources.ingest.addresses import address_of
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
@@ -444,6 +445,14 @@ def test_a_setting_that_is_merely_unwise_is_a_note() -> None:
     found = list(checks.topics(NAMES, with_setting(SNAPSHOT, "segment.ms", "604800000")))
     assert "must have segment.ms=300000, has 604800000" in text_of(found, "note")
     assert text_of(found, "wrong") == ""
+
+
+def test_a_record_whose_charge_is_gone_is_named_as_such_with_the_way_on() -> None:
+    """An unclean election may take the newest charges away and leave their records."""
+    record = {"release_id": "east/occupancy/x", "site": "east", "mechanism": "laplace", "spend": "1"}
+    (finding,) = checks.records(AuditBundle([], [], [record]))
+    assert (finding.check, finding.state) == (checks.RECORDS, "wrong")
+    assert "record east/occupancy/x must have been charged: 'tacet recover' says what can be done" in finding.text
 
 
 def test_the_policy_of_a_doctor_has_to_be_a_policy(tmp_path: Path) -> None:

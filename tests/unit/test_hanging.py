@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,15 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from connectors.cli import options
 from connectors.storage.kafka import client, topics
-from connectors.storage.kafka.aiokafka_client import BROKERS, SHARE, AnsweringClient, AnsweringConnection
-from connectors.storage.kafka.strict_consumer import FETCH_WAIT_MS, StrictThread, StrictTransport
+from connectors.storage.kafka.aiokafka_client import (
+    BROKERS,
+    FETCH_WAIT_MS,
+    SHARE,
+    AnsweringClient,
+    AnsweringConnection,
+)
+from connectors.storage.kafka.worker import WorkerClients
+from stream.runners.faust_app import StrictThread, StrictTransport
 from stream.settings import SHORTEST_SESSION, Settings
 
 VERSIONS, METADATA = 18, 3
@@ -254,7 +262,9 @@ async def test_the_workers_consumer_goes_by_it_and_is_answered_at_once(monkeypat
     """Faust makes it; what Faust alone would make of it is taken over."""
     consumer = AIOKafkaConsumer(fetch_max_wait_ms=1500)
     monkeypatch.setattr(AIOKafkaConsumerThread, "_create_worker_consumer", lambda *_: consumer)
-    made = StrictThread._create_worker_consumer(object.__new__(StrictThread), object.__new__(StrictTransport))
+    thread: Any = object.__new__(StrictThread)
+    thread.app = SimpleNamespace(clients=WorkerClients())
+    made = StrictThread._create_worker_consumer(thread, object.__new__(StrictTransport))
     assert made is consumer
     assert type(made._client) is AnsweringClient
     assert made._fetch_max_wait_ms == FETCH_WAIT_MS

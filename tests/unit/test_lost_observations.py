@@ -7,6 +7,7 @@ import pytest
 from connectors.operations.reports import kafka_recovery
 from connectors.operations.reports import kafka_recovery as kafka_ledgers
 from connectors.operations.reports.kafka_recovery import price_of_loss, remedies_after_loss
+from connectors.operations.reports.remedies import Finding
 from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.snapshot import seal_snapshot
@@ -80,3 +81,20 @@ def test_accepting_the_loss_is_the_first_way_and_has_its_price() -> None:
     assert ("--accept-loss" in accept.do, accept.price) == (True, "the price")
     first, retire = remedies_after_loss(3, "the price")
     assert (first, "3 ledger entries" in retire.do) == (accept, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "others", "named"),
+    [([], [], "lost"), (["setting"], [], "setting lost"), (["setting"], ["key"], "setting key"), ([], ["key"], "key")],
+)
+def test_a_setting_that_loses_records_is_named_beside_the_charges_and_records_that_it_has_cost(
+    monkeypatch: pytest.MonkeyPatch, settings: list[str], others: list[str], named: str
+) -> None:
+    """What else is found explains why charges and records cannot be compared, so they are not."""
+
+    async def found(*_: object) -> tuple[list[Finding], list[Finding]]:
+        return [Finding(each, ()) for each in settings], [Finding(each, ()) for each in others]
+
+    monkeypatch.setattr(kafka_recovery, "_findings", found)
+    monkeypatch.setattr(kafka_recovery, "_audit_findings", lambda _: [Finding("lost", ())])
+    assert " ".join(each.what for each in kafka_recovery.kafka_findings("servers", None, None)) == named

@@ -75,7 +75,7 @@ def test_the_catalogue_holds_at_least_sixty_entries_over_all_that_carries_promis
     subjects = {Path(mutant.file).stem for mutant in mutants}
     assert subjects >= {
         "noise", "gaussian", "osdprr", "ledger", "account", "attributes", "presence", "watermark", "count_stage",
-        "backfill", "partition", "store", "strict_consumer", "partition_tasks", "receiver",
+        "backfill", "partition", "store", "faust_app", "partition_tasks", "receiver",
     }  # fmt: skip
 
 

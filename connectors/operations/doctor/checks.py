@@ -41,6 +41,7 @@ from connectors.storage.embedded.rollback_mark import mark_path, read_marks
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.topics import BESIDES, TopicSettings, existing_topics, topic_names, wrong_settings
 from stream.accounting.audit import by_release
+from stream.errors import AuditError
 from stream.records import DAY, EPOCH, MINUTE, SECOND, Micros
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, CONTROL, parse_time
@@ -79,8 +80,12 @@ RECORDS = "published records"
 
 
 def records(books: AuditBundle) -> Iterator[Finding]:
-    """Yield which records were charged and are not there."""
-    compared = compare(books)
+    """Yield which records were charged and are not there, or which one was never charged."""
+    try:
+        compared = compare(books)
+    except AuditError as broken:
+        yield wrong(RECORDS, f"{broken}: 'tacet recover' says what can be done")
+        return
     for each in by_release(compared.missing):
         yield wrong(RECORDS, f"{each}: 'tacet recover' says what can be done")
     if not compared.missing:

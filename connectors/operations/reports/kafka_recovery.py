@@ -172,16 +172,17 @@ SETTING_PRICE = "none, while neither workers nor ingests run; what is gone alrea
 
 def kafka_findings(servers: str, key_file: Path | None, policy: PolicyDocument | None) -> list[Finding]:
     """Return what prevents workers from continuing, as far as topics, key and policy show."""
-    found = asyncio.run(_findings(servers, key_file, policy))
-    if not found:
-        found += _audit_findings(servers)
-    return found
+    settings, found = asyncio.run(_findings(servers, key_file, policy))
+    return [*settings, *(found or _audit_findings(servers))]
 
 
-async def _findings(servers: str, key_file: Path | None, policy: PolicyDocument | None) -> list[Finding]:
+async def _findings(
+    servers: str, key_file: Path | None, policy: PolicyDocument | None
+) -> tuple[list[Finding], list[Finding]]:
+    """Return the settings of topics that lose records, and whatever else is found besides the audit."""
     counts = dict(await engine_counts(servers))
     if CONTROL not in counts and (bound := _cluster_of(key_file)):
-        return [
+        return [], [
             Finding(
                 f"topic {CONTROL}: is not there, and the key belongs to cluster {bound}", (CONTROL_COPY, RETIRED_KEY)
             )
@@ -189,7 +190,7 @@ async def _findings(servers: str, key_file: Path | None, policy: PolicyDocument 
     missing = [name for name in (CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT) if name not in counts]
     if missing:
         create = Remedy("'tacet topics create'", "none, if it is new; if it was deleted, what it held is gone")
-        return [Finding(f"topic {name}: is not there", (create, COPY)) for name in missing]
+        return [], [Finding(f"topic {name}: is not there", (create, COPY)) for name in missing]
     control = await read(servers)
     grown = [
         _grown(name, count, control.partitions)
@@ -197,16 +198,13 @@ async def _findings(servers: str, key_file: Path | None, policy: PolicyDocument 
         if name != CONTROL and control.partitions not in (None, count)
     ]
     keys = None if key_file is None else key_files.FileKeys(key_file)
-    found = [
-        *grown,
-        *await _of_settings(servers, [policy] if policy else control.accepted()),
-        *_of_binding(control, _cluster_of(key_file)),
-    ]
+    settings = await _of_settings(servers, [policy] if policy else control.accepted())
+    found = [*grown, *_of_binding(control, _cluster_of(key_file))]
     found += _of_control(control, keys, policy)
     results = result_topics(counts, control.accepted())
     for partition in range(min(counts[OBSERVATIONS], counts[SNAPSHOT], counts[AUDIT])):
         found += await _of_partition(servers, partition, results, (keys, policy, control))
-    return found
+    return settings, found
 
 
 def _grown(topic: str, count: int, wanted: int | None) -> Finding:

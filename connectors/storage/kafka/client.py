@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
-from connectors.storage.kafka.aiokafka_client import answering
+from connectors.storage.kafka.aiokafka_client import FETCH_WAIT_MS, answering
 from connectors.storage.kafka.connection import Access
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
@@ -67,7 +67,7 @@ def partition_of(site: str, partitions: int) -> int:
 def producer_of(bootstrap: str, **options: Any) -> Any:
     """Return a producer; a record that no broker accepts within ``request_timeout_ms`` has failed."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **PRODUCER, **options)
-    answering(producer.client)
+    answering(producer)
     return producer
 
 
@@ -83,8 +83,7 @@ class KafkaSink:
     """Writes a connector's messages to Kafka.
 
     ``append`` returns when every replica has the message. Messages of a site keep the order of the calls, also if
-    several
-    calls wait at the same time.
+    several calls wait at the same time.
     """
 
     def __init__(
@@ -142,10 +141,10 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         auto_offset_reset="none",
         isolation_level="read_committed" if committed else "read_uncommitted",
         max_partition_fetch_bytes=MAX_MESSAGE,
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         request_timeout_ms=PATIENCE_MS,
     )
-    answering(reader._client)  # noqa: SLF001 - see ``answering``
+    answering(reader)
     try:
         await connect(reader, bootstrap)
         yield reader

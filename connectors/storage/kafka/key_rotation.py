@@ -1,8 +1,7 @@
 """Rotation of production keys on Kafka.
 
 **Key days** (``forget_past_key_days``): when every site of the policy is past a day, that day's key is destroyed. A
-site
-may be on another worker's partition, so the snapshots of all partitions are read, never only this worker's.
+site may be on another worker's partition, so the snapshots of all partitions are read, never only this worker's.
 
 **The end of a ledger** (``retire``): a key is lost or stolen, and another key continues in the same topics:
 

@@ -69,8 +69,7 @@ class SourceLeases:
         """Claim the sources; return the session, later than any before it.
 
         ``session`` is a recording's own session, which it must keep: its copies are recognised by it. If an ingest was
-        killed,
-        the call waits until its leases have expired.
+        killed, the call waits until its leases have expired.
 
         Raises:
             UsageError: another live ingest sends for one of the sources; or a recording is older than what they sent.

@@ -53,8 +53,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
         OCCUPANCY: _RESTRICTED,
         SNAPSHOT: {
             # An old snapshot reveals stays: it is compacted away within ten minutes. The last one of a partition
-            # outlives the
-            # observations, so that a long outage is detected as a loss.
+            # outlives the observations, so that a long outage is detected as a loss.
             "cleanup.policy": "compact,delete",
             "segment.ms": str(5 * MINUTE_MS),
             "max.compaction.lag.ms": str(5 * MINUTE_MS),
@@ -133,8 +132,7 @@ async def create_topics(
     """Create the missing topics, all with the same number of partitions.
 
     ``replication`` defaults to 3 or the number of brokers, whichever is smaller. An existing topic is left as it is. If
-    it
-    has another number of partitions, UsageError: a site would move to another partition and lose its state.
+    it has another number of partitions, UsageError: a site would move to another partition and lose its state.
     """
     if partitions < 1:
         msg = f"partitions: must be at least 1, got {partitions}"
@@ -158,7 +156,7 @@ async def create_topics(
 
 def _admin(bootstrap: str) -> Any:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS)
-    answering(admin._client)  # noqa: SLF001 - see ``answering``
+    answering(admin)
     return admin
 
 

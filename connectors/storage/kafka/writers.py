@@ -10,8 +10,7 @@ reads those entries too: its own entries must be equal to them.
 
 Private records carry CloudEvents headers (CloudEvents 1.0, Kafka protocol binding, binary mode). The value is the
 record itself, byte for byte as in an outbox; the headers repeat for any consumer what the record says. All of it
-follows
-from the policy and the clock: the name of a release, its window, its kind.
+follows from the policy and the clock: the name of a release, its window, its kind.
 """
 
 from __future__ import annotations
@@ -290,8 +289,7 @@ class KafkaWriter:
         """Send records in order; return the acknowledged offsets.
 
         A record's timestamp is its window's end. Only quarantine, which belongs to no window, has the time at which it
-        is
-        written: the broker deletes it seven days after its timestamp, however old the refused message was.
+        is written: the broker deletes it seven days after its timestamp, however old the refused message was.
         """
         waiting: list[asyncio.Future[Any]] = []
         try:
