@@ -16,7 +16,8 @@ from starlette.responses import Response
 
 from connectors.http.responses import RefusalError, answer
 from connectors.serve.access import ACCOUNT, OPERATOR, audience_role
-from connectors.serve.history_interface import START, RowsQuery
+from connectors.serve.history.release_history import START
+from connectors.serve.history.rows import RowsQuery
 from connectors.serve.models import Login, OfCoalition, OfDays, OfRecords, OfSite, OfSiteDay, OfStream, OfUsual, Play
 from connectors.serve.playback import Playback
 from connectors.serve.policy_description import (

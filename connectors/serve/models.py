@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from connectors.lab.simulation.lessons import ROUNDS, Epsilon, Mechanism, Task
-from connectors.serve.history_interface import ExportFormat, Granularity
+from connectors.serve.history.files import ExportFormat
+from connectors.serve.history.rows import Granularity
 
 # Parameters and bodies of requests, each with its form and bounds.
 

@@ -14,13 +14,13 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from connectors.http.limits import Names, Peer, Rates, client_of
+from connectors.http.limits import WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND, Names, Peer, Rates, client_of
 from connectors.http.responses import RefusalError, refused
 from connectors.serve.access import Access, Principal
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
 from connectors.serve.event_streams import Streams
-from connectors.serve.history_interface import ReleasedHistory
+from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.ledger_views import AccountView, ClusterView, OperatorView
 from connectors.serve.models import QueryParams
 from connectors.serve.playback import Playback
@@ -42,7 +42,7 @@ class Service:
 
     policy: Policy
     access: Access
-    history: ReleasedHistory
+    history: ReleaseHistory
     streams: Streams
     names: Names
     clock: Callable[[], Micros]
@@ -61,7 +61,7 @@ class Service:
     playback: Playback | None = None
     laboratory: bool = False
     """Whether the releases were made with a laboratory key."""
-    begin_anew: Callable[[], ReleasedHistory] | None = None
+    begin_anew: Callable[[], ReleaseHistory] | None = None
     """Creates an empty history, for a playback that moves back."""
     promises: dict[str, dict[str, object]] = field(default_factory=dict)
     """Guarantees by audience, computed at the first request."""
@@ -74,8 +74,8 @@ class Service:
     busy: set[Peer] = field(default_factory=set)
     """Connections with a request in progress; the connection limiter keeps them open."""
     link_used: Callable[[], None] = lambda: None
-    wrong: Rates = field(default_factory=lambda: Rates(burst=10, each_second=0.2))
-    """The number of wrong secrets that a client may send."""
+    wrong_secrets: Rates = field(default_factory=lambda: Rates(WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND))
+    """Limits how many wrong secrets a client may send."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
 
     async def reading(self, question: Callable[..., T], *given: object) -> T:
@@ -185,7 +185,7 @@ def recognised(request: Request, look_up: Callable[[], Principal | None], what: 
     if found is not None:
         return found
     service = service_of(request)
-    if service.wrong.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
+    if service.wrong_secrets.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
         raise RefusalError(401, what, "must be one that is good here and now")
     raise RefusalError(429, what, "must be tried again later: too many wrong ones", retry=5)
 

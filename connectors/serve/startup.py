@@ -21,10 +21,9 @@ from connectors.serve.app import application
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.event_streams import Streams
 from connectors.serve.floor_plans import read_plans
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import START, ReleasedHistory
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import START, ReleaseHistory
 from connectors.serve.ledger_views import ClusterView, Coalition, OperatorView
-from connectors.serve.local_clock import SiteClock
 from connectors.serve.policy_description import Plans
 from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
@@ -140,7 +139,7 @@ def plans_of(config: ServeConfig) -> Plans:
 def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
     """Open a history with its service, and close it."""
 
-    def anew() -> ReleasedHistory:
+    def anew() -> ReleaseHistory:
         return ReleaseHistory(config.index, clocks_of(config.policy))
 
     opened = None if config.opened is None else audience_role(config.opened)

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.serve.bands import likely_empty
-from connectors.serve.history_interface import RowsQuery
-from connectors.serve.index import Index
-from connectors.serve.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
-from connectors.serve.series import COLUMNS, clip_span, local_offset, page, resolve_query
+from connectors.serve.history.bands import likely_empty
+from connectors.serve.history.index import Index
+from connectors.serve.history.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
+from connectors.serve.history.rows import COLUMNS, RowsQuery, clip_span, local_offset, page, resolve_query
 from stream.policy.fields import NANO, decimal_string
 from stream.records import DAY, EPOCH, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
@@ -61,7 +60,7 @@ def spend_rows(
     audience, site = of
     start, end = (None if day is None else _number(day) for day in (first_day, last_day))
     with index.reading() as cursor:
-        held = "told JOIN series USING (series) WHERE audience = $1 AND site = $2 AND revision = ''"
+        held = "release_window JOIN series USING (series) WHERE audience = $1 AND site = $2 AND revision = ''"
         summed = "release, count(*) FILTER (released), count(*) FILTER (NOT released), sum(nano)"
         rows = cursor.execute(
             f"SELECT start // {DAY} AS day, {summed} FROM {held} AND NOT by_day"
@@ -141,7 +140,7 @@ class Usual:
             until = clock.day_span(today)[0]
             since = max(start, clock.day_span(today - DAYS)[0])
             seen = f"series IN ({', '.join(map(str, what.first))}) AND start >= {since} AND start < {until}"
-            [(count,)] = cursor.execute(f"SELECT count(*) FROM told WHERE {seen}").fetchall()
+            [(count,)] = cursor.execute(f"SELECT count(*) FROM release_window WHERE {seen}").fetchall()
             of, made_of = (audience, release, site), (today, count)
             with self._lock:
                 if of not in self._cache or self._cache[of][0] != made_of:
@@ -179,13 +178,13 @@ def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, sit
     """Return the newest window's rows of each release, with usual values and the probability that a room is empty."""
     with index.reading() as cursor:
         newest = cursor.execute(
-            "SELECT release, max(finish) FROM told JOIN series USING (series)"
+            "SELECT release, max(finish) FROM release_window JOIN series USING (series)"
             " WHERE audience = ? AND site = ? AND revision = '' GROUP BY release ORDER BY release",
             [audience, site],
         ).fetchall()
         end = max((finish for _, finish in newest), default=None)
         feed = cursor.execute(
-            "SELECT max(coverage), bool_and(NOT released) FROM told JOIN series USING (series)"
+            "SELECT max(coverage), bool_and(NOT released) FROM release_window JOIN series USING (series)"
             " WHERE audience = ? AND site = ? AND revision = '' AND finish = ?",
             [audience, site, end],
         ).fetchone()
@@ -203,7 +202,10 @@ def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, sit
 
 def newest_end(index: Index, audience: str, site: str) -> Micros | None:
     """Return the end of the newest window that was released or denied; None before the first."""
-    query = "SELECT max(finish) FROM told JOIN series USING (series) WHERE audience = ? AND site = ? AND revision = ''"
+    query = (
+        "SELECT max(finish) FROM release_window JOIN series USING (series)"
+        " WHERE audience = ? AND site = ? AND revision = ''"
+    )
     with index.reading() as cursor:
         ((end,),) = cursor.execute(query, [audience, site]).fetchall()
     return None if end is None else int(end)

@@ -17,17 +17,20 @@ import numpy as np
 from cramjam import zstd
 from numpy.typing import NDArray
 
-from connectors.serve.aggregates import Usual, attribute_rows, latest_rows, newest_end, spend_rows
-from connectors.serve.downloads import csv_file, parquet_file
-from connectors.serve.history_interface import START, ExportFormat, Rows, RowsQuery
-from connectors.serve.index import Index, Numbers, insert, insert_rows
-from connectors.serve.local_clock import SiteClock
-from connectors.serve.released import Attribute, Cell, Window, read_record
-from connectors.serve.series import behind_page, page
+from connectors.serve.history.aggregates import Usual, attribute_rows, latest_rows, newest_end, spend_rows
+from connectors.serve.history.decoding import Attribute, Cell, Window, read_record
+from connectors.serve.history.files import ExportFormat, csv_file, parquet_file
+from connectors.serve.history.index import Index, Numbers, insert, insert_rows
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.rows import Rows, RowsQuery, behind_page, page
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import Micros, ReleaseId
 from stream.schemas import parse_time
 
+START = "start"
+"""Replaces a release id: before the first record."""
+START = "start"
+"""Replaces a release id: before the first record."""
 _RecordsById = dict[str, tuple[bytes, Window | Attribute]]
 """The record and its decoded content, by release id."""
 
@@ -203,7 +206,7 @@ def _insert_windows(cursor: duckdb.DuckDBPyConnection, windows: Sequence[Window]
     numbers = Numbers(cursor)
     for window in windows:
         numbers.name(window.series, window.nodes)
-    insert_rows(cursor, "told", [(numbers.series(window.series), *_window_row(window)) for window in windows])
+    insert_rows(cursor, "release_window", [(numbers.series(window.series), *_window_row(window)) for window in windows])
     cells = [(numbers.series(window.series), window, cell) for window in windows for cell in window.cells]
     if cells:
         insert(cursor, "cell", _columns(numbers, cells))

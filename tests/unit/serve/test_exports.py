@@ -9,16 +9,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from connectors.serve.downloads import csv_file
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import Rows
-from connectors.serve.series import COLUMNS
+from connectors.serve.history.files import csv_file
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import COLUMNS, Rows
 from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
 
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> tuple[ReleaseHistory, Rows]:
-    monkeypatch.setattr("connectors.serve.history._EXPORTED_AT_ONCE", 7)  # several pages
+    monkeypatch.setattr("connectors.serve.history.release_history._EXPORTED_AT_ONCE", 7)  # several pages
     kept = history()
     kept.add([window(MONDAY + n * TICK, {"2011": n - 9, "2065": 1} if n != 4 else None) for n in range(1, 21)], {})
     return kept, kept.rows(asked(limit=1000))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from connectors.serve.api import paid_for
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.policy_description import described_releases
 from stream.records import Published
 from tests.unit import test_heat_release as heat

@@ -9,9 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import START, ReleasedHistory
-from connectors.serve.index import CONFIGURATION, HistoryError, Index
+from connectors.serve.history.index import CONFIGURATION, HistoryError, Index
+from connectors.serve.history.release_history import START, ReleaseHistory
 from stream.errors import DataError, FinalityError, UsageError
 from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
 
@@ -23,7 +22,7 @@ def ids(given: list[tuple[str, bytes]]) -> list[str]:
 
 
 def test_a_history_is_what_the_service_asks_for() -> None:
-    kept: ReleasedHistory = history()
+    kept: ReleaseHistory = history()
     assert kept.newest("public") == START
 
 
@@ -288,9 +287,22 @@ def test_an_index_that_was_killed_while_it_was_made_is_made_or_is_not_there(
     """What is killed at the end of the tables has none of them: they come with the format that they have."""
     path = tmp_path / "index" / "history.duckdb"
     with monkeypatch.context() as killed:
-        killed.setattr("connectors.serve.index.FORMAT", "no number")  # the last statement is not carried out
+        killed.setattr("connectors.serve.history.index.FORMAT", "no number")  # the last statement is not carried out
         with pytest.raises((HistoryError, duckdb.Error)):
             ReleaseHistory(path, CLOCKS)
     kept = ReleaseHistory(path, CLOCKS)
     assert kept.add(RECORDS, {}) == RECORDS
     kept.close()
+
+
+def test_an_index_with_other_tables_is_emptied_and_filled_again(tmp_path: Path) -> None:
+    path = tmp_path / "index" / "history.duckdb"
+    kept = ReleaseHistory(path, CLOCKS)
+    kept.add(RECORDS, {"outbox:public": 8})
+    kept.close()
+    with duckdb.connect(str(path)) as database:
+        database.execute("ALTER TABLE release_window RENAME TO earlier_name")
+    again = ReleaseHistory(path, CLOCKS)
+    assert again.position("outbox:public") is None
+    assert again.add(RECORDS, {}) == RECORDS
+    again.close()

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from connectors.serve.event_streams import event
+from connectors.serve.history.decoding import read_record
 from connectors.serve.indexer import own
 from connectors.serve.playback import came_at
-from connectors.serve.released import read_record
 from stream.errors import DataError
 from tests.unit.serve.history_ground import MONDAY, TICK, attribute, history, window
 

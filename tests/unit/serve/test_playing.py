@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from connectors.http.responses import answer
-from connectors.serve.aggregates import Moments
 from connectors.serve.app import page_files
+from connectors.serve.history.aggregates import Moments
 from connectors.serve.playback import Playback
 from stream.records import HOUR
 

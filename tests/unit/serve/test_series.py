@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from connectors.serve.bands import NoiseDistribution, sum_half_width
-from connectors.serve.series import COLUMNS, node_order
+from connectors.serve.history.bands import NoiseDistribution, sum_half_width
+from connectors.serve.history.rows import COLUMNS, node_order
 from stream.errors import UsageError
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time, rfc3339
