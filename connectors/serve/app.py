@@ -50,7 +50,7 @@ class PageFile:
     """A page file, ready to send."""
 
     plain: bytes
-    packed: bytes
+    compressed: bytes
     type: str
     tag: str
 
@@ -72,16 +72,16 @@ def _file(path: Path) -> PageFile:
 
 
 async def page(request: Request) -> Response:
-    """Send a file of the page, packed where the browser takes that; nothing where it has it."""
-    held: dict[str, PageFile] = request.state.files
-    file = held.get(request.scope["path"])
+    """Send a file of the page: compressed if the browser accepts that, and 304 if the browser has it."""
+    files: dict[str, PageFile] = request.state.files
+    file = files.get(request.scope["path"])
     if file is None:
-        raise RefusalError(404, "path", "must be one that there is")
+        raise RefusalError(404, "path", "must exist")
     headers = {"etag": file.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(file.packed, headers=headers | {"content-encoding": "gzip"}, media_type=file.type)
+        return Response(file.compressed, headers=headers | {"content-encoding": "gzip"}, media_type=file.type)
     return Response(file.plain, headers=headers, media_type=file.type)
 
 
@@ -120,12 +120,12 @@ OPERATIONS = (
 
 
 async def description(request: Request) -> Response:
-    """Return this description."""
+    """Return the OpenAPI document of this API."""
     return answer(request.state.document)
 
 
 async def interface(request: Request) -> Response:
-    """Return the description as a page."""
+    """Return the OpenAPI document as an HTML page."""
     return Response(request.state.interface, media_type=TYPES[".html"], headers={"cache-control": "no-cache"})
 
 
@@ -169,13 +169,11 @@ async def _refusal(request: Request, error: Exception) -> Response:
 async def _unrouted(request: Request, error: Exception) -> Response:
     del request
     status = error.status_code if isinstance(error, HTTPException) else 404
-    what, rule = (
-        ("method", "must be one that this path takes") if status == 405 else ("path", "must be one that there is")
-    )
+    what, rule = ("method", "must be one that this path accepts") if status == 405 else ("path", "must exist")
     return RefusalError(status, what, rule).answer()
 
 
 async def _stopped(request: Request, error: Exception) -> Response:
     del request
     structlog.get_logger("tacet.serve").error("a request failed", error=type(error).__name__)
-    return RefusalError(503, "service", "must be set right by its operator; its log says more", retry=30).answer()
+    return RefusalError(503, "service", "has an error that its operator must correct; see its log", retry=30).answer()

@@ -51,7 +51,7 @@ class Indexer:
             except DataError as error:
                 raise DataError(f"{', '.join(positions) or 'play'}: {error}") from None
             service.laboratory = service.laboratory or any(of_laboratory(value) for value in records[-1:])
-            service.forget()
+            service.drop_cache()
             for audience, given in by_audience(new).items():
                 service.streams.publish(audience, given)
 

@@ -58,7 +58,7 @@ def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Tacet", "version": version("tacet-occupancy"),
-            "description": "Private occupancy: released records, their history, and what they promise.",
+            "description": "Private occupancy: released records, their history, and their privacy guarantees.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

@@ -23,7 +23,7 @@ from connectors.serve.event_streams import Streams
 from connectors.serve.floor_plans import read_plans
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import START, ReleaseHistory
-from connectors.serve.ledger_views import ClusterView, Coalition, OperatorView
+from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits, OperatorView
 from connectors.serve.policy_description import Plans
 from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
@@ -125,21 +125,21 @@ def clocks_of(policy: Policy) -> dict[str, SiteClock]:
 
 
 def plans_of(config: ServeConfig) -> Plans:
-    """Return the plan of each floor that has one, as JSON for the page."""
+    """Return the plan of each floor that has one."""
     if config.plans is None:
         return {}
     zones: dict[tuple[str, str], list[str]] = {}
     for name, site in config.policy.site.items():
         for zone in site.zones:
             zones.setdefault((name, zone.floor), []).append(zone.id)
-    return {place: plan.as_json() for place, plan in read_plans(config.plans, zones).items()}
+    return read_plans(config.plans, zones)
 
 
 @contextmanager
 def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
     """Open a history with its service, and close it."""
 
-    def anew() -> ReleaseHistory:
+    def open_history() -> ReleaseHistory:
         return ReleaseHistory(config.index, clocks_of(config.policy))
 
     opened = None if config.opened is None else audience_role(config.opened)
@@ -148,9 +148,11 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
         tokens.tokens()  # fail at the start if they cannot be read
     access = Access(config.roles, clock=clock, tokens=tokens, opened=opened)
     plans = plans_of(config)
-    history = anew()
+    history = open_history()
     streams = Streams(access, history)
-    service = Service(config.policy, access, history, streams, names, clock, config.store, plans, begin_anew=anew)
+    service = Service(
+        config.policy, access, history, streams, names, clock, config.store, plans, new_history=open_history
+    )
     try:
         yield service
     finally:
@@ -181,7 +183,7 @@ def topic_feeds(
         service.coalition = partial(topics.combined_account, config.policy, kafka)
     if config.operator:
         service.operator = cluster = ClusterView(service.account, config.policy, service.clock)
-        found.append(topics.TopicOfView(kafka, QUARANTINE, cluster.take_refused).follow)
+        found.append(topics.TopicOfView(kafka, QUARANTINE, cluster.add_rejected).follow)
         found.append(partial(topics.follow_control, kafka, cluster, service.clock))
     return [contact.ask(kafka), *map(contact.lasting, found)]
 
@@ -204,7 +206,7 @@ def box_feeds(
     return [*(indexer.follow_outbox(store, audience, intake) for audience in config.audiences), *books]
 
 
-def combined_account(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+def combined_account(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:
     """Return the combined account of some audiences, from their outboxes."""
     coalition = Coalition(policy, audiences)
     for name in sorted(audiences):

@@ -17,7 +17,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.serve.indexer import Indexer, own
-from connectors.serve.ledger_views import ClusterView, Coalition
+from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.storage.kafka import cluster
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
@@ -99,16 +99,16 @@ async def follow_control(kafka: str, book: ClusterView, clock: Callable[[], Micr
     """Keep an operator's view up to date with the cluster's control state and with its ingest processes."""
     while True:
         agreed = await cluster.read(kafka)
-        book.take_agreed(agreed.current(), agreed.silent_sources(clock()))
+        book.set_control_state(agreed.current(), agreed.silent_sources(clock()))
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+def combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:
     """Return the combined account of some audiences, from their topics. It blocks: do not call it in an event loop."""
     return asyncio.run(_combined_account(policy, kafka, audiences))
 
 
-async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:
     coalition = Coalition(policy, audiences)
     for topic in topics_of(await topic_names(kafka), audiences):
         async for record in consume(kafka, topic, until_end=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.serve.api import paid_for
+from connectors.serve.api import charged_rows
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.policy_description import described_releases
@@ -45,12 +45,12 @@ def test_waiting_for_colours_is_no_denial_and_costs_nothing(outputs: Any) -> Non
     kept.add([each.value for each in outputs if each.topic.startswith("tacet.private.a.")], {})
     told = kept.spends("a", "dbh", None, None)
     assert {row["release"] for row in told} == {"r", "heat"}
-    paid = paid_for(heat.policy(heat.PLAIN), "a", told)
+    paid = charged_rows(heat.policy(heat.PLAIN), "a", told)
     assert paid == [row for row in told if row["release"] == "r"]
     assert sum(row["denied"] for row in paid) == 0
 
 
 def test_a_heat_map_says_of_which_release_it_is() -> None:
-    told = {each["release"]: each for each in described_releases(heat.policy(heat.PLAIN), "a")}
-    assert (told["heat"]["query"], told["heat"]["base"]) == ("heatmap", "r")
-    assert (told["r"]["query"], told["r"]["base"]) == ("count", None)
+    described = {each.release: each for each in described_releases(heat.policy(heat.PLAIN), "a")}
+    assert (described["heat"].query, described["heat"].base) == ("heatmap", "r")
+    assert (described["r"].query, described["r"].base) == ("count", None)

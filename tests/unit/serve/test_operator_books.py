@@ -31,7 +31,7 @@ def book(*records: bytes) -> AccountView:
 
 
 def told(of: AccountView, site: str = "dbh") -> dict[tuple[str, str, str], int]:
-    return {(row["release"], row["audience"], row["reason"]): row["windows"] for row in of.denials.of(site)}
+    return {(row.release, row.audience, row.reason): row.windows for row in of.denials.of(site)}
 
 
 BUDGET, WAITING = ("occupancy/public", "budget"), ("flow/public", "waiting")
@@ -70,10 +70,10 @@ def figures(of: ClusterView) -> dict[str, Any]:
 def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
     now = [NINE]
     cluster = ClusterView(book(account(NINE), account(NINE + TICK)), EIGHT, lambda: now[0])
-    cluster.take_refused([b"{}", b"{}"])
-    cluster.take_refused([b"{}"])
+    cluster.add_rejected([b"{}", b"{}"])
+    cluster.add_rejected([b"{}"])
     now[0] += APART
-    cluster.take_agreed("0123", {"dbh": 1})
+    cluster.set_control_state("0123", {"dbh": 1})
     known = {name: value for name, value in figures(cluster).items() if value is not None}
     assert known == {
         "v": 1, "site": "dbh", "window_end": rfc3339(NINE + TICK), "rejected_messages": 3, "policy_version": "0123",
@@ -85,10 +85,10 @@ def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
 def test_what_a_cluster_put_aside_is_told_as_of_points_of_the_grid_alone() -> None:
     now = [NINE + MINUTE]
     cluster = ClusterView(book(account(NINE)), EIGHT, lambda: now[0])
-    cluster.take_refused([b"{}"])
+    cluster.add_rejected([b"{}"])
     assert figures(cluster)["rejected_messages"] is None, "no point has passed"
     now[0] = NINE + APART
-    cluster.take_refused([b"{}"] * 4)
+    cluster.add_rejected([b"{}"] * 4)
     now[0] += APART - 1
     assert figures(cluster)["rejected_messages"] == 1, "the four came behind the last point"
     now[0] += 1
@@ -98,6 +98,6 @@ def test_what_a_cluster_put_aside_is_told_as_of_points_of_the_grid_alone() -> No
 def test_of_six_access_points_it_is_not_told_how_much_a_cluster_put_aside() -> None:
     now = [NINE]
     cluster = ClusterView(book(account(NINE)), building(), lambda: now[0])
-    cluster.take_refused([b"{}"])
+    cluster.add_rejected([b"{}"])
     now[0] += 2 * APART
     assert figures(cluster)["rejected_messages"] is None
