@@ -412,8 +412,8 @@ class OperatorSite(BaseModel):
         description="Other dropped observations, by reason; null below eight access points."
     )
     traps: ReceivedTraps | None = Field(
-        description="Messages that the receiver of 'tacet run' received since it started, for all sites; null below eight "
-        "access points."
+        description="Messages that the receiver of 'tacet run' received since it started, for all sites; null below "
+        "eight access points."
     )
     rejected_messages: int | None = Field(
         description="Messages and rows in quarantine, for all sites; null below eight access points. On Kafka "
