@@ -68,7 +68,7 @@ def own(audience: str, source: str, records: Sequence[bytes]) -> Sequence[bytes]
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     if others:
-        raise DataError(f"{source}: must hold records of audience {audience} alone")
+        raise DataError(f"{source}: must contain only records of audience {audience}")
     return records
 
 
@@ -90,7 +90,7 @@ def refuse_absent(store: Path, boxes: Iterable[str]) -> None:
     for box in boxes:
         if not has_outbox(store, box):
             what = {ACCOUNT_BOX: "--account or --operator", OPERATOR_BOX: "--operator"}.get(box, f"--audience {box}")
-            msg = f"{what}: must have an outbox in {store}, which the next 'tacet run' on it makes"
+            msg = f"{what}: must have an outbox in {store}; the next 'tacet run' with this store creates it"
             raise UsageError(msg)
 
 
@@ -108,7 +108,7 @@ async def follow_outbox(store: Path, audience: str, intake: Indexer) -> None:
     while True:
         rows = await _after(store, audience, max(0, position - 1))  # the last record again, to detect another store
         if last is not None and rows[:1] != [last]:
-            msg = f"--store: the outbox of {audience} must only grow, but the one in {store} has become another"
+            msg = f"--store: the outbox of {audience} in {store} must only grow, but it was replaced"
             raise UsageError(msg)
         if rows and rows[-1] != last:
             position, _ = last = rows[-1]
@@ -121,8 +121,8 @@ async def _refuse_other(store: Path, audience: str, position: int, last: str | N
     """Raise UsageError unless the record that was read last still has its number in the outbox."""
     if last is not None and await anyio.to_thread.run_sync(release_at, store, audience, position) != last:
         msg = (
-            f"--index: must have been made from {store}, whose outbox of {audience} no longer has what was read last "
-            f"at {position}: it was made anew, or is another's; delete the index and start again"
+            f"--index: must belong to {store}, whose outbox of {audience} no longer contains the record that was read "
+            f"last at {position}: the store was recreated, or is another one; delete the index and start again"
         )
         raise UsageError(msg)
 
@@ -136,7 +136,7 @@ def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
     held = [(name, [value for _, value in read_outbox(store, name, 0)]) for name in audiences]
     records = [(came_at(value), value) for name, values in held for value in own(name, f"outbox:{name}", values)]
     if not records:
-        msg = f"--play: must have something to play, {store} has given its audiences nothing yet"
+        msg = f"--play: must have records to play, but {store} has no releases for these audiences yet"
         raise UsageError(msg)
     return Playback(sorted(records, key=lambda record: record[0]), speed)
 

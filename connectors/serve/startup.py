@@ -83,24 +83,24 @@ def check(config: ServeConfig) -> None:
             msg = f"--audience: must be one of the policy's ({', '.join(known)}), got {name!r}"
             raise UsageError(msg)
     if not config.roles:
-        msg = "--audience: must be given, or --account or --operator: nobody would see anything"
+        msg = "--audience: must be given, or --account or --operator; otherwise nothing is served"
         raise UsageError(msg)
     _check_open(config)
     host, _ = config.listen
     outside = not is_loopback(host) and not config.simulated
     rules = (
-        (outside and config.tokens is None, f"--tokens: must be given with --listen {host}, which others reach"),
+        (outside and config.tokens is None, f"--tokens: must be given with --listen {host}, which others can reach"),
         (
             outside and config.tls is None and not config.behind_proxy,
-            f"--tls-cert: must be given with --listen {host}, or --behind-proxy where a proxy of yours has TLS",
+            f"--tls-cert: must be given with --listen {host}, or --behind-proxy if a proxy of yours provides TLS",
         ),
-        (config.behind_proxy and not config.names, "--name: must be given with --behind-proxy, as its clients know it"),
+        (config.behind_proxy and not config.names, "--name: must be given with --behind-proxy: the name for clients"),
         (
             config.kafka is not None and config.index is None and bool(config.audiences),
-            "--index: must be given with --kafka, so that event streams go on where they were after a restart",
+            "--index: must be given with --kafka, so that event streams can be resumed after a restart",
         ),
-        (config.kafka is not None and config.play is not None, "--play: must go with --store"),
-        (config.index is not None and config.play is not None, "--play: must go without --index"),
+        (config.kafka is not None and config.play is not None, "--play: must be given with --store"),
+        (config.index is not None and config.play is not None, "--play: must not be given with --index"),
     )  # fmt: skip
     for broken, rule in rules:
         if broken:
@@ -115,7 +115,7 @@ def _check_open(config: ServeConfig) -> None:
         raise UsageError(msg)
     for release in config.policy.release:
         if isinstance(release, AttributeRelease) and config.opened in release.audiences:
-            msg = f"--open: must be an audience of counts only, {config.opened!r} is told attributes ({release.name})"
+            msg = f"--open: must be an audience of counts only, {config.opened!r} receives attributes ({release.name})"
             raise UsageError(msg)
 
 

@@ -135,12 +135,15 @@ async def _follow(kafka: str, topics: Sequence[str], left: Left, take: RecordHan
 def _refuse_other(at: TopicPartition, record: Any, offset: int, last: str) -> None:
     """Raise UsageError unless a record is the one that was read last at its offset."""
     if record.offset != offset or parse_record(record.value or b"{}").get("release_id") != last:
-        raise _made_anew(at.topic, f"no longer has what was read last at offset {offset} of partition {at.partition}")
+        raise _recreated(
+            at.topic,
+            f"no longer contains the record that was read last, at offset {offset} of partition {at.partition}",
+        )
 
 
-def _made_anew(topic: str, how: str) -> UsageError:
+def _recreated(topic: str, how: str) -> UsageError:
     return UsageError(
-        f"--index: must have been made from this cluster's {topic}, which {how}: it was made anew, or is another's; "
+        f"--index: must belong to this cluster's {topic}, which {how}: the topic was recreated, or is another one; "
         "delete the index and start again"
     )
 
@@ -151,7 +154,7 @@ async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
         return dict(await reader.getmany(timeout_ms=WAIT_MS))
     except OffsetOutOfRangeError as error:
         (gone, *_) = error.args[0]
-        msg = f"{gone.topic}: must hold what comes next, but was made anew or shortened; delete --index and start again"
+        msg = f"{gone.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
         raise UsageError(msg) from None
 
 
@@ -169,7 +172,7 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
     for at in places:
         position, last = await asyncio.to_thread(left, _source(at))
         if position > ends[at]:
-            raise _made_anew(at.topic, f"ends at {ends[at]}, before what was read of it")
+            raise _recreated(at.topic, f"ends at {ends[at]}, before the position up to which it was read")
         if last is not None and position > begins[at]:
             known[at] = position - 1, last
         if 0 < position < begins[at]:

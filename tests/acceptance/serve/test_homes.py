@@ -354,7 +354,7 @@ def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figure
     """It ended with 1 in an outage of 20 s, although its index had the history."""
     if not kafka.killable:
         pytest.skip("this broker may not be killed")
-    for name, seconds in (("topics.LOOK_SECONDS", 0.5), ("broker_contact.ASK_SECONDS", 0.1)):
+    for name, seconds in (("topics.LOOK_SECONDS", 0.5), ("broker_contact.PROBE_SECONDS", 0.1)):
         monkeypatch.setattr(f"connectors.serve.{name}", seconds)
     failed = spied(monkeypatch, topics, "follow_private")
     given = of_audience(folder, "outliving", 12)

@@ -43,7 +43,7 @@ class Clock:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ASK_SECONDS", "FIRST_WAIT"):
+    for name in ("PROBE_SECONDS", "FIRST_WAIT"):
         monkeypatch.setattr(broker_contact, name, 0.0)
 
 

@@ -86,7 +86,7 @@ def test_a_record_belongs_to_the_reader_from_whose_source_it_comes() -> None:
     """Else who may write what one audience reads could write what another one does."""
     assert own("public", "outbox:public", [LEVELLED, FACT]) == [LEVELLED, FACT]
     other = window(MONDAY, {"2011": 3}, audience="facilities")
-    with pytest.raises(DataError, match="outbox:public: must hold records of audience public alone"):
+    with pytest.raises(DataError, match="outbox:public: must contain only records of audience public"):
         own("public", "outbox:public", [LEVELLED, other])
 
 
