@@ -343,7 +343,7 @@ def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_is_ref
     topic, given = private_topic("sewn", "occupancy"), of_audience(folder, "sewn", 12)
     served_while_its_topic_stays(kafka, tmp_path, given[:4])
     asyncio.run(made_anew(kafka, topic, given[4:]))
-    with pytest.raises(UsageError, match=f"--index: must have been made from this cluster's {topic}"):
+    with pytest.raises(UsageError, match=f"--index: must belong to this cluster's {topic}"):
         ends(of_one_audience(kafka, tmp_path, "sewn"))
 
 

@@ -74,7 +74,7 @@ async def test_an_outbox_that_was_made_anew_is_refused_though_it_has_grown_past_
     intake = Read(position, None if last is None else name(last))
     following = follow_outbox(tmp_path, AUDIENCE, intake)  # type: ignore[arg-type]
     with pytest.raises(
-        EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must have been made"
+        EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must belong to"
     ):
         await asyncio.wait_for(following, PATIENCE)
 
