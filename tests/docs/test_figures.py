@@ -228,7 +228,7 @@ MADE = [
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
     *(("docs/attackers.md", passage) for passage in attack_figures()),
     *(("docs/thresholds.md", passage) for passage in decision_figures()),
-    ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
+    ("docs/subscribe.md", f"it reads at most the last {LOOK_BACK:,} records of a partition"),
 ]
 """(document, passage) made of the constants that the code goes by."""
 
@@ -391,7 +391,7 @@ TESTED = [
         COLOURED,
     ),
     ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
-    ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
+    ("docs/page.md", "rooms in ten colours, each with its number", COLOURED),
     (
         "docs/page.md",
         "is a game of five minutes",
