@@ -73,9 +73,7 @@ async def test_an_outbox_that_was_made_anew_is_refused_though_it_has_grown_past_
         boxes.append(AUDIENCE, [OutboxRecord(name(n), "occupancy", "dbh", n, record(n)) for n in range(1, 9)])
     intake = Read(position, None if last is None else name(last))
     following = follow_outbox(tmp_path, AUDIENCE, intake)  # type: ignore[arg-type]
-    with pytest.raises(
-        EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must belong to"
-    ):
+    with pytest.raises(EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must belong to"):
         await asyncio.wait_for(following, PATIENCE)
 
 
