@@ -161,14 +161,14 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
 
 def feeds(config: ServeConfig, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that keep the service up to date with its sources; each returns only by an error."""
-    intake = indexer.Indexer(service)
+    index = indexer.Indexer(service)
     if config.store is None:
-        return topic_feeds(config, config.kafka or "", service, intake)
-    return box_feeds(config, config.store, service, intake)
+        return topic_feeds(config, config.kafka or "", service, index)
+    return outbox_feeds(config, config.store, service, index)
 
 
 def topic_feeds(
-    config: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
+    config: ServeConfig, kafka: str, service: Service, index: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a cluster. Once something was read, they outlive outages of the brokers."""
     service.contact = contact = BrokerContact(
@@ -176,7 +176,7 @@ def topic_feeds(
     )
     found: list[Callable[[], Awaitable[None]]] = []
     if config.audiences:
-        found.append(partial(topics.follow_private, kafka, config.audiences, intake))
+        found.append(partial(topics.follow_private, kafka, config.audiences, index))
     if config.account or config.operator:
         found.append(topics.TopicOfView(kafka, LEAKAGE, service.account.add).follow)
     if config.account:
@@ -188,22 +188,22 @@ def topic_feeds(
     return [contact.ask(kafka), *map(contact.lasting, found)]
 
 
-def box_feeds(
-    config: ServeConfig, store: Path, service: Service, intake: indexer.Indexer
+def outbox_feeds(
+    config: ServeConfig, store: Path, service: Service, index: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a store."""
-    book = OperatorView()
-    service.operator = book
+    operator = OperatorView()
+    service.operator = operator
     service.coalition = partial(combined_account, config.policy, store) if config.account else None
-    boxes = [(ACCOUNT_BOX, service.account.add)] if config.account or config.operator else []
-    boxes += [(OPERATOR_BOX, book.add)] if config.operator else []
-    indexer.refuse_absent(store, [*config.audiences, *(box for box, _ in boxes)])
+    outboxes = [(ACCOUNT_BOX, service.account.add)] if config.account or config.operator else []
+    outboxes += [(OPERATOR_BOX, operator.add)] if config.operator else []
+    indexer.refuse_absent(store, [*config.audiences, *(outbox for outbox, _ in outboxes)])
     if config.play is not None:
         service.playback = indexer.played(store, config.audiences, config.play)
-    books = [indexer.follow_records(store, box, take) for box, take in boxes]
+    views = [indexer.follow_records(store, outbox, add) for outbox, add in outboxes]
     if service.playback is not None:
-        return [indexer.follow_play(service.playback, intake), *books]
-    return [*(indexer.follow_outbox(store, audience, intake) for audience in config.audiences), *books]
+        return [indexer.follow_play(service.playback, index), *views]
+    return [*(indexer.follow_outbox(store, audience, index) for audience in config.audiences), *views]
 
 
 def combined_account(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:

@@ -42,7 +42,7 @@ def topics_of(names: Collection[str], audiences: Collection[str]) -> list[str]:
     return sorted(name for name in names if (found := _PRIVATE.fullmatch(name)) and found[1] in audiences)
 
 
-async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer) -> None:
+async def follow_private(kafka: str, audiences: Collection[str], index: Indexer) -> None:
     """Read what the audiences' topics contain, then what is added; returns only by an error.
 
     Raises:
@@ -51,10 +51,10 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer
         DataError: a record belongs to another audience, or is not a private record.
     """
 
-    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+    async def handle(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         found = _PRIVATE.fullmatch(at.topic)
         assert found is not None  # noqa: S101
-        await intake.add(own(found[1], _source(at), records), positions)
+        await index.add(own(found[1], _source(at), records), positions)
 
     while True:
         topics = topics_of(await topic_names(kafka), audiences)
@@ -63,43 +63,43 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer
                 msg = f"--audience {audience}: must have a private topic on this cluster"
                 raise UsageError(msg)
         try:
-            left = partial(_left_of, intake)
-            await _follow(kafka, topics, left, take, LOOK_SECONDS)
+            left = partial(_left_of, index)
+            await _follow(kafka, topics, left, handle, LOOK_SECONDS)
         except AbsentTopicError as error:  # deleted, or too new for the broker that was asked: the next look decides
             log.info("%s", error)
             await asyncio.sleep(WAIT_MS / 1000)
 
 
-def _left_of(intake: Indexer, source: str) -> tuple[int, str | None]:
-    return intake.position(source), intake.last(source)
+def _left_of(index: Indexer, source: str) -> tuple[int, str | None]:
+    return index.position(source), index.last(source)
 
 
 class TopicOfView:
     """A topic from which a view in memory is built, and how far it was read."""
 
-    def __init__(self, kafka: str, topic: str, take: Callable[[Sequence[bytes]], None]) -> None:
-        self._kafka, self._topic, self._take = kafka, topic, take
+    def __init__(self, kafka: str, topic: str, handle: Callable[[Sequence[bytes]], None]) -> None:
+        self._kafka, self._topic, self._handle = kafka, topic, handle
         self._positions: dict[str, int] = {}
 
     async def follow(self) -> None:
         """Read on, from the start at first; returns only by an error."""
 
-        async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        async def handle(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
             del at
-            self._take(records)
+            self._handle(records)
             self._positions |= positions
 
-        await _follow(self._kafka, [self._topic], self._left, take, None)
+        await _follow(self._kafka, [self._topic], self._left, handle, None)
 
     def _left(self, source: str) -> tuple[int, str | None]:
         return self._positions.get(source, 0), None
 
 
-async def follow_control(kafka: str, book: ClusterView, clock: Callable[[], Micros]) -> None:
+async def follow_control(kafka: str, view: ClusterView, clock: Callable[[], Micros]) -> None:
     """Keep an operator's view up to date with the cluster's control state and with its ingest processes."""
     while True:
-        agreed = await cluster.read(kafka)
-        book.set_control_state(agreed.current(), agreed.silent_sources(clock()))
+        state = await cluster.read(kafka)
+        view.set_control_state(state.current(), state.silent_sources(clock()))
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -116,7 +116,7 @@ async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str
     return coalition.units()
 
 
-async def _follow(kafka: str, topics: Sequence[str], left: Left, take: RecordHandler, seconds: float | None) -> None:
+async def _follow(kafka: str, topics: Sequence[str], left: Left, handle: RecordHandler, seconds: float | None) -> None:
     """Read topics from each partition's stored position, for a time limit or for ever."""
     async with reader_of(kafka) as reader:
         known = await _seek(reader, topics, left)
@@ -124,12 +124,12 @@ async def _follow(kafka: str, topics: Sequence[str], left: Left, take: RecordHan
         while until is None or time.monotonic() < until:
             batches = await _next(reader)
             for at in sorted(batches):
-                held = batches[at]
-                if held and at in known:
-                    _refuse_other(at, held[0], *known.pop(at))
-                    held = held[1:]
-                if held:
-                    await take(at, [raw.value or b"" for raw in held], {_source(at): held[-1].offset + 1})
+                records = batches[at]
+                if records and at in known:
+                    _refuse_other(at, records[0], *known.pop(at))
+                    records = records[1:]
+                if records:
+                    await handle(at, [raw.value or b"" for raw in records], {_source(at): records[-1].offset + 1})
 
 
 def _refuse_other(at: TopicPartition, record: Any, offset: int, last: str) -> None:
