@@ -95,7 +95,7 @@ class TokenFile:
         with locked(self._path):
             held = self.tokens() if self._path.exists() else ()
             if name in {token.name for token in held}:
-                msg = f"--name: must not be the name of a token that there is, got {name!r}; revoke that one first"
+                msg = f"--name: must not be the name of an existing token, got {name!r}; revoke that token first"
                 raise UsageError(msg)
             secret = PREFIX + new_secret()
             self._write((*held, Token(name, frozenset(roles), expires, digest_of(secret))))
@@ -117,7 +117,7 @@ class TokenFile:
         try:
             held = self._path.stat()
         except OSError as error:
-            msg = f"{self._path}: tokens cannot be read ({error.strerror}); 'tacet token new' makes the file"
+            msg = f"{self._path}: tokens cannot be read ({error.strerror}); 'tacet token new' creates it"
             raise UsageError(msg) from None
         if held.st_mode & 0o077:
             msg = f"{self._path}: must be readable by its owner only (mode 0600)"
@@ -140,7 +140,7 @@ def _parsed(path: Path) -> tuple[Token, ...]:
             return tuple(_token(row) for row in body["tokens"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    msg = f"{path}: must be a file made by 'tacet token new'"
+    msg = f"{path}: must be a file created by 'tacet token new'"
     raise UsageError(msg)
 
 

@@ -32,7 +32,7 @@ class Arrived(NamedTuple):
     def given(self) -> Last:
         """Its entry in a cursor; DataError if it is not a private release."""
         if type(name := self.release.get("release_id")) is not str:
-            raise DataError("record: must be a private release, has no release_id")
+            raise DataError("record: must be a private release, but has no release_id")
         return Last(self.at, name)
 
 
@@ -45,7 +45,7 @@ def window_place(record: Release) -> tuple[int, str, bool, str]:
             came += record["lag"] * (came - parse_time(record["window_start"]))
         return came, record["site"], "attribute" not in record, record["release"]
     except (KeyError, TypeError, ValueError):
-        msg = "record: must be a private release, has no window, site or release"
+        msg = "record: must be a private release, but has no window, site or release"
         raise DataError(msg) from None
 
 
@@ -55,7 +55,7 @@ def by_release(came: Iterable[Arrived]) -> Iterator[Arrived]:
         yield from sorted(window, key=lambda one: window_place(one.release))
 
 
-def as_they_lie(came: list[Arrived]) -> Iterator[Arrived]:
+def in_topic_order(came: list[Arrived]) -> Iterator[Arrived]:
     """Sort records by window and site, but keep those of one topic and site in the topic's order."""
     came = sorted(came, key=lambda one: window_place(one.release))
     of: dict[tuple[str, str], list[Arrived]] = {}

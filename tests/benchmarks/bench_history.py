@@ -17,9 +17,10 @@ from typing import get_args
 import numpy as np
 import orjson
 
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import ExportFormat, RowsQuery
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.history.files import ExportFormat
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import RowsQuery
 from stream.records import DAY, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 from tests.benchmarks.ground import Figure, cpu, quick, tell

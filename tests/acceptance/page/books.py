@@ -59,8 +59,8 @@ def told(path: str, scene: Scene, query: Any) -> dict[str, Any] | None:
         "operator": lambda: {"free_mib": 51200, "sites": [] if scene.bare else [figures(scene)]},
     }
     answers |= {
-        "learn/day": lambda: learn.lesson_day(OfLesson.model_validate(dict(query))),
-        "learn/tasks": lambda: learn.round_questions(OfRound.model_validate(dict(query))),
+        "learn/day": lambda: learn.lesson_day(OfLesson.model_validate(dict(query))).model_dump(),
+        "learn/tasks": lambda: learn.round_questions(OfRound.model_validate(dict(query))).model_dump(),
     }
     return answers[path]() if path in answers else None
 

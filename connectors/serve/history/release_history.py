@@ -17,17 +17,30 @@ import numpy as np
 from cramjam import zstd
 from numpy.typing import NDArray
 
-from connectors.serve.aggregates import Usual, attribute_rows, latest_rows, newest_end, spend_rows
-from connectors.serve.downloads import csv_file, parquet_file
-from connectors.serve.history_interface import START, ExportFormat, Rows, RowsQuery
-from connectors.serve.index import Index, Numbers, insert, insert_rows
-from connectors.serve.local_clock import SiteClock
-from connectors.serve.released import Attribute, Cell, Window, read_record
-from connectors.serve.series import behind_page, page
+from connectors.serve.history.aggregates import (
+    AttributeRow,
+    LatestRows,
+    SpendRow,
+    Usual,
+    UsualTable,
+    attribute_rows,
+    latest_rows,
+    newest_end,
+    spend_rows,
+)
+from connectors.serve.history.decoding import Attribute, Cell, Window, read_record
+from connectors.serve.history.files import ExportFormat, csv_file, parquet_file
+from connectors.serve.history.index import Index, Numbers, insert, insert_rows
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.rows import Rows, RowsQuery, behind_page, page
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import Micros, ReleaseId
 from stream.schemas import parse_time
 
+START = "start"
+"""Replaces a release id: before the first record."""
+START = "start"
+"""Replaces a release id: before the first record."""
 _RecordsById = dict[str, tuple[bytes, Window | Attribute]]
 """The record and its decoded content, by release id."""
 
@@ -130,24 +143,23 @@ class ReleaseHistory:
             if (after := rows.next) is None:
                 return
 
-    def latest(self, audience: str, site: str) -> dict[str, Any]:
-        """Return ``rows``, of each node of each release at its newest window, and ``feed``: the newest window of the
-        site with ``window_end`` (RFC 3339), ``coverage`` and ``denied``, or null before the first."""
+    def latest(self, audience: str, site: str) -> LatestRows:
+        """Return the rows of each release's newest window, and the newest window of the site."""
         return latest_rows(self._index, self._usual, self._clock(site), audience, site)
 
     def newest_end(self, audience: str, site: str) -> Micros | None:
         """Return the end of a site's newest window; None before the first."""
         return newest_end(self._index, audience, site)
 
-    def usual(self, audience: str, release: str, site: str) -> dict[str, Any]:
+    def usual(self, audience: str, release: str, site: str) -> UsualTable:
         """Return mean, deviation and number by node, class of day and slot, from released values."""
         return self._usual.table(self._clock(site), audience, release, site)
 
-    def attributes(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[dict[str, Any]]:
+    def attributes(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[AttributeRow]:
         """Return the attributes of days: published, withheld, or not queried."""
         return attribute_rows(self._index, audience, site, first_day, last_day)
 
-    def spends(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[dict[str, Any]]:
+    def spends(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[SpendRow]:
         """Return what each day's releases have cost, by the audience's own records."""
         return spend_rows(self._index, self._clock(site), (audience, site), first_day, last_day)
 
@@ -168,8 +180,8 @@ def _read(records: Sequence[bytes]) -> _RecordsById:
     """Return records by release id, the first of each; FinalityError if two with one id differ."""
     by_id: _RecordsById = {}
     for value in records:
-        identity, says = read_record(value)
-        if by_id.setdefault(identity, (value, says))[0] != value:
+        identity, content = read_record(value)
+        if by_id.setdefault(identity, (value, content))[0] != value:
             raise _differs(identity)
     return by_id
 
@@ -178,32 +190,32 @@ def _stored(cursor: duckdb.DuckDBPyConnection, by_id: _RecordsById) -> list[str]
     """Return which of these records are stored already; FinalityError if one of them differs."""
     if not by_id:
         return []
-    ends = [says.end for _, says in by_id.values()]
+    ends = [content.end for _, content in by_id.values()]
     query = "SELECT id, body FROM record WHERE finish BETWEEN ? AND ? AND id IN (SELECT unnest(?::VARCHAR[]))"
-    held = cursor.execute(query, [min(ends), max(ends), list(by_id)]).fetchall()
-    for identity, body in held:
+    found = cursor.execute(query, [min(ends), max(ends), list(by_id)]).fetchall()
+    for identity, body in found:
         if bytes(zstd.decompress(body)) != by_id[identity][0]:
             raise _differs(identity)
-    return [identity for identity, _ in held]
+    return [identity for identity, _ in found]
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, by_id: _RecordsById) -> None:
     """Append records, in their order."""
     ((last,),) = cursor.execute("SELECT coalesce(max(seq), 0) FROM record").fetchall()
     rows = [
-        (last + place, ReleaseId.parse(identity).audience, identity, says.end, bytes(zstd.compress(value, level=3)))
-        for place, (identity, (value, says)) in enumerate(by_id.items(), 1)
+        (last + place, ReleaseId.parse(identity).audience, identity, content.end, bytes(zstd.compress(value, level=3)))
+        for place, (identity, (value, content)) in enumerate(by_id.items(), 1)
     ]
     insert_rows(cursor, "record", rows)
-    insert_rows(cursor, "attribute", [says for _, says in by_id.values() if isinstance(says, Attribute)])
-    _insert_windows(cursor, [says for _, says in by_id.values() if isinstance(says, Window)])
+    insert_rows(cursor, "attribute", [content for _, content in by_id.values() if isinstance(content, Attribute)])
+    _insert_windows(cursor, [content for _, content in by_id.values() if isinstance(content, Window)])
 
 
 def _insert_windows(cursor: duckdb.DuckDBPyConnection, windows: Sequence[Window]) -> None:
     numbers = Numbers(cursor)
     for window in windows:
         numbers.name(window.series, window.nodes)
-    insert_rows(cursor, "told", [(numbers.series(window.series), *_window_row(window)) for window in windows])
+    insert_rows(cursor, "release_window", [(numbers.series(window.series), *_window_row(window)) for window in windows])
     cells = [(numbers.series(window.series), window, cell) for window in windows for cell in window.cells]
     if cells:
         insert(cursor, "cell", _columns(numbers, cells))
@@ -211,8 +223,10 @@ def _insert_windows(cursor: duckdb.DuckDBPyConnection, windows: Sequence[Window]
 
 
 def _window_row(window: Window) -> tuple[Any, ...]:
-    by_id = window.start, window.end, window.released, window.kind, window.coverage, window.nano, window.by_day
-    return *by_id, window.bounded
+    return (
+        window.start, window.end, window.released, window.kind, window.coverage, window.nano, window.by_day,
+        window.bounded,
+    )  # fmt: skip
 
 
 def _columns(numbers: Numbers, cells: list[tuple[int, Window, Cell]]) -> dict[str, NDArray[Any]]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.serve import record_fields
-from connectors.serve.bands import NoiseDistribution, sum_half_width
+from connectors.serve.history import record_fields
+from connectors.serve.history.bands import NoiseDistribution, sum_half_width
 from stream.errors import DataError
 from stream.records import Micros, NoiseKind, ReleaseId
 from stream.schemas import parse_record

@@ -2,29 +2,31 @@
 
 A mean of a filter's values uses these, revised ones where they exist, and its band is an upper bound. Other means use
 noisy values if every window has one, and so does a filter's mean over a day if its band then is narrower; the band is
-that of their noise (:mod:`connectors.serve.bands`). Denied windows are counted and enter no mean.
+that of their noise (:mod:`connectors.serve.history.bands`). Denied windows are counted and enter no mean.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.serve.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
-from connectors.serve.history_interface import Granularity, Rows, RowsQuery
-from connectors.serve.index import Index
-from connectors.serve.local_clock import SiteClock
-from connectors.serve.released import KINDS
+from connectors.serve.history.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
+from connectors.serve.history.decoding import KINDS
+from connectors.serve.history.index import Index
+from connectors.serve.history.local_clock import SiteClock
 from stream.errors import UsageError
 from stream.policy.fields import duration_text
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 
+Granularity = Literal["5min", "15min", "1h", "1d"]
+"""The time that one row covers; a day is a site-local one."""
 COLUMNS = (
     "start", "end", "node", "value", "low", "high", "half_width", "kind", "windows", "denied", "revised", "coverage",
     "bounded_to",
@@ -34,6 +36,35 @@ WINDOWS: Granularity = "5min"
 _SIZES: dict[Granularity, Micros] = {"15min": 15 * MINUTE, "1h": HOUR, "1d": DAY}
 _DECIMALS = 4
 _Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsQuery:
+    """A query for rows of one release's history."""
+
+    audience: str
+    release: str
+    site: str
+    granularity: Granularity
+    start: Micros | None = None
+    """Only windows that end after this time; None: from the first."""
+    end: Micros | None = None
+    """Only windows that end at this time or before; None: to the last."""
+    nodes: tuple[str, ...] = ()
+    """``building``, ``floor:2``, ``zone:2011``; empty: every released node."""
+    limit: int = 10_000
+    """Rows per page, in [1, 100,000]; an export contains all."""
+    after: str | None = None
+    """The ``next`` of the previous page."""
+
+
+class Rows(NamedTuple):
+    """Rows of a history, ordered by time and node."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+    next: str | None
+    """Where the next page starts; None at the end."""
 
 
 class SeriesQuery(NamedTuple):
@@ -127,7 +158,7 @@ def clip_span(
     cursor: duckdb.DuckDBPyConnection, series: Sequence[int], start: Micros, end: Micros | None
 ) -> tuple[Micros, Micros]:
     """Return a span of time, clipped to the first and last stored windows."""
-    query = "SELECT min(start), max(finish) FROM told WHERE series IN (SELECT unnest(?::INTEGER[]))"
+    query = "SELECT min(start), max(finish) FROM release_window WHERE series IN (SELECT unnest(?::INTEGER[]))"
     ((first, last),) = cursor.execute(query, [list(series)]).fetchall()
     if first is None:
         return 0, 0
@@ -169,7 +200,8 @@ def _buckets(cursor: duckdb.DuckDBPyConnection, what: SeriesQuery, span: _Span, 
         " count(*) FILTER (NOT released) AS denied, avg(coverage) AS coverage, coalesce(min(bounded), 0) AS bounded,"
         " min(start) AS first, max(finish) AS last FROM"
         " (SELECT start, finish, bool_or(released) AS released, max(coverage) AS coverage, min(bounded) AS bounded"
-        f" FROM told WHERE series IN ({_listing(what.series)}) AND finish > {span.start} AND finish <= {span.end}"
+        f" FROM release_window WHERE series IN ({_listing(what.series)})"
+        f" AND finish > {span.start} AND finish <= {span.end}"
         f" GROUP BY start, finish) GROUP BY bucket ORDER BY bucket LIMIT {most}"
     ))  # fmt: skip
 

@@ -6,6 +6,7 @@ values that repeat in many rows (series, nodes, laws of noise) to small integers
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -16,8 +17,8 @@ from typing import Any, TypeVar
 import duckdb
 
 from connectors.secrets.private_files import private_folder
-from connectors.serve.bands import NoiseDistribution
-from connectors.serve.released import Series
+from connectors.serve.history.bands import NoiseDistribution
+from connectors.serve.history.decoding import Series
 from stream.errors import TacetError
 
 FORMAT = 1
@@ -40,7 +41,7 @@ CREATE TABLE series (
 CREATE TABLE node (node INTEGER, name VARCHAR);
 CREATE TABLE named (series INTEGER, node INTEGER);
 CREATE TABLE law (law INTEGER, noise VARCHAR, scale DOUBLE, draws INTEGER);
-CREATE TABLE told (
+CREATE TABLE release_window (
     series INTEGER, start BIGINT, finish BIGINT, released BOOLEAN, kind TINYINT, coverage DOUBLE, nano BIGINT,
     by_day BOOLEAN, bounded BIGINT);
 CREATE TABLE cell (
@@ -50,7 +51,8 @@ CREATE TABLE attribute (
     audience VARCHAR, release VARCHAR, site VARCHAR, finish BIGINT, day VARCHAR, zone VARCHAR, attribute VARCHAR,
     released BOOLEAN, reason VARCHAR, value VARCHAR, nano BIGINT);
 """
-_OWN = {"meta", "position", "record", "told", "cell"}
+_TABLES = frozenset(re.findall(r"CREATE TABLE (\w+)", _SCHEMA))
+_OWN = {"meta", "position", "record", "cell"}
 """Tables by which an index of any format is recognised."""
 
 
@@ -82,21 +84,21 @@ class Index:
             self._writing, self._counting = threading.Lock(), threading.Condition()
             self._readers = 0
             self._written = list[int]()
-            held = self._tables()
-            if held and not held >= _OWN:  # another program's database must not be emptied
+            found = self._tables()
+            if found and not found >= _OWN:  # another program's database must not be emptied
                 self.close()
-                raise HistoryError(f"{self._name}: must be a history, but is a database that holds something else")
-            if not held or self._db.execute("SELECT format FROM meta").fetchall() != [(FORMAT,)]:
-                self._recreate(held)
+                raise HistoryError(f"{self._name}: must be a history, but is a database with other contents")
+            if not found >= _TABLES or self._db.execute("SELECT format FROM meta").fetchall() != [(FORMAT,)]:
+                self._recreate(found)
 
     def _tables(self) -> set[str]:
         names = "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views() WHERE NOT internal"
         return {str(name) for (name,) in self._db.execute(names).fetchall()}
 
-    def _recreate(self, held: set[str]) -> None:
+    def _recreate(self, tables: set[str]) -> None:
         """Drop all tables and create the schema in one transaction, which is safe against a kill at any time."""
         self._db.begin()
-        for name in held:
+        for name in tables:
             self._db.execute(f'DROP TABLE "{name}"')
         self._db.execute(_SCHEMA)
         self._db.execute("INSERT INTO meta VALUES (?)", [FORMAT])
@@ -125,9 +127,9 @@ class Index:
             yield cursor
             cursor.commit()
             self._keep_to_owner()
-        self._let_go()
+        self._release_cache()
 
-    def _let_go(self) -> None:
+    def _release_cache(self) -> None:
         """Release DuckDB's cache once the added data has been written to the file.
 
         DuckDB otherwise caches all that it has read or written, up to ``MEMORY``. This runs only while there are no
@@ -157,7 +159,7 @@ class Index:
         except duckdb.Error as error:
             kind = type(error).__name__
             rule = "must be a history that can be written and that no other process has open"
-            msg = f"{self._name}: {rule}, DuckDB says {kind}"
+            msg = f"{self._name}: {rule}, got DuckDB's {kind}"
             raise HistoryError(msg) from None
 
     def close(self) -> None:

@@ -10,42 +10,71 @@ from __future__ import annotations
 import threading
 from datetime import date
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
+import duckdb
 import orjson
 
-from connectors.serve.bands import likely_empty
-from connectors.serve.history_interface import RowsQuery
-from connectors.serve.index import Index
-from connectors.serve.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
-from connectors.serve.series import COLUMNS, clip_span, local_offset, page, resolve_query
+from connectors.serve.history.bands import likely_empty
+from connectors.serve.history.index import Index
+from connectors.serve.history.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
+from connectors.serve.history.rows import COLUMNS, RowsQuery, clip_span, local_offset, page, resolve_query
 from stream.policy.fields import NANO, decimal_string
 from stream.records import DAY, EPOCH, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
+
+
+class AttributeRow(TypedDict):
+    """An attribute of a zone's day."""
+
+    day: str
+    zone: str
+    attribute: str
+    release: str
+    released: bool
+    reason: str | None
+    value: NotRequired[str | float | None]
+    """Only if it is published; None for an empty zone."""
+
+
+class SpendRow(TypedDict):
+    """The windows and the cost of one release on one day."""
+
+    day: str
+    release: str
+    windows: int
+    denied: int
+    spend: str
+    """Decimal number of epsilons."""
+
 
 _WITHIN = " AND ($3 IS NULL OR day >= $3) AND ($4 IS NULL OR day <= $4)"
 
 
 def attribute_rows(
     index: Index, audience: str, site: str, first_day: str | None, last_day: str | None
-) -> list[dict[str, Any]]:
-    """Return the attributes of some local days. Only published ones have a ``value``; it is null for an empty zone."""
+) -> list[AttributeRow]:
+    """Return the attributes of some local days, both ends included."""
     with index.reading() as cursor:
         rows = cursor.execute(
             "SELECT day, zone, attribute, release, released, reason, value FROM attribute"
             f" WHERE audience = $1 AND site = $2{_WITHIN} ORDER BY day, zone, attribute, release",
             [audience, site, first_day, last_day],
         ).fetchall()
-    names = ("day", "zone", "attribute", "release", "released", "reason")
-    return [
-        dict(zip(names, row, strict=True)) | ({} if shown is None else {"value": orjson.loads(shown)})
-        for *row, shown in rows
-    ]
+    found: list[AttributeRow] = []
+    for day, zone, attribute, release, released, reason, value in rows:
+        row = AttributeRow(
+            day=day, zone=zone, attribute=attribute, release=release, released=released, reason=reason
+        )  # fmt: skip
+        if value is not None:
+            row["value"] = orjson.loads(value)
+        found.append(row)
+    return found
 
 
 def spend_rows(
     index: Index, clock: SiteClock, of: tuple[str, str], first_day: str | None, last_day: str | None
-) -> list[dict[str, Any]]:
+) -> list[SpendRow]:
     """Return windows, denials and spend of each day and release, summed from the audience's own records.
 
     A day is a privacy day if the release is charged by privacy days, a local day for attributes, and the UTC day of
@@ -61,18 +90,18 @@ def spend_rows(
     audience, site = of
     start, end = (None if day is None else _number(day) for day in (first_day, last_day))
     with index.reading() as cursor:
-        held = "told JOIN series USING (series) WHERE audience = $1 AND site = $2 AND revision = ''"
+        own = "release_window JOIN series USING (series) WHERE audience = $1 AND site = $2 AND revision = ''"
         summed = "release, count(*) FILTER (released), count(*) FILTER (NOT released), sum(nano)"
         rows = cursor.execute(
-            f"SELECT start // {DAY} AS day, {summed} FROM {held} AND NOT by_day"
+            f"SELECT start // {DAY} AS day, {summed} FROM {own} AND NOT by_day"
             " AND ($3 IS NULL OR day >= $3) AND ($4 IS NULL OR day <= $4) GROUP BY day, release ORDER BY day, release",
             [audience, site, start, end],
         ).fetchall()
-        ((first, last),) = cursor.execute(f"SELECT min(start), max(finish) FROM {held} AND by_day", of).fetchall()
+        ((first, last),) = cursor.execute(f"SELECT min(start), max(finish) FROM {own} AND by_day", of).fetchall()
         for number, day_start, day_end in () if first is None else clock.privacy_days(first, last):
             if (start is None or number >= start) and (end is None or number <= end):
                 rows += cursor.execute(
-                    f"SELECT $3, {summed} FROM {held} AND by_day AND finish > $4 AND finish <= $5 GROUP BY release",
+                    f"SELECT $3, {summed} FROM {own} AND by_day AND finish > $4 AND finish <= $5 GROUP BY release",
                     [audience, site, number, day_start, day_end],
                 ).fetchall()
         rows += cursor.execute(
@@ -82,7 +111,7 @@ def spend_rows(
             [audience, site, first_day, last_day],
         ).fetchall()
     return [
-        {"day": date_of(day), "release": release, "windows": windows, "denied": denied, "spend": _spend(nano)}
+        SpendRow(day=date_of(day), release=release, windows=windows, denied=denied, spend=_spend(nano))
         for day, release, windows, denied, nano in sorted(rows)
     ]
 
@@ -117,6 +146,33 @@ Table = dict[str, dict[DayClass, list[Moments | None]]]
 """Node -> class of day -> one entry per slot of the local day; None if nothing was released."""
 
 
+class UsualTable(TypedDict):
+    """The usual values of a release."""
+
+    nodes: Table
+    slot_seconds: int
+
+
+UsualValue = TypedDict("UsualValue", {"mean": float, "deviation": float, "n": int, "class": DayClass})
+"""The usual value of one window: the moments of its slot, and the class of its day."""
+
+
+class NewestWindow(TypedDict):
+    """The newest window of a site, of any release."""
+
+    window_end: str
+    coverage: float
+    denied: bool
+
+
+class LatestRows(TypedDict):
+    """The newest window of each release."""
+
+    rows: list[dict[str, Any]]
+    """JSON: ``release``, the ``COLUMNS`` of rows, ``usual`` and ``likely_empty``."""
+    feed: NewestWindow | None
+
+
 class Usual:
     """The usual values of each release, computed once a day and again after a late record is added."""
 
@@ -125,8 +181,8 @@ class Usual:
         self._cache: dict[tuple[str, str, str], tuple[tuple[int, ...], Table]] = {}
         self._lock = threading.Lock()
 
-    def table(self, clock: SiteClock, audience: str, release: str, site: str) -> dict[str, Any]:
-        """Return the usual values as JSON."""
+    def table(self, clock: SiteClock, audience: str, release: str, site: str) -> UsualTable:
+        """Return the usual values of a release at a site."""
         return {"nodes": self.of(clock, audience, release, site), "slot_seconds": SLOT // 1_000_000}
 
     def of(self, clock: SiteClock, audience: str, release: str, site: str) -> Table:
@@ -141,23 +197,25 @@ class Usual:
             until = clock.day_span(today)[0]
             since = max(start, clock.day_span(today - DAYS)[0])
             seen = f"series IN ({', '.join(map(str, what.first))}) AND start >= {since} AND start < {until}"
-            [(count,)] = cursor.execute(f"SELECT count(*) FROM told WHERE {seen}").fetchall()
+            [(count,)] = cursor.execute(f"SELECT count(*) FROM release_window WHERE {seen}").fetchall()
             of, made_of = (audience, release, site), (today, count)
             with self._lock:
                 if of not in self._cache or self._cache[of][0] != made_of:
                     self._cache[of] = made_of, _table(cursor, seen, local_offset(clock, since, until))
                 return self._cache[of][1]
 
-    def at(self, clock: SiteClock, of: Table, node: str, start: Micros) -> dict[str, Any] | None:
+    def at(self, clock: SiteClock, of: Table, node: str, start: Micros) -> UsualValue | None:
         """Return the usual value at a node for the window that starts at an instant; None if nothing is known."""
         local = clock.local(start)
         day = class_of(local // DAY)
         slots = of.get(node, {}).get(day)
         moments = slots[local % DAY // SLOT] if slots else None
-        return None if moments is None else moments._asdict() | {"class": day}
+        if moments is None:
+            return None
+        return {"mean": moments.mean, "deviation": moments.deviation, "n": moments.n, "class": day}
 
 
-def _table(cursor: Any, seen: str, offset: str) -> Table:
+def _table(cursor: duckdb.DuckDBPyConnection, seen: str, offset: str) -> Table:
     rows = cursor.execute(
         f"SELECT name, greatest(0, (local // {DAY} + {_THURSDAY}) % 7 - 4) AS day, local % {DAY} // {SLOT} AS slot,"
         f" avg(value), stddev_pop(value), count(*) FROM (SELECT node, value, start + {offset} AS local FROM cell"
@@ -175,17 +233,17 @@ _VALUE, _HALF_WIDTH, _KIND = (COLUMNS.index(name) for name in ("value", "half_wi
 _MOST_NODES = 100_000
 
 
-def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, site: str) -> dict[str, Any]:
+def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, site: str) -> LatestRows:
     """Return the newest window's rows of each release, with usual values and the probability that a room is empty."""
     with index.reading() as cursor:
         newest = cursor.execute(
-            "SELECT release, max(finish) FROM told JOIN series USING (series)"
+            "SELECT release, max(finish) FROM release_window JOIN series USING (series)"
             " WHERE audience = ? AND site = ? AND revision = '' GROUP BY release ORDER BY release",
             [audience, site],
         ).fetchall()
         end = max((finish for _, finish in newest), default=None)
         feed = cursor.execute(
-            "SELECT max(coverage), bool_and(NOT released) FROM told JOIN series USING (series)"
+            "SELECT max(coverage), bool_and(NOT released) FROM release_window JOIN series USING (series)"
             " WHERE audience = ? AND site = ? AND revision = '' AND finish = ?",
             [audience, site, end],
         ).fetchone()
@@ -196,24 +254,27 @@ def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, sit
         for row in page(index, clock, query).rows:
             start, node = parse_time(row[0]), row[2]
             rows.append({"release": release} | dict(zip(COLUMNS, row, strict=True)) | {
-                "usual": usual.at(clock, table, node, start), "likely_empty": _empty(row),
+                "usual": usual.at(clock, table, node, start), "likely_empty": _likely_empty(row),
             })  # fmt: skip
-    return {"rows": rows, "feed": None if end is None or feed is None else _feed(end, *feed)}
+    return {"rows": rows, "feed": None if end is None or feed is None else _newest_window(end, *feed)}
 
 
 def newest_end(index: Index, audience: str, site: str) -> Micros | None:
     """Return the end of the newest window that was released or denied; None before the first."""
-    query = "SELECT max(finish) FROM told JOIN series USING (series) WHERE audience = ? AND site = ? AND revision = ''"
+    query = (
+        "SELECT max(finish) FROM release_window JOIN series USING (series)"
+        " WHERE audience = ? AND site = ? AND revision = ''"
+    )
     with index.reading() as cursor:
         ((end,),) = cursor.execute(query, [audience, site]).fetchall()
     return None if end is None else int(end)
 
 
-def _empty(row: list[Any]) -> float | None:
+def _likely_empty(row: list[Any]) -> float | None:
     if row[_VALUE] is None or row[_HALF_WIDTH] is None:
         return None
     return likely_empty(row[_VALUE], row[_HALF_WIDTH], row[_KIND])
 
 
-def _feed(finish: int, coverage: float, denied: bool) -> dict[str, Any]:
+def _newest_window(finish: int, coverage: float, denied: bool) -> NewestWindow:
     return {"window_end": rfc3339(finish), "coverage": coverage, "denied": denied}
