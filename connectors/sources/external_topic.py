@@ -14,6 +14,7 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.sources.ingest.followed_logs import Piece
 from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.client import PATIENCE_MS, close, connect, partitions_of
@@ -98,9 +99,12 @@ class ExternalTopic:
         """Commit offsets to the broker."""
         offsets = {TopicPartition(self.name, cast(int, part)): end for part, end in positions.items()}
         try:
-            await asyncio.wait_for(self._reader.commit(offsets), KEEP_WITHIN)
-        except (KafkaError, TimeoutError):
+            async with asyncio.timeout(KEEP_WITHIN):
+                await self._reader.commit(offsets)
+        except (KafkaError, TimeoutError) as error:
+            raise_if_cancelled(error)
             return False
+        raise_if_cancelled()
         return True
 
     async def close(self) -> None:

@@ -273,7 +273,8 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
     wait = due - time.monotonic()
     if wait > 0:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), wait)
+            async with asyncio.timeout(wait):
+                await stop.wait()
 
 
 @asynccontextmanager

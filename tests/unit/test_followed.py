@@ -13,13 +13,14 @@ import pytest
 from connectors.sources.ingest import followed_logs
 from connectors.sources.ingest.followed_logs import FollowedLine, FollowedListener, Piece
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.queue import IngestQueue
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import QUEUE_FULL, STOPPING, Counters
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
-from tests.patience import until
+from tests.patience import until, within_patience
 from tests.receiving_ground import Hands, Log, SlowLog
 
 RADIO, SOURCE = bytes.fromhex("020000000001"), "10.2.0.5"
@@ -229,3 +230,28 @@ async def read_on(log: Written, sink: Log) -> None:
     async with receiving(log, sink) as receiver:
         log.failure = DataError("gone")
         await receiver.wait()
+
+
+@pytest.mark.parametrize("failure", [None, DataError("topic traps: must be one that can be read on")])
+async def test_a_log_that_loses_a_cancellation_ends_with_its_listener(failure: Exception | None) -> None:
+    """A client of Kafka may end a cancelled request with a result or with another error."""
+
+    class LosesCancellation(Written):
+        reads = 0
+
+        async def read(self, most: int) -> tuple[Sequence[Piece], bool]:
+            self.reads += 1
+            try:
+                return await super().read(most)
+            except asyncio.CancelledError:
+                if failure is not None:
+                    raise failure from None
+                return [], False
+
+    log = LosesCancellation()
+    listener = Entrance(log)
+    queue = IngestQueue(Hands(), ())
+    await listener.open(queue)
+    await until(lambda: log.reads > 0)
+    await within_patience(listener.close(), "the end of the listener")
+    assert queue.failure is None

@@ -55,3 +55,41 @@ async def test_a_place_that_is_not_noted_is_to_be_noted_later(
 ) -> None:
     monkeypatch.setattr(external_topic, "KEEP_WITHIN", 0.01)
     assert await topic(error).store_positions({0: 7}) is False
+
+
+@pytest.mark.parametrize("end", ["error", "result"])
+async def test_a_cancelled_commit_raises_the_cancellation_however_the_client_ends(end: str) -> None:
+    committing, answered = asyncio.Event(), asyncio.Event()
+
+    class LosesCancellation(Client):
+        async def commit(self, offsets: Any) -> None:
+            committing.set()
+            try:
+                await answered.wait()
+            except asyncio.CancelledError:
+                if end == "error":
+                    raise KafkaError from None
+
+    made = topic(None)
+    made._reader = LosesCancellation(None)
+    task = asyncio.create_task(made.store_positions({0: 7}))
+    await committing.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
+async def test_a_commit_that_is_answered_as_it_is_cancelled_raises_the_cancellation() -> None:
+    """``asyncio.wait_for`` of Python 3.11 returns the result then, and the cancellation is lost."""
+    tasks: list[asyncio.Task[bool]] = []
+
+    class Answers(Client):
+        async def commit(self, offsets: Any) -> None:
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+
+    made = topic(None)
+    made._reader = Answers(None)
+    tasks.append(asyncio.create_task(made.store_positions({0: 7})))
+    await asyncio.wait(tasks)
+    assert tasks[0].cancelled()

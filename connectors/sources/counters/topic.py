@@ -180,4 +180,5 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, bool]) -> bool:
 
 async def _pause(stop: asyncio.Event) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), POLL)
+        async with asyncio.timeout(POLL):
+            await stop.wait()

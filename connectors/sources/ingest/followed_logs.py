@@ -22,6 +22,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.secrets.locked_file import LockedFile
 from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
 from connectors.sources.ingest.sighting import Sighting
@@ -190,7 +191,9 @@ class FollowedListener(ABC):
                     self._all_read = time.monotonic()
                 self.queue.call_worker()
                 await self._store_positions()
+                raise_if_cancelled()  # a log may have lost the cancellation of its last read
         except Exception as error:  # without this the task would end silently
+            raise_if_cancelled(error)
             self.queue.fail(error)
             self.queue.call_worker()
 
