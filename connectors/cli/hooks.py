@@ -17,8 +17,8 @@ from connectors.cli.metrics import (
 from connectors.cli.options import FILE, Address, json_option, print_json, run_async
 from connectors.http.server import Tls
 from connectors.runtime.signals import stop_signals
-from connectors.sources.webhooks.config import HooksNow
-from connectors.sources.webhooks.service import WebhookConfig, WebhookListener, WebhookService
+from connectors.sources.cloud.config import HooksNow
+from connectors.sources.cloud.service import WebhookConfig, WebhookListener, WebhookService
 from stream.errors import UsageError
 from stream.settings import Settings
 

@@ -39,7 +39,7 @@ from stream.runners.embedded import Embedded
 if TYPE_CHECKING:
     from connectors.serve.service import Service
     from connectors.serve.startup import ServeConfig
-    from connectors.sources.webhooks.service import WebhookService
+    from connectors.sources.cloud.service import WebhookService
 
 KEY_BEATS, STORE_BEATS = 15, 60
 """Seconds between two checks of the key file, and of the store's files."""

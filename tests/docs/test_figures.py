@@ -27,6 +27,9 @@ from connectors.secrets.secret_files import SHORTEST_SECRET
 from connectors.serve import downloads
 from connectors.serve.access import SESSION
 from connectors.serve.event_streams import MOST_OF_ONE, MOST_OPEN, MOST_STREAMS, PATIENCE
+from connectors.sources.cloud.event_stream import REFUSED_WAIT
+from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
+from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.sources.ingest.followed_logs import BEHIND
 from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
 from connectors.sources.ingest.queue import ROOM
@@ -36,9 +39,6 @@ from connectors.sources.radius.listener import MEMORY as REMEMBERED
 from connectors.sources.recordings.observations import LEAP, MANY
 from connectors.sources.recordings.text_rows import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
-from connectors.sources.webhooks.event_stream import REFUSED_WAIT
-from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
-from connectors.sources.webhooks.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK

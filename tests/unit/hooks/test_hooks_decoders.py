@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.ingest_socket.frames import Batch, Dated, encode_batch
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.decoders import (
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.decoders import (
     NO_ACCESS_POINT,
     NO_CLIENT,
     NO_TIME,
@@ -20,6 +18,8 @@ from connectors.sources.webhooks.decoders import (
     seconds,
     timestamp,
 )
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest_socket.frames import Batch, Dated, encode_batch
 from stream.records import DAY, SECOND
 from tests.unit.hooks.hooks_ground import (
     CANARIES,

@@ -20,12 +20,12 @@ from starlette.types import Message
 from connectors.http import limits, server
 from connectors.http.limits import Bodies, ConnectionLimiter, Names, RequestLimits
 from connectors.http.responses import RefusalError
-from connectors.sources.webhooks import service as hooks_app
-from connectors.sources.webhooks import verification
-from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.processor import ReplayCache, WebhookProcessor
-from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS, UNKNOWN_HOOK, application
-from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, DEEPEST, MOST_ELEMENTS, TOO_COMPLEX
+from connectors.sources.cloud import service as hooks_app
+from connectors.sources.cloud import verification
+from connectors.sources.cloud.decoders import SIGNATURE
+from connectors.sources.cloud.processor import ReplayCache, WebhookProcessor
+from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS, UNKNOWN_HOOK, application
+from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, DEEPEST, MOST_ELEMENTS, TOO_COMPLEX
 from tests.patience import until
 from tests.unit.hooks.hooks_ground import SECRET, hook, now, octets, scanned, signature
 

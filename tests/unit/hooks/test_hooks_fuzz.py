@@ -14,11 +14,9 @@ from contextlib import suppress
 
 import orjson
 
-from connectors.sources.ingest.sighting import OBSERVATIONS
-from connectors.sources.ingest_socket.frames import Batch, Dated, FrameError, decode, encode_batch
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.config import Hook
-from connectors.sources.webhooks.verification import (
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.config import Hook
+from connectors.sources.cloud.verification import (
     DATED_REASONS,
     OLDEST,
     REFUSED_REASONS,
@@ -26,6 +24,8 @@ from connectors.sources.webhooks.verification import (
     verdict,
     verify,
 )
+from connectors.sources.ingest.sighting import OBSERVATIONS
+from connectors.sources.ingest_socket.frames import Batch, Dated, FrameError, decode, encode_batch
 from stream.records import DAY, SECOND
 from tests.unit.hooks.hooks_ground import (
     OLD_SECRET,

@@ -16,6 +16,7 @@ from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, WRONG_TIME
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
 from connectors.sources.ingest_socket import listener
+from connectors.sources.ingest_socket.client import IngestClient
 from connectors.sources.ingest_socket.frames import (
     MOST_ROWS,
     Batch,
@@ -28,7 +29,6 @@ from connectors.sources.ingest_socket.frames import (
     encode_hearing,
 )
 from connectors.sources.ingest_socket.listener import MALFORMED, SPAN
-from connectors.sources.webhooks.ingest_client import IngestClient
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
 from tests.patience import until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.sources.webhooks.config import read_hooks
-from connectors.sources.webhooks.verification import (
+from connectors.sources.cloud.config import read_hooks
+from connectors.sources.cloud.verification import (
     AHEAD,
     BAD_SECRET,
     BAD_SIGNATURE,

@@ -14,11 +14,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from connectors.monitoring.monitor import Health
-from connectors.sources.webhooks import event_stream
-from connectors.sources.webhooks.config import HooksFile, HooksNow
-from connectors.sources.webhooks.processor import REPLAYED
-from connectors.sources.webhooks.service import WebhookConfig, WebhookService
-from connectors.sources.webhooks.verification import MALFORMED
+from connectors.sources.cloud import event_stream
+from connectors.sources.cloud.config import HooksFile, HooksNow
+from connectors.sources.cloud.processor import REPLAYED
+from connectors.sources.cloud.service import WebhookConfig, WebhookService
+from connectors.sources.cloud.verification import MALFORMED
 from stream.records import SECOND
 from tests.patience import until
 from tests.receiving_ground import Log

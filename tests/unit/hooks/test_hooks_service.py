@@ -12,11 +12,10 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.sources.ingest_socket.listener import SPAN
-from connectors.sources.webhooks.config import HooksNow, read_hooks
-from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
-from connectors.sources.webhooks.service import (
+from connectors.sources.cloud.config import HooksNow, read_hooks
+from connectors.sources.cloud.decoders import SIGNATURE
+from connectors.sources.cloud.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
+from connectors.sources.cloud.service import (
     LARGEST_BODY,
     UNKNOWN_HOOK,
     WebhookConfig,
@@ -24,7 +23,8 @@ from connectors.sources.webhooks.service import (
     WebhookService,
     check,
 )
-from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
+from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
+from connectors.sources.ingest_socket.listener import SPAN
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, MINUTE, SECOND
 from tests.patience import until

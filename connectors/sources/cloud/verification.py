@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import orjson
 
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.decoders import ROW_REASONS, Read
 from connectors.sources.ingest_socket.frames import Dated
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.decoders import ROW_REASONS, Read
 from stream.records import SECOND, Micros
 
 BAD_SIGNATURE, BAD_SECRET, MALFORMED, TOO_COMPLEX = "bad_signature", "bad_secret", "malformed", "too_complex"

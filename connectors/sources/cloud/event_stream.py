@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.config import Stream
-from connectors.sources.webhooks.processor import WebhookProcessor
-from connectors.sources.webhooks.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verdict
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.config import Stream
+from connectors.sources.cloud.processor import WebhookProcessor
+from connectors.sources.cloud.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verdict
 from stream.errors import OPTIONAL, UsageError
 from stream.records import Micros
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from connectors.secrets.locked_file import LockedFile
+from connectors.sources.cloud.verification import FURTHEST, OLDEST, VerifiedRequest
 from connectors.sources.ingest_socket.frames import Dated
-from connectors.sources.webhooks.verification import FURTHEST, OLDEST, VerifiedRequest
 from stream.errors import KeyFileError, TacetError
 from stream.records import MINUTE, Micros
 

@@ -25,12 +25,12 @@ from connectors.http.limits import Bodies, Names, Peer, RequestLimits
 from connectors.http.server import Server, Tls, is_loopback, listening, server_of
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.signals import first_to_end
-from connectors.sources.webhooks.config import Hook, HooksFile, HooksNow, Stream
-from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.event_stream import Puller, State
-from connectors.sources.webhooks.ingest_client import IngestClient
-from connectors.sources.webhooks.processor import REPLAYED, ReplayCache, WebhookCounts, WebhookProcessor
-from connectors.sources.webhooks.verification import MALFORMED, TOO_COMPLEX, RefusedError, signature_of, verify
+from connectors.sources.cloud.config import Hook, HooksFile, HooksNow, Stream
+from connectors.sources.cloud.decoders import SIGNATURE
+from connectors.sources.cloud.event_stream import Puller, State
+from connectors.sources.cloud.processor import REPLAYED, ReplayCache, WebhookCounts, WebhookProcessor
+from connectors.sources.cloud.verification import MALFORMED, TOO_COMPLEX, RefusedError, signature_of, verify
+from connectors.sources.ingest_socket.client import IngestClient
 from stream.errors import UsageError
 from stream.records import Micros
 
