@@ -240,8 +240,7 @@ async def pass_file(
     """Pass a file's messages to a sink at ``speed`` times real time (None: as fast as it accepts them).
 
     Returns whether the end was reached. It is not if ``stop`` is set, which is checked every few milliseconds even if
-    neither
-    file nor sink ever waits.
+    neither file nor sink ever waits.
     """
     first: Micros | None = None
     began = turn = time.monotonic()

@@ -58,8 +58,7 @@ def read_counts(path: Path) -> dict[str, int]:
 
 
 def read_values(path: Path) -> Iterator[tuple[str, Fraction]]:
-    """Yield predicate and value of each row; a predicate may have many rows or none. The values must not be
-    published.
+    """Yield predicate and value of each row; a predicate may have many rows or none. The values must not be published.
 
     Raises:
         UsageError: the file cannot be read or has other columns.

@@ -37,7 +37,7 @@ from connectors.sources.probes import methods
 from connectors.sources.probes.scheduler import TICKS, WRAP
 from connectors.sources.radius.listener import MEMORY as REMEMBERED
 from connectors.sources.recordings.observations import LEAP, MANY
-from connectors.sources.recordings.text_rows import RUN_ROWS
+from connectors.sources.recordings.row_sort import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.topics import topic_config

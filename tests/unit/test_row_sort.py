@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.recordings.text_rows import Packed, RowSort
+from connectors.sources.recordings.row_sort import Packed, RowSort
 from stream.errors import TacetError
 
 

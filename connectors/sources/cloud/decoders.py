@@ -2,23 +2,18 @@
 
 **Juniper Mist** (``read_mist``): webhooks of clients, topics ``client-join`` and ``client-sessions``. A join contains a
 client and its access point. A session is reported at its end: a client that roamed to another access point is there
-from
-then on, a client that disconnected leaves. The stay that ends is the one that began in the same second at the same
-access
-point. User names, networks and models do not leave this module.
+from then on, a client that disconnected leaves. The stay that ends is the one that began in the same second at the same
+access point. User names, networks and models do not leave this module.
 
 **Meraki's Scanning API, version 3** (``read_meraki``): for a whole network, which access point last heard each device.
-It
-reports every device in range. Only associated devices, which have a network's name, are accepted: others belong to
+It reports every device in range. Only associated devices, which have a network's name, are accepted: others belong to
 passers-by, with addresses that mean nothing. Positions, users' names and addresses of networks do not leave this
 module.
 
 **Cisco Spaces' Firehose** (``read_spaces``): lines of JSON, one event each, of which ``DEVICE_LOCATION_UPDATE``
-contains a
-device and its place. The places are Spaces' own, so a zone of the policy names them by their ``locationId``, as it
-names
-access points by name; an access point's address is used if an event has one. Only associated devices have a network's
-name. E-mail addresses, names and positions do not leave this module.
+contains a device and its place. The places are Spaces' own, so a zone of the policy names them by their ``locationId``,
+as it names access points by name; an access point's address is used if an event has one. Only associated devices have a
+network's name. E-mail addresses, names and positions do not leave this module.
 """
 
 from __future__ import annotations

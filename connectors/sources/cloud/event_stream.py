@@ -1,8 +1,7 @@
 """Reads an event stream over HTTPS: reconnects when it ends and resumes at its position; one reader.
 
 Events are passed on before more are read. While the ingest is away, the stream waits, and is then read again from the
-last
-accepted event. The copies that this causes are recognised by their octets.
+last accepted event. The copies that this causes are recognised by their octets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Processes verified requests: drops copies, passes sightings on, and records a request as accepted only afterwards.
 
 The tags of accepted requests (``ReplayCache``) are in one SQLite file of mode 0600, locked by one process, so that a
-copy is
-recognised after a restart too. A tag is retained for longer than its request could be accepted. It is written when the
-request's sightings are durable, before its sender gets a success response.
+copy is recognised after a restart too. A tag is retained for longer than its request could be accepted. It is written
+when the request's sightings are durable, before its sender gets a success response.
 """
 
 from __future__ import annotations

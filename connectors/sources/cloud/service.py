@@ -1,10 +1,8 @@
 """The service of ``tacet hooks``: an HTTP listener for systems that send, readers of event streams, one ingest client.
 
 Each hook has a path of its own, behind the same request limits as ``tacet serve``. A request whose head is already
-wrong
-is refused before its body is read. All bodies together have a memory budget. A thread verifies and parses bodies, one
-at
-a time, so that the event loop keeps running.
+wrong is refused before its body is read. All bodies together have a memory budget. A thread verifies and parses bodies,
+one at a time, so that the event loop keeps running.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Verifies that a request is genuine, and decodes it; pure, no I/O.
 
 A request is genuine by its signature over the received octets (Mist), or by the secret within them (Meraki). The secret
-is
-searched in the octets: nothing is parsed before a request is known to be genuine. Only then its tag is computed, by
-which
-a copy is recognised: an HMAC under the request's secret, so that a reader of tags cannot test addresses against them.
+is searched in the octets: nothing is parsed before a request is known to be genuine. Only then its tag is computed, by
+which a copy is recognised: an HMAC under the request's secret, so that a reader of tags cannot test addresses against
+them.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ def spelled(text: bytes) -> bytes | None:
 
     Accepted are pairs (``aa:bb:..``, ``a:b:..``; also with ``-``, blank, and, of two digits each, with ``.`` or ``_``),
     fours (``aabb.ccdd.eeff``) and sixes (``aabbcc-ddeeff``) with ``.``, ``:``, ``-`` or a blank, twelve digits, and
-    ``0x``
-    with twelve digits.
+    ``0x`` with twelve digits.
     """
     for spelling in _SPELLINGS:
         if match := spelling.fullmatch(text):

@@ -4,10 +4,9 @@
   the rest is read again after a restart. A piece that is read twice has the time that the log gives it, so the copy
   changes nothing. If the queue is full, the log waits, so nothing is dropped.
 - ``TailedFile`` is a log file, read as it grows, over rotation and truncation. A line counts when it ends. A renamed
-  file
-  is read to its end, and left when the new file of its name is no longer empty: from then on nothing is written to the
-  old one. After a restart the rest of a renamed file is read first, if it lies beside the log under a name that begins
-  with the log's name.
+  file is read to its end, and left when the new file of its name is no longer empty: from then on nothing is written to
+  the old one. After a restart the rest of a renamed file is read first, if it lies beside the log under a name that
+  begins with the log's name.
 """
 
 from __future__ import annotations

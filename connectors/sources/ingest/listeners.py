@@ -59,8 +59,7 @@ class Port:
     """A bound socket; ``turn`` is called whenever datagrams wait, and returns how many it read.
 
     asyncio's own datagram transport reads one datagram per wake-up. Here one wake-up reads up to 64, and while
-    datagrams keep
-    coming the port polls every 5 ms.
+    datagrams keep coming the port polls every 5 ms.
     """
 
     def __init__(self, address: tuple[str, int], receive_buffer: int, read_batch: Callable[[], int]) -> None:
@@ -312,8 +311,7 @@ class PipeListener(ABC):
     """Lines from a named pipe, or from standard input; a protocol implements ``on_line``.
 
     A named pipe stays open while its writer restarts. At the end of standard input the receiver ends too: without a
-    writer
-    heartbeats must not confirm coverage.
+    writer heartbeats must not confirm coverage.
     """
 
     reasons: ClassVar[tuple[str, ...]]

@@ -1,8 +1,7 @@
 """The receiver: listeners, one bounded queue, and a worker that awaits the sink.
 
 1. A listener checks a message and enqueues its sighting. A full queue drops the newest and counts it; a sender that
-   waits
-   for an acknowledgement gets none, so it repeats the message. There is no other back-pressure.
+   waits for an acknowledgement gets none, so it repeats the message. There is no other back-pressure.
 2. The worker runs the pure ingest and appends its messages to the sink in order.
 3. An acknowledgement is sent only when the batch with its message is durable.
 
@@ -44,8 +43,7 @@ class Receiver:
     """An asynchronous context manager: entering opens the listeners, leaving drains and closes them.
 
     No accepted sighting is lost on a clean end. Sightings that are not processed within ``LAST`` are counted as dropped
-    and
-    not acknowledged. ``wait`` ends with the failure that stopped the receiver: the sink's, a listener's, or
+    and not acknowledged. ``wait`` ends with the failure that stopped the receiver: the sink's, a listener's, or
     ``ClockStepError``. ``counters`` returns the result of everything that was received.
     """
 
@@ -270,8 +268,8 @@ class DropReport:
     def news(self, dropped: Mapping[str, int], unknown: Mapping[str, int]) -> Iterator[dict[str, str | int]]:
         """Yield the fields of a log line for each reason with new drops, and for each new unknown access point.
 
-        ``dropped`` contains the drops since the start, by reason. A count is reported as the powers of ten that it
-        lies between.
+        ``dropped`` contains the drops since the start, by reason. A count is reported as the powers of ten that it lies
+        between.
         """
         for reason, number in dropped.items():
             new = number - self._dropped.get(reason, 0)

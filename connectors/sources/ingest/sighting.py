@@ -46,8 +46,7 @@ class Sighting(NamedTuple):
     """
     session: bytes = b""
     """A value that stands for the source's own name of this stay; empty if it has none. Only ``LEAVE`` of the same
-    session
-    ends a stay."""
+    session ends a stay."""
 
     def __repr__(self) -> str:
         """Show the kind, never device or place."""

@@ -7,8 +7,7 @@ section 5.3 (Event-Timestamp).
 
 Octets after the declared length are padding. Every attribute must lie wholly within that length. Only the attributes in
 ``KEPT`` are read from the datagram; user names and all others stay in it. The name of the network after an access
-point's
-address does not leave this module.
+point's address does not leave this module.
 """
 
 from __future__ import annotations
@@ -102,8 +101,7 @@ def respond(request: Request) -> bytes:
     """Return the Accounting-Response: it repeats the request's Proxy-State attributes.
 
     It has a Message-Authenticator if the request has one. The same request gives the same response, so that a copy of
-    it gets
-    the same answer.
+    it gets the same answer.
     """
     tagged = MESSAGE_AUTHENTICATOR in request.attributes
     size = HEADER + len(request.proxy_states) + 18 * tagged
@@ -191,8 +189,7 @@ def account(request: Request, now: Micros) -> Accounted:
     """Return the sighting in a request that was received at ``now``.
 
     Accounting-On and Accounting-Off say that a sender has started or will stop: they end no stay. Raises
-    ``RefusedPacket``
-    for an Accounting-Request without Acct-Status-Type.
+    ``RefusedPacket`` for an Accounting-Request without Acct-Status-Type.
     """
     if request.code == STATUS_SERVER:
         return Accounted(Sighting(Kind.KEEPALIVE), "")
@@ -222,8 +219,7 @@ def _access_point(request: Request) -> tuple[bytes, bytes]:
     """Return the access point's address and name, as far as the request contains them.
 
     If Called-Station-Id has no address, it is the access point's name, up to a colon. Otherwise the name is the
-    sender's own,
-    NAS-Identifier or NAS-IP-Address as text: some access points send their own accounting.
+    sender's own, NAS-Identifier or NAS-IP-Address as text: some access points send their own accounting.
     """
     called = request.attributes.get(CALLED_STATION_ID, b"").strip(b"\x00 ")
     nas = request.attributes.get(NAS_IDENTIFIER, b"") or _address_text(request)

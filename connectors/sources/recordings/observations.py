@@ -3,23 +3,18 @@
 **Order.** A file stands for every source of every site in the policy. It is read whole, its devices get pseudonyms and
 its rows are sorted, and only then is anything published. So the order of the rows changes nothing, and none is late. Of
 rows with one device and time, the one whose access point comes last in the policy applies. A file that cannot be read
-to
-its end is refused: it might lack rows anywhere.
+to its end is refused: it might lack rows anywhere.
 
 **Range.** The heartbeats follow from the range. Under a production key the commands require both its ends, so that no
-row
-determines which windows are released. In a laboratory the range may come from the file: it begins with the first row,
-and
-after the last one the watermark advances by validity and lateness, until no device can be present any more. At each
-tick
-of the range every source gets a heartbeat, so windows close as they would have live (``Playback``). Rows that no window
-of the range can contain are left out.
+row determines which windows are released. In a laboratory the range may come from the file: it begins with the first
+row, and after the last one the watermark advances by validity and lateness, until no device can be present any more. At
+each tick of the range every source gets a heartbeat, so windows close as they would have live (``Playback``). Rows that
+no window of the range can contain are left out.
 
 **Bad rows.** A bad row affects only itself: it is counted, and reported by line and rule, never by its content. Without
 an end, one wrong year would close every window up to it. So the rows are divided into stretches between gaps of more
-than
-``LEAP``, and only the stretch with the most rows is used (``RecordedDays``). An explicit end of a recording confirms
-its gaps.
+than ``LEAP``, and only the stretch with the most rows is used (``RecordedDays``). An explicit end of a recording
+confirms its gaps.
 
 **Shortfall.** Many good rows that were dropped for one reason are reported as an error (``shortfall``).
 """
@@ -41,19 +36,9 @@ import numpy.typing as npt
 
 from connectors.sources.ingest.sighting import Message
 from connectors.sources.recordings.dialect import OWN, Dialect
+from connectors.sources.recordings.row_sort import PACKED, Packed, RowSort, unpacked
 from connectors.sources.recordings.rows import WHOLE, Integers, Known, RowColumns, RowRules, Sighting, Sightings
-from connectors.sources.recordings.text_rows import (
-    PACKED,
-    Fields,
-    Packed,
-    RowCounts,
-    RowSort,
-    lines_of,
-    named,
-    open_text,
-    rows_of,
-    unpacked,
-)
+from connectors.sources.recordings.text_rows import Fields, RowCounts, lines_of, named, open_text, rows_of
 from stream.encoding import Columns
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
@@ -380,8 +365,7 @@ class Playback:
         one.
 
         That is the first window from ``since`` on. Without ``since``, which only a laboratory may omit, it is the first
-        window
-        from its first row on.
+        window from its first row on.
         """
         site, since = self._policy.site[name], self._range.since
         begin = self._first if since is None else since
@@ -422,8 +406,8 @@ class ObservationFile:
         dialect: Dialect = OWN,
         progress: Callable[..., None] | None = None,
     ) -> None:
-        """``progress`` is called with rows read; later, in a second pass, with rows given, rows in all
-        and the name of that pass."""
+        """``progress`` is called with rows read; later, in a second pass, with rows given, rows in all and the name of
+        that pass."""
         if all(site.feed == "counts" for site in policy.site.values()):
             raise UsageError(f"{path}: the policy must have a site whose devices are counted (feed = 'devices')")
         self.tally = RowCounts()

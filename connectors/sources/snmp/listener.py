@@ -1,8 +1,7 @@
 """The listener for traps: one UDP port and its checks, cheapest first.
 
 The checks are: sender listed, an SNMP notification, its community or (SNMPv3) its user, well-formed, an observation,
-space
-in the queue.
+space in the queue.
 """
 
 from __future__ import annotations
