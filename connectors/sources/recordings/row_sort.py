@@ -1,16 +1,16 @@
 """Sorts more rows than memory can hold, in a temporary file that nobody else can read.
 
-Rows are sorted by time, and rows of equal times by place and pseudonym, so that the order is fully determined. Rows have
-a fixed width. They are sorted in runs. If there is more than one run, the runs are written to a temporary file and merged
-from there. Consecutive runs that are already in order are joined, so a sorted file needs no merge.
+Rows are sorted by time, and rows of equal times by place and pseudonym, so that the order is fully determined. Rows
+have a fixed width. They are sorted in runs. If there is more than one run, the runs are written to a temporary file and
+merged from there. Consecutive runs that are already in order are joined, so a sorted file needs no merge.
 
-The temporary file contains data about people. It has no name if the system supports that (otherwise it loses its name at
-once), and every block is encrypted under a key that exists in memory only (XOR with SHAKE-256 of key and place). When the
-process ends, however it ends, the file is gone, and its blocks cannot be read back. The file lies in the folder for
-temporary files (``TMPDIR``).
+The temporary file contains data about people. It has no name if the system supports that (otherwise it loses its name
+at once), and every block is encrypted under a key that exists in memory only (XOR with SHAKE-256 of key and place).
+When the process ends, however it ends, the file is gone, and its blocks cannot be read back. The file lies in the
+folder for temporary files (``TMPDIR``).
 
-That promise is why DuckDB does not sort the rows. It spills to files with names, which a killed process leaves behind, and
-it encrypts them only with the extension ``httpfs``, which its wheel lacks and which it would download.
+That promise is why DuckDB does not sort the rows. It spills to files with names, which a killed process leaves behind,
+and it encrypts them only with the extension ``httpfs``, which its wheel lacks and which it would download.
 """
 
 from __future__ import annotations
