@@ -132,7 +132,7 @@ def watch_hooks(monitor: Monitor, service: WebhookService) -> None:
         monitor.metrics.only("tacet_stream_state", dict.fromkeys(states, 1.0))
 
     monitor.health.require("ingest", lambda: service.is_connected)
-    monitor.health.require("streams", lambda: service.hears, readiness=False)
+    monitor.health.require("streams", lambda: service.streams_connected, readiness=False)
     monitor.often(look)
 
 

@@ -69,7 +69,7 @@ class Entrance(FollowedListener):
     """Each message is the number of a device."""
 
     reasons: ClassVar[tuple[str, ...]] = ("nobody",)
-    everyday: ClassVar[frozenset[str]] = frozenset()
+    harmless: ClassVar[frozenset[str]] = frozenset()
 
     def decode(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         if content is None or not content.isdigit():
@@ -212,12 +212,12 @@ async def test_while_it_has_not_all_been_read_lately_nothing_is_vouched_for(monk
     log, sink = Written(), Log()
     monkeypatch.setattr(followed_logs, "BEHIND", 0.05)
     async with receiving(log, sink) as receiver:
-        (entrance,) = receiver.entrances
-        await until(lambda: entrance.hearing)
+        (entrance,) = receiver.listeners
+        await until(lambda: entrance.can_receive)
         log.away = True
-        await until(lambda: not entrance.hearing)
+        await until(lambda: not entrance.can_receive)
         log.away = False
-        await until(lambda: entrance.hearing)
+        await until(lambda: entrance.can_receive)
 
 
 async def test_a_log_that_cannot_be_read_on_ends_the_receiver() -> None:

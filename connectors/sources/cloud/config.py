@@ -98,7 +98,7 @@ class HooksFile(Table):
         return self
 
 
-class HooksNow(ReloadingSecrets[HooksFile]):
+class ReloadingHooks(ReloadingSecrets[HooksFile]):
     """The file's present content: secrets and keys may change while the service runs; systems may not."""
 
     def __init__(self, path: Path) -> None:

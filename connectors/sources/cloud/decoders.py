@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, spelled
+from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, parse_address
 from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.ingest_socket.frames import Dated
+from connectors.sources.ingest_socket.frames import TimedSighting
 from stream.records import Micros
 
 NOT_AN_OBSERVATION, NOT_ASSOCIATED = "not_an_observation", "not_associated"
@@ -33,7 +33,7 @@ NO_CLIENT, NO_ACCESS_POINT, NO_TIME = "no_client", "no_access_point", "no_time"
 ROW_REASONS = (NOT_AN_OBSERVATION, NOT_ASSOCIATED, NO_CLIENT, NO_ACCESS_POINT, NO_TIME)
 _LAST: Micros = 2**52
 
-Read = Dated | str
+Read = TimedSighting | str
 """A sighting, or the reason why there is none: one of ``ROW_REASONS``."""
 
 
@@ -44,7 +44,7 @@ def sighted(kind: Kind, client: bytes, place: tuple[bytes, bytes], at: Micros | 
         return NO_CLIENT
     if not (radio or name):
         return NO_ACCESS_POINT
-    return NO_TIME if at is None else Dated(Sighting(kind, client, radio, name, session=session), at)
+    return NO_TIME if at is None else TimedSighting(Sighting(kind, client, radio, name, session=session), at)
 
 
 def table(value: object) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def address(value: object) -> bytes:
     """Return an address in any spelling; empty if it is invalid, zeros, or a group's."""
     if not isinstance(value, str) or len(value) > 32 or not value.isascii():
         return b""
-    octets = spelled(value.strip().encode())
+    octets = parse_address(value.strip().encode())
     return b"" if octets is None or octets == NOWHERE or octets[0] & 1 else octets
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from connectors.sources.cloud import decoders
 from connectors.sources.cloud.decoders import ROW_REASONS, Read
-from connectors.sources.ingest_socket.frames import Dated
+from connectors.sources.ingest_socket.frames import TimedSighting
 from stream.records import SECOND, Micros
 
 BAD_SIGNATURE, BAD_SECRET, MALFORMED, TOO_COMPLEX = "bad_signature", "bad_secret", "malformed", "too_complex"
@@ -58,7 +58,7 @@ class VerifiedRequest:
 
     tag: bytes = field(repr=False)
     """Equal for copies only."""
-    rows: tuple[Dated, ...] = field(repr=False)
+    rows: tuple[TimedSighting, ...] = field(repr=False)
     dropped: Counter[str]
 
 
@@ -77,12 +77,12 @@ class Hook(Protocol):
 def verify(hook: Hook, body: bytes, signature: str | None, now: Micros) -> VerifiedRequest:
     """Return the result of a request that came at ``now``; ``RefusedError`` if it is not genuine, or not JSON."""
     if hook.system == "mist":
-        return verdict(_signed(hook, body, signature), decoders.read_mist(document_of(body)), now)
+        return verified(_signed(hook, body, signature), decoders.read_mist(document_of(body)), now)
     used = _secret_within(hook, body)
-    return verdict(tag_of(used, body), decoders.read_meraki(document_of(body)), now)
+    return verified(tag_of(used, body), decoders.read_meraki(document_of(body)), now)
 
 
-def verdict(tag: bytes, read: Iterable[Read], now: Micros) -> VerifiedRequest:
+def verified(tag: bytes, read: Iterable[Read], now: Micros) -> VerifiedRequest:
     """Return the rows to pass on, and the reasons why the others are not."""
     rows, dropped = [], Counter[str]()
     for one in read:

@@ -44,7 +44,7 @@ def first_windows(
     return first
 
 
-class Gathering:
+class WindowCollector:
     """The cells of windows that are not closed yet."""
 
     def __init__(

@@ -127,7 +127,7 @@ class FollowedListener(ABC):
     """One log; a protocol implements ``decode``."""
 
     reasons: ClassVar[tuple[str, ...]]
-    everyday: ClassVar[frozenset[str]]
+    harmless: ClassVar[frozenset[str]]
     kernel_drops = 0
     receive_buffer = 0
 
@@ -149,7 +149,7 @@ class FollowedListener(ABC):
         return self._log.name, 0
 
     @property
-    def hearing(self) -> bool:
+    def can_receive(self) -> bool:
         """Whether the end of the log was reached recently."""
         return time.monotonic() - self._all_read < BEHIND
 

@@ -207,15 +207,15 @@ class Ingest:
         seen: dict[str, dict[bytes, RememberedDevice]] = {site: {} for site in self._sites}
         return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, devices=seen)
 
-    def run_on(self, state: IngestState, now: Micros, *, hearing: bool = True) -> None:
+    def record_running(self, state: IngestState, now: Micros, *, can_receive: bool = True) -> None:
         """Record that the connector runs; must be called within each interval of the grid.
 
-        If whole intervals pass without a call, or nothing could be received (``hearing``, checked at points of the grid
-        only), the connector did not listen. Only the grid counts, so calls that sightings cause change nothing: the
-        coverage that a heartbeat confirms must not depend on which devices were seen.
+        If whole intervals pass without a call, or nothing could be received (``can_receive``, checked at points of the
+        grid only), the connector did not listen. Only the grid counts, so calls that sightings cause change nothing:
+        the coverage that a heartbeat confirms must not depend on which devices were seen.
         """
         interval = now // GRID * GRID
-        if interval - state.awake >= OUTAGE or not hearing:
+        if interval - state.awake >= OUTAGE or not can_receive:
             state.listened_since = interval + GRID
         state.awake = max(state.awake, interval)
 

@@ -193,7 +193,7 @@ class Listener(Protocol):
         """Every reason for a drop, in the order of the checks."""
 
     @property
-    def everyday(self) -> frozenset[str]:
+    def harmless(self) -> frozenset[str]:
         """The reasons that indicate no fault."""
 
     @property
@@ -209,7 +209,7 @@ class Listener(Protocol):
         """Size of the receive buffer in octets; 0 if it is unknown."""
 
     @property
-    def hearing(self) -> bool:
+    def can_receive(self) -> bool:
         """Whether a message sent now would be received; otherwise heartbeats confirm no coverage."""
 
     async def open(self, queue: IngestQueue) -> None:
@@ -229,8 +229,8 @@ class UdpListener(ABC):
     """A listener on one UDP port; a protocol implements ``on_datagram``."""
 
     reasons: ClassVar[tuple[str, ...]]
-    everyday: ClassVar[frozenset[str]]
-    hearing: ClassVar[bool] = True
+    harmless: ClassVar[frozenset[str]]
+    can_receive: ClassVar[bool] = True
 
     def __init__(self, address: tuple[str, int], receive_buffer: int = RECEIVE_BUFFER) -> None:
         """Set the address to listen on, and the size of the receive buffer to request from the kernel."""
@@ -285,18 +285,18 @@ class UdpListener(ABC):
         return self._port is not None and self._port.send(datagram, address)
 
     def _read_batch(self) -> int:
-        port, room = self._port, self.queue
-        before, waiting = room.counters.datagrams, len(room.queue)
+        port, queue = self._port, self.queue
+        before, waiting = queue.counters.datagrams, len(queue.sightings)
         if port is not None:
             try:
-                port.read(functools.partial(self.on_datagram, room.clock.now()))
+                port.read(functools.partial(self.on_datagram, queue.clock.now()))
                 self.after_batch()
             except Exception as error:  # otherwise the event loop would only log it and never call the port again
-                room.drop_after(waiting)
-                room.fail(error)
+                queue.drop_after(waiting)
+                queue.fail(error)
                 port.stop()
-        room.call_worker()
-        return room.counters.datagrams - before
+        queue.call_worker()
+        return queue.counters.datagrams - before
 
 
 # --- pipes ------------------------------------------------------------------------------------------
@@ -315,8 +315,8 @@ class PipeListener(ABC):
     """
 
     reasons: ClassVar[tuple[str, ...]]
-    everyday: ClassVar[frozenset[str]]
-    hearing: ClassVar[bool] = True
+    harmless: ClassVar[frozenset[str]]
+    can_receive: ClassVar[bool] = True
     kernel_drops = 0
     receive_buffer = 0
 

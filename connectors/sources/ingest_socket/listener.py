@@ -17,7 +17,14 @@ from pathlib import Path
 from connectors.sources.ingest.ingest import CLOCKS_APART, WRONG_TIME
 from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
-from connectors.sources.ingest_socket.frames import LONGEST_LINE, Batch, Dated, FrameError, decode, encode_answer
+from connectors.sources.ingest_socket.frames import (
+    LONGEST_LINE,
+    Batch,
+    FrameError,
+    TimedSighting,
+    decode,
+    encode_answer,
+)
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
 
@@ -61,7 +68,7 @@ class SocketListener:
     """A Unix socket as a listener."""
 
     reasons = (MALFORMED, UNKNOWN_SOURCE, WRONG_TIME, QUEUE_FULL)
-    everyday: frozenset[str] = frozenset()
+    harmless: frozenset[str] = frozenset()
     kernel_drops = 0
     receive_buffer = 0
 
@@ -79,7 +86,7 @@ class SocketListener:
         return str(self._path), 0
 
     @property
-    def hearing(self) -> bool:
+    def can_receive(self) -> bool:
         """Whether a sender is connected that can receive."""
         return self._writer is not None and self._can_receive
 
@@ -147,7 +154,7 @@ class SocketListener:
             self._queue(row, frame.source, now, pending)
         self.queue.call_worker()
 
-    def _queue(self, row: Dated, source: str, now: Micros, pending: _Pending) -> None:
+    def _queue(self, row: TimedSighting, source: str, now: Micros, pending: _Pending) -> None:
         age = now - row.at
         if source not in self._sources:
             self._drop(UNKNOWN_SOURCE, pending)

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, spelled
+from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, parse_address
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.errors import DataError
 from stream.records import SECOND, Micros
@@ -211,7 +211,7 @@ def account(request: Request, now: Micros) -> Accounted:
 
 def _client(request: Request) -> bytes:
     """Return the station's own address, or nothing: zeros and group addresses are not stations."""
-    address = spelled(request.attributes.get(CALLING_STATION_ID, b"").strip(b"\x00 "))
+    address = parse_address(request.attributes.get(CALLING_STATION_ID, b"").strip(b"\x00 "))
     return b"" if address is None or address[0] & 0x01 or address == NOWHERE else address
 
 
@@ -232,7 +232,7 @@ def _leading_address(called: bytes) -> bytes:
     """Return the address at the beginning of a text, whatever follows it; empty if there is none, or zeros."""
     for length in _LENGTHS:
         if len(called) >= length and not _DIGIT.match(called, length):
-            address = spelled(called[:length])
+            address = parse_address(called[:length])
             if address is not None:
                 return b"" if address == NOWHERE else address
     return b""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.sources.counters.files import CountsFile
-from connectors.sources.counters.windows import Gathering, first_windows
+from connectors.sources.counters.windows import WindowCollector, first_windows
 from connectors.sources.recordings.rows import CellRules
 from stream.errors import UsageError
 from stream.records import DAY, MINUTE, SECOND, CountedWindow, Micros
@@ -31,11 +31,11 @@ def row(number: int, zone: str = "gate", count: Any = 3, **more: Any) -> bytes:
     return orjson.dumps({"window_end": rfc3339(BEGIN + number * TICK), "zone": zone, "count": count, **more})
 
 
-def gathering(**options: Any) -> Gathering:
-    return Gathering(CellRules(POLICY), BEGIN, {SITE: BEGIN}, **options)
+def gathering(**options: Any) -> WindowCollector:
+    return WindowCollector(CellRules(POLICY), BEGIN, {SITE: BEGIN}, **options)
 
 
-def closed(made: Gathering, now: Micros) -> list[CountedWindow]:
+def closed(made: WindowCollector, now: Micros) -> list[CountedWindow]:
     return list(made.close(now))
 
 
@@ -81,7 +81,7 @@ def test_no_row_decides_which_windows_there_are(rows: list[tuple[int, str, int, 
 def test_of_several_sites_the_earlier_window_comes_first() -> None:
     other = text(site='tick = "5min"').replace('tick = "15min"\n', "", 1).replace(f"site.{SITE}", "site.arena")
     policy = load_policy(other.partition("[[audience]]")[0] + text())
-    made = Gathering(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN})
+    made = WindowCollector(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN})
     made.process(row(0, site="arena"), BEGIN)
     made.process(row(0), BEGIN)  # of no site
     windows = closed(made, END + TICK + 1)
@@ -124,7 +124,7 @@ def test_what_comes_for_a_closed_window_is_late_whatever_its_record_says() -> No
 
 def test_how_long_a_window_waits_is_the_policys() -> None:
     patient = load_policy(text(site='lateness = "5min"'))
-    made = Gathering(CellRules(patient), BEGIN, {SITE: BEGIN})
+    made = WindowCollector(CellRules(patient), BEGIN, {SITE: BEGIN})
     made.process(row(0), BEGIN + 5 * MINUTE)
     assert closed(made, BEGIN + 5 * MINUTE) == []
     assert closed(made, BEGIN + 5 * MINUTE + 1) == [window(0, 3)]
@@ -187,7 +187,7 @@ def test_a_bad_count_spoils_its_own_cell(count: Any) -> None:
 
 
 def test_rows_of_a_window_that_lacks_a_zone_are_counted_as_dropped_where_zeros_are_reported() -> None:
-    made = Gathering(CellRules(REPORTED), BEGIN, {SITE: BEGIN})
+    made = WindowCollector(CellRules(REPORTED), BEGIN, {SITE: BEGIN})
     for zone in ZONES:
         made.process(row(0, zone), BEGIN)
     made.process(row(1, "hall"), BEGIN + TICK)

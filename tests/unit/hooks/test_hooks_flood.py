@@ -41,18 +41,18 @@ class Kept:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[WebhookProcessor]:
+async def processor(tmp_path: Path) -> AsyncIterator[WebhookProcessor]:
     replays = ReplayCache(tmp_path / "state")
     yield WebhookProcessor(Kept(), replays, now)
     replays.close()
 
 
-def guard_of(desk: WebhookProcessor) -> RequestLimits:
-    return application(KNOWN.get, desk, Names.of((), 80, "http"), now, set())
+def guard_of(processor: WebhookProcessor) -> RequestLimits:
+    return application(KNOWN.get, processor, Names.of((), 80, "http"), now, set())
 
 
-def client_of(desk: WebhookProcessor) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(guard_of(desk)), base_url="http://localhost")
+def client_of(processor: WebhookProcessor) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(guard_of(processor)), base_url="http://localhost")
 
 
 async def silent() -> Message:
@@ -166,13 +166,13 @@ async def answer_to(guard: RequestLimits, method: str, path: str, headers: dict[
     ],
 )
 async def test_what_a_head_shows_to_be_wrong_is_answered_before_its_body_comes(
-    desk: WebhookProcessor, method: str, path: str, given: str | None, status: int, reasons: dict[str, int],
+    processor: WebhookProcessor, method: str, path: str, given: str | None, status: int, reasons: dict[str, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(limits, "BODY_WITHIN", 0.05)  # who reads the body first answers 408
     headers = {"content-length": "2000000"} | ({} if given is None else {SIGNATURE: given})
-    assert await answer_to(guard_of(desk), method, path, headers) == status
-    assert dict(desk.counts.refused) == reasons
+    assert await answer_to(guard_of(processor), method, path, headers) == status
+    assert dict(processor.counts.refused) == reasons
 
 
 def hostile_body() -> bytes:
@@ -181,7 +181,7 @@ def hostile_body() -> bytes:
 
 
 async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_taken(
-    desk: WebhookProcessor, monkeypatch: pytest.MonkeyPatch
+    processor: WebhookProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed, threads = list[int](), set[int]()
 
@@ -192,29 +192,29 @@ async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_taken
 
     monkeypatch.setattr(verification, "orjson", SimpleNamespace(loads=loads, JSONDecodeError=orjson.JSONDecodeError))
     hostile, valid = hostile_body(), octets(scanned(now()))
-    async with client_of(desk) as client:
+    async with client_of(processor) as client:
         posts = [client.post("/hooks/meraki", content=hostile) for _ in range(28)]
         answers = await asyncio.gather(*posts, client.post("/hooks/meraki", content=valid))
     assert [answer.status_code for answer in answers] == [401] * 28 + [200]
     assert max(parsed) <= len(valid) < len(hostile)
     assert threads
     assert threading.get_ident() not in threads
-    assert dict(desk.counts.refused) == {BAD_SECRET: 28}
+    assert dict(processor.counts.refused) == {BAD_SECRET: 28}
 
 
 def nested(depth: int) -> bytes:
     return b'{"secret":"' + SECRET + b'","data":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
 
-async def test_a_genuine_document_has_limits_on_nesting_and_elements(desk: WebhookProcessor) -> None:
+async def test_a_genuine_document_has_limits_on_nesting_and_elements(processor: WebhookProcessor) -> None:
     many = b'{"secret":"' + SECRET + b'","data":[' + b"0," * MOST_ELEMENTS + b"0]}"
     signed = b"[" * 100_000
-    async with client_of(desk) as client:
+    async with client_of(processor) as client:
         for body, status in ((nested(DEEPEST), 200), (nested(DEEPEST + 1), 400), (many, 400)):
             assert (await client.post("/hooks/meraki", content=body)).status_code == status
         answer = await client.post("/hooks/mist", content=signed, headers={SIGNATURE: signature(signed)})
         assert answer.status_code == 400
-    assert desk.counts.refused[TOO_COMPLEX] == 2
+    assert processor.counts.refused[TOO_COMPLEX] == 2
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ from connectors.sources.cloud.verification import (
     OLDEST,
     REFUSED_REASONS,
     RefusedError,
-    verdict,
+    verified,
     verify,
 )
 from connectors.sources.ingest.sighting import OBSERVATIONS
-from connectors.sources.ingest_socket.frames import Batch, Dated, FrameError, decode, encode_batch
+from connectors.sources.ingest_socket.frames import Batch, FrameError, TimedSighting, decode, encode_batch
 from stream.records import DAY, SECOND
 from tests.unit.hooks.hooks_ground import (
     OLD_SECRET,
@@ -152,11 +152,11 @@ def event(body: bytes) -> str:
         return "no_json"
     if not isinstance(document, dict):
         return "no_json"
-    said = verdict(b"", [decoders.read_spaces(document)], NOON)
+    said = verified(b"", [decoders.read_spaces(document)], NOON)
     return well(said.rows, said.dropped)
 
 
-def well(rows: tuple[Dated, ...], dropped: Counter[str]) -> str:
+def well(rows: tuple[TimedSighting, ...], dropped: Counter[str]) -> str:
     """Check that what was taken passes the socket as it is, and that times are bounded."""
     assert set(dropped) <= set(DATED_REASONS)
     batch = decode(encode_batch(Batch(1, "cloud:x", rows)))

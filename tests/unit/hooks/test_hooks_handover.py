@@ -20,13 +20,13 @@ from connectors.sources.ingest_socket.client import IngestClient
 from connectors.sources.ingest_socket.frames import (
     MOST_ROWS,
     Batch,
-    Dated,
     FrameError,
+    TimedSighting,
     batches,
     decode,
     decode_answer,
     encode_batch,
-    encode_hearing,
+    encode_can_receive,
 )
 from connectors.sources.ingest_socket.listener import MALFORMED, SPAN
 from stream.errors import UsageError
@@ -38,8 +38,8 @@ from tests.unit.hooks.hooks_ground import MIST, RADIO, house, ingesting, now
 DEVICE, HERE = bytes.fromhex("3c0000000001"), bytes.fromhex("020000000001")
 
 
-def row(at: Micros | None = None, device: bytes = DEVICE, kind: Kind = Kind.RUN, session: bytes = b"") -> Dated:
-    return Dated(Sighting(kind, device, HERE, b"lobby", session=session), now() if at is None else at)
+def row(at: Micros | None = None, device: bytes = DEVICE, kind: Kind = Kind.RUN, session: bytes = b"") -> TimedSighting:
+    return TimedSighting(Sighting(kind, device, HERE, b"lobby", session=session), now() if at is None else at)
 
 
 class Sender:
@@ -48,7 +48,7 @@ class Sender:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def ask(self, *rows: Dated, source: str = MIST, number: int = 1) -> tuple[int, bool]:
+    async def ask(self, *rows: TimedSighting, source: str = MIST, number: int = 1) -> tuple[int, bool]:
         self.writer.write(encode_batch(Batch(number, source, rows)))
         return decode_answer(await self.reader.readline())
 
@@ -225,16 +225,16 @@ async def test_a_socket_that_cannot_be_is_refused(path: str, tmp_path: Path) -> 
 
 async def test_an_entrance_hears_while_somebody_is_connected_who_can(tmp_path: Path) -> None:
     async with ingesting(tmp_path / "hooks", Log()) as receiver:
-        (entrance,) = receiver.entrances
-        assert not entrance.hearing
+        (entrance,) = receiver.listeners
+        assert not entrance.can_receive
         async with sending(tmp_path / "hooks") as sender:
             await sender.ask()
-            assert not entrance.hearing
-            for hearing in (True, False, True):
-                sender.writer.write(encode_hearing(hearing=hearing))
+            assert not entrance.can_receive
+            for can_receive in (True, False, True):
+                sender.writer.write(encode_can_receive(can_receive=can_receive))
                 await sender.ask()
-                assert entrance.hearing is hearing
-        await until(lambda: not entrance.hearing)
+                assert entrance.can_receive is can_receive
+        await until(lambda: not entrance.can_receive)
 
 
 def test_while_nothing_can_be_heard_nothing_is_vouched_for() -> None:
@@ -242,9 +242,9 @@ def test_while_nothing_can_be_heard_nothing_is_vouched_for() -> None:
     ingest, start = house(), 1_000_000 * GRID
     state = ingest.initial(start)
     vouched = []
-    for step, hearing in enumerate((True, True, False, True, True, True), 1):
+    for step, can_receive in enumerate((True, True, False, True, True, True), 1):
         at = start + step * GRID
-        ingest.run_on(state, at, hearing=hearing)
+        ingest.record_running(state, at, can_receive=can_receive)
         beat = ingest.poll(state, at + SECOND)[0]
         since = getattr(beat, "listened_since", None)
         vouched.append(since is not None and since < at - SECOND)
@@ -295,16 +295,16 @@ async def test_a_sender_that_reads_no_answers_for_too_long_is_let_go(
     monkeypatch.setattr(listener, "encode_answer", lambda number, kept: answer)
     monkeypatch.setattr(listener, "ANSWERS_READ_WITHIN", 0.05, raising=False)
     async with ingesting(tmp_path / "hooks", Log()) as receiver, sending(tmp_path / "hooks") as sender:
-        sender.writer.write(encode_hearing(hearing=True) + encode_batch(Batch(1, MIST, ())))
-        await until(lambda: receiver.entrances[0].hearing)
-        await until(lambda: not receiver.entrances[0].hearing)
+        sender.writer.write(encode_can_receive(can_receive=True) + encode_batch(Batch(1, MIST, ())))
+        await until(lambda: receiver.listeners[0].can_receive)
+        await until(lambda: not receiver.listeners[0].can_receive)
     async with ingesting(tmp_path / "hooks", Log()) as receiver, sending(tmp_path / "hooks") as sender:
-        sender.writer.write(encode_hearing(hearing=True))
-        await until(lambda: receiver.entrances[0].hearing)
+        sender.writer.write(encode_can_receive(can_receive=True))
+        await until(lambda: receiver.listeners[0].can_receive)
 
 
 def test_a_system_of_the_cloud_sends_nothing_by_itself() -> None:
-    """It has no address, so no port but the socket hears it."""
+    """It has no address, so no port but the socket streams_connected it."""
     allowed = AllowList(["cloud:mist", "10.2.0.5"])
     assert allowed.listed("10.2.0.5") == "10.2.0.5"
     assert allowed.listed("10.2.0.6") is None

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.sources.cloud.config import HooksNow, read_hooks
+from connectors.sources.cloud.config import ReloadingHooks, read_hooks
 from connectors.sources.cloud.decoders import SIGNATURE
 from connectors.sources.cloud.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
 from connectors.sources.cloud.service import (
@@ -85,7 +85,7 @@ async def serving(folder: Path) -> AsyncIterator[Cloud]:
 async def whole(folder: Path, sink: Log) -> AsyncIterator[Cloud]:
     """A service, and an ingest that it has found."""
     async with ingesting(folder / "socket", sink) as receiver, serving(folder) as cloud:
-        await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+        await until(lambda: all(entrance.can_receive for entrance in receiver.listeners))
         yield cloud
 
 
@@ -151,7 +151,7 @@ async def test_where_the_ingest_is_away_the_sender_keeps_what_it_has_and_may_sen
         assert await cloud.mist(body) == 503
         assert cloud.refused() == {UNAVAILABLE: 1}
         async with ingesting(tmp_path / "socket", sink) as receiver:
-            await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+            await until(lambda: all(entrance.can_receive for entrance in receiver.listeners))
             assert await cloud.mist(body) == 200
             assert cloud.service.counts.taken == 1
     assert len(sink.rows) == 1
@@ -209,7 +209,9 @@ async def test_nothing_of_anybody_lies_on_the_disk(tmp_path: Path) -> None:
         assert await cloud.mist(body) == 200
         kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("state"))
     assert len(kept) > 0
-    assert not any(spelled in kept for spelled in (b"3c0000000001", bytes.fromhex("3c0000000001"), b"canary"))
+    assert not any(
+        parse_address in kept for parse_address in (b"3c0000000001", bytes.fromhex("3c0000000001"), b"canary")
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,9 +243,9 @@ def rewritten(path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def systems(tmp_path: Path) -> HooksNow:
+def systems(tmp_path: Path) -> ReloadingHooks:
     rewritten(tmp_path / "hooks.toml", FILE + STREAM)
-    return HooksNow(tmp_path / "hooks.toml")
+    return ReloadingHooks(tmp_path / "hooks.toml")
 
 
 STREAM = """
@@ -257,7 +259,7 @@ api_key = "the-key-of-the-activation"
 NEW = "a-secret-that-is-new-now"
 
 
-def test_secrets_and_keys_change_while_they_are_used(systems: HooksNow, tmp_path: Path) -> None:
+def test_secrets_and_keys_change_while_they_are_used(systems: ReloadingHooks, tmp_path: Path) -> None:
     text = (FILE + STREAM).replace("the-secret-before-that", NEW).replace("the-key-of", "another-key-of")
     rewritten(tmp_path / "hooks.toml", text)
     hook = systems.hook("mist")
@@ -273,7 +275,7 @@ def test_secrets_and_keys_change_while_they_are_used(systems: HooksNow, tmp_path
     ids=["a stream less", "another source", "no hook", "empty", "short"],
 )
 def test_while_the_file_is_wrong_or_names_other_systems_what_it_said_before_counts(
-    systems: HooksNow, tmp_path: Path, text: str
+    systems: ReloadingHooks, tmp_path: Path, text: str
 ) -> None:
     rewritten(tmp_path / "hooks.toml", text)
     with capture_logs() as lines:

@@ -36,7 +36,7 @@ def run(
     state = core.initial(NOON)
     messages: list[Heartbeat | ObservationBatch] = []
     for now in range(NOON, NOON + minutes * MINUTE + 1, SECOND):
-        core.run_on(state, now)
+        core.record_running(state, now)
         at = now - answers_after
         if at % PROBE_GRID == 0 and at >= NOON:
             state.coverage.note(ASKED, at, answered=(at - NOON) // MINUTE not in silent)
@@ -114,8 +114,8 @@ def test_where_the_connector_stood_still_it_vouches_for_nothing_before() -> None
     for minute in range(3):
         state.coverage.note(ASKED, NOON + minute * MINUTE, answered=True)
     later = NOON + 2 * MINUTE + 20 * SECOND
-    core.run_on(state, NOON + 2 * MINUTE)
-    core.run_on(state, later)
+    core.record_running(state, NOON + 2 * MINUTE)
+    core.record_running(state, later)
     found = {beat.listened_since for beat in beats(core.poll(state, later + 30 * SECOND)) if vouched(beat)}
     assert found == {state.listened_since}
     assert state.listened_since >= later

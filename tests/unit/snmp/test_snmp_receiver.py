@@ -441,7 +441,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
     received = hands.time
     for n in range(1, 4):
         seen = Sighting(Kind.ASSOCIATE, client(n), OCTETS[0])
-        receiver._ingest_queue.put(QueuedSighting(received, "127.0.0.1", "127.0.0.1", seen))
+        receiver._queue.put(QueuedSighting(received, "127.0.0.1", "127.0.0.1", seen))
     hands.time += 20 * SECOND
     assert await receiver._chunk()
     assert all(m.watermark < received for m in sink.messages if isinstance(m, Heartbeat))
@@ -498,7 +498,7 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
         async with receiving(sink) as receiver:
             await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
             await until(lambda: receiver.counters.accepted == 1)
-            [entrance] = receiver.entrances
+            [entrance] = receiver.listeners
             assert isinstance(entrance, TrapListener)
             monkeypatch.setattr(entrance._port, "read", fail)
             await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
@@ -524,10 +524,10 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
         await post(receiver, trap, trap[:-1], trap + b"x")
         await until(lambda: receiver.counters.datagrams == 3)
         shown = (
-            repr(receiver._queue)
+            repr(receiver._queue.sightings)
             + repr(receiver._acknowledgements._by_batch)
             + repr(receiver)
-            + repr(receiver.entrances)
+            + repr(receiver.listeners)
         )
         shown += repr(list(receiver._acknowledgements.due(())))
     shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())

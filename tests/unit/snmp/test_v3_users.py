@@ -114,35 +114,37 @@ class TestWhileItIsChanged:
     def test_both_passwords_count_while_both_are_there(self, file: Path) -> None:
         new, old = self.controllers(file.parent)
         rewritten(file, USER + OLD + SOURCE)
-        hearing = gate(UserFile(file))
-        assert [outcome(hearing, each.trap(NOON, number)) for number, each in enumerate((new, old), 1)] == ["heard"] * 2
+        can_receive = gate(UserFile(file))
+        assert [outcome(can_receive, each.trap(NOON, number)) for number, each in enumerate((new, old), 1)] == [
+            "heard"
+        ] * 2
 
     def test_an_inform_is_answered_under_the_key_that_it_came_by(self, file: Path) -> None:
         _, old = self.controllers(file.parent)
         rewritten(file, USER + OLD + SOURCE)
-        hearing, sender = gate(UserFile(file)), informing(users=old.users)
-        heard = hearing.open(sender.inform(NOON), HOST, NOON)
+        can_receive, sender = gate(UserFile(file)), informing(users=old.users)
+        heard = can_receive.open(sender.inform(NOON), HOST, NOON)
         assert isinstance(heard, VerifiedMessage)
-        answer = hearing.respond(heard, NOON)
+        answer = can_receive.respond(heard, NOON)
         assert is_genuine(sender.keys(), answer, secured(answer))
 
     async def test_a_new_password_is_heard_at_once_and_an_old_one_until_it_is_gone(self, file: Path) -> None:
         new, old = self.controllers(file.parent)
         rewritten(file, OLD + SOURCE)
-        hearing = TrapAuthenticator(
+        can_receive = TrapAuthenticator(
             CommunityAuth(AllowList([HOST]), (), or_v3=True),
             V3(gate(UserFile(file)), EngineFile(file.with_name("state"))),
         )
 
         def heard(sender: Controller) -> str:
-            said = hearing.read(sender.trap(NOON), HOST, NOON)
+            said = can_receive.read(sender.trap(NOON), HOST, NOON)
             return said.reason if isinstance(said, RejectedMessage) else "heard"
 
         assert [heard(new), heard(old)] == ["wrong_tag", "heard"]
         rewritten(file, USER + OLD + SOURCE)
         assert [heard(new), heard(old)] == ["heard", "heard"]
         rewritten(file, USER + SOURCE)
-        hearing.renew()
+        can_receive.renew()
         assert [heard(new), heard(old)] == ["heard", "wrong_tag"]
 
     @pytest.mark.parametrize(("text", "mode"), [("", 0o600), (USER + SOURCE, 0o644), (USER + "x = ", 0o600)])
