@@ -89,7 +89,7 @@ class _Listening(TrapListener):
     async def open(self, queue: IngestQueue) -> None:
         """Bind the socket and read."""
         if self._users is not None:
-            self._hearing = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
+            self._authenticator = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
         await super().open(queue)
 
     def send(self, datagram: bytes, address: Any) -> bool:
