@@ -114,4 +114,4 @@ class ExternalTopic:
             await close(reader)
 
     def _unreadable(self, error: KafkaError) -> DataError:
-        return DataError(f"topic {self.name}: must be one that can be read on, Kafka says {type(error).__name__}")
+        return DataError(f"topic {self.name}: cannot be read any more, Kafka reports {type(error).__name__}")

@@ -212,15 +212,15 @@ class Probing(NamedTuple):
     def rounds(self, made: Receiver, clock: AnchoredClock) -> ProbeScheduler:
         """Return the scheduler whose answers decide the coverage that a receiver's heartbeats confirm."""
 
-        def tell(pair: Pair, at: Micros, *, answered: bool) -> None:
+        def on_result(pair: Pair, at: Micros, *, answered: bool) -> None:
             made.state.coverage.note(pair, at, answered=answered)
             self.report(pair, alive=answered, at=at)
 
-        ways = {
+        trap_paths = {
             pair: TrapPath(partial(provoke, *where), partial(made.last_refusal, pair[1]))
             for pair, where in self.provoked.items()
         }
-        return ProbeScheduler(self.probes, clock, tell, ways)
+        return ProbeScheduler(self.probes, clock, on_result, trap_paths)
 
 
 TURN = 0.005

@@ -232,7 +232,7 @@ async def read_on(log: Written, sink: Log) -> None:
         await receiver.wait()
 
 
-@pytest.mark.parametrize("failure", [None, DataError("topic traps: must be one that can be read on")])
+@pytest.mark.parametrize("failure", [None, DataError("topic traps: cannot be read any more")])
 async def test_a_log_that_loses_a_cancellation_ends_with_its_listener(failure: Exception | None) -> None:
     """A client of Kafka may end a cancelled request with a result or with another error."""
 

@@ -5,10 +5,10 @@ client and its access point. A session is reported at its end: a client that roa
 from then on, a client that disconnected leaves. The stay that ends is the one that began in the same second at the same
 access point. User names, networks and models do not leave this module.
 
-**Meraki's Scanning API, version 3** (``read_meraki``): for a whole network, which access point last heard each device.
-It reports every device in range. Only associated devices, which have a network's name, are accepted: others belong to
-passers-by, with addresses that mean nothing. Positions, users' names and addresses of networks do not leave this
-module.
+**Meraki's Scanning API, version 3** (``read_meraki``): for a whole network, which access point last received each
+device. It reports every device in range. Only associated devices, which have a network's name, are accepted: others
+belong to passers-by, with addresses that mean nothing. Positions, users' names and addresses of networks do not leave
+this module.
 
 **Cisco Spaces' Firehose** (``read_spaces``): lines of JSON, one event each, of which ``DEVICE_LOCATION_UPDATE``
 contains a device and its place. The places are Spaces' own, so a zone of the policy names them by their ``locationId``,
@@ -160,24 +160,24 @@ def _observed(one: dict[str, Any]) -> Read:
     if not one.get("ssid"):
         return NOT_ASSOCIATED
     latest = table(one.get("latestRecord"))
-    heard = [(timestamp(latest.get("time")), address(latest.get("nearestApMac")))]
-    heard += [(timestamp(place.get("time")), _nearest(place)) for place in map(table, entries(one.get("locations")))]
-    at, radio = max(((at, radio) for at, radio in heard if at is not None and radio), default=_missing(heard))
+    received = [(timestamp(latest.get("time")), address(latest.get("nearestApMac")))]
+    received += [(timestamp(place.get("time")), _nearest(place)) for place in map(table, entries(one.get("locations")))]
+    at, radio = max(((at, radio) for at, radio in received if at is not None and radio), default=_missing(received))
     return sighted(Kind.RUN, address(one.get("clientMac")), (radio, b""), at)
 
 
-def _missing(heard: list[tuple[Micros | None, bytes]]) -> tuple[Micros | None, bytes]:
+def _missing(received: list[tuple[Micros | None, bytes]]) -> tuple[Micros | None, bytes]:
     """Return an access point without a time, if there is one."""
-    return next(((None, radio) for _, radio in heard if radio), (None, b""))
+    return next(((None, radio) for _, radio in received if radio), (None, b""))
 
 
 def _nearest(place: dict[str, Any]) -> bytes:
     """Return the access point that received a device best at one of its places."""
-    heard = [
+    received = [
         (_strength(each.get("rssi")), address(each.get("apMac")))
         for each in map(table, entries(place.get("rssiRecords")))
     ]
-    return max((each for each in heard if each[1]), default=(0.0, b""))[1]
+    return max((each for each in received if each[1]), default=(0.0, b""))[1]
 
 
 def _strength(value: object) -> float:

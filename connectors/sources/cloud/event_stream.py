@@ -78,7 +78,7 @@ class StreamReader:
                     await self._read(client)
                 except KeyRefusedError:
                     self._ended("refused")
-                    log.error("stream_refused", reason=f"{self._stream.name}: api_key must be one that it takes")
+                    log.error("stream_refused", reason=f"{self._stream.name}: the server refuses the api_key")
                     await self._until_another_key()
                     continue
                 except (httpx.HTTPError, BrokenError, OSError):

@@ -172,7 +172,7 @@ def check(config: WebhookConfig) -> None:
         msg = f"--tls-cert: must be given with --listen {listener.listen[0]}, or --behind-proxy where a proxy has TLS"
         raise UsageError(msg)
     if (outside or listener.behind_proxy) and not listener.names:
-        raise UsageError("--name: must be given where others send, as they know it")
+        raise UsageError("--name: must be given where others send: the name that they use")
 
 
 class WebhookService:
@@ -208,8 +208,8 @@ class WebhookService:
         """The state of each stream."""
         return {name: reader.state for name, reader in self._readers.items()}
 
-    async def run(self, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-        """Receive and read until ``stop`` is set; ``say`` is called with the address for senders."""
+    async def run(self, stop: asyncio.Event, announce: Callable[[str], None]) -> None:
+        """Receive and read until ``stop`` is set; ``announce`` is called with the address for senders."""
         self._client.report_can_receive(can_receive=not self._disconnected_streams)
         work = [
             self._client.run(),
@@ -223,7 +223,7 @@ class WebhookService:
             if self._config.listener is None:
                 await first_to_end(*work)
             else:
-                await self._serve(self._config.listener, work, stop, say)
+                await self._serve(self._config.listener, work, stop, announce)
         finally:
             self._replays.close()
 
@@ -241,7 +241,7 @@ class WebhookService:
         listener: WebhookListener,
         work: list[Coroutine[Any, Any, Any]],
         stop: asyncio.Event,
-        say: Callable[[str], None],
+        announce: Callable[[str], None],
     ) -> None:
         bound, busy = listening(*listener.listen), set[Peer]()
         bound.most, bound.busy = min(bound.most, MOST_CONNECTIONS), busy
@@ -253,7 +253,7 @@ class WebhookService:
                 application(self._config.hook, self._processor, names, self.clock.now, busy), listener.tls
             )
             for hook in self._config.systems.hook:
-                say(f"{'http' if listener.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")
+                announce(f"{'http' if listener.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")
             serving = server.serve([bound])
             await first_to_end(_served(server, serving, stop), *work)
         finally:

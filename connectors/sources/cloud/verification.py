@@ -102,9 +102,9 @@ def tag_of(secret: bytes, body: bytes) -> bytes:
     return hmac.digest(secret, body, hashlib.sha256)
 
 
-def signature_of(given: str | None) -> bytes:
+def signature_of(received: str | None) -> bytes:
     """Return a Mist signature; ``RefusedError`` if it cannot be one."""
-    text = (given or "").strip().lower()
+    text = (received or "").strip().lower()
     if not _SIGNATURE.fullmatch(text):
         raise RefusedError(BAD_SIGNATURE)
     return bytes.fromhex(text)
@@ -122,21 +122,21 @@ def document_of(body: bytes) -> dict[str, Any]:
         raise RefusedError(MALFORMED)
     level: list[Any] = [document]
     for _ in range(DEEPEST):
-        level = [one for held in level for one in _within(held) if isinstance(one, dict | list)]
+        level = [one for container in level for one in _within(container) if isinstance(one, dict | list)]
         if not level:
             return document
     raise RefusedError(TOO_COMPLEX)
 
 
-def _within(held: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return held.values() if isinstance(held, dict) else held
+def _within(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _signed(hook: Hook, body: bytes, signature: str | None) -> bytes:
-    given = signature_of(signature)
+    received = signature_of(signature)
     for secret in hook.octets:
         tag = tag_of(secret, body)
-        if hmac.compare_digest(tag, given):
+        if hmac.compare_digest(tag, received):
             return tag
     raise RefusedError(BAD_SIGNATURE)
 
@@ -145,9 +145,9 @@ def _secret_within(hook: Hook, body: bytes) -> bytes:
     """Return the secret within a body. Each candidate is compared whole, so that timing reveals nothing of a secret."""
     for key in islice(_SECRET_KEY.finditer(body), _MOST_SECRETS):
         literal = _LITERAL.match(body, key.end(), key.end() + _LONGEST_LITERAL)
-        given = b"" if literal is None else _unescaped(literal[0])
+        received = b"" if literal is None else _unescaped(literal[0])
         for secret in hook.octets:
-            if hmac.compare_digest(secret, given):
+            if hmac.compare_digest(secret, received):
                 return secret
     raise RefusedError(BAD_SECRET)
 

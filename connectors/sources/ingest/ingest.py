@@ -136,7 +136,7 @@ COLLAPSE: Micros = 5 * SECOND
 GRID: Micros = 5 * SECOND
 WATERMARK_LAG: Micros = 1 * SECOND
 OUTAGE: Micros = 15 * SECOND
-"""A connector whose event loop stood still for so long has not listened."""
+"""A connector whose event loop did not run for so long has not listened."""
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000

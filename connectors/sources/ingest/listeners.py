@@ -80,14 +80,14 @@ class Port:
             raise OSError(msg) from None
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
-    def _grow_buffer(self, wanted: int) -> int:
+    def _grow_buffer(self, requested: int) -> int:
         """Request a buffer size, read back the granted size, and log it if it is smaller."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, requested)
         granted = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         usable = granted // 2 if sys.platform == "linux" else granted  # Linux doubles the size and reports the double
-        if usable < wanted:
+        if usable < requested:
             structlog.get_logger("tacet.snmp").warning(
-                "receive_buffer_small", asked=wanted, granted=usable, raise_with="net.core.rmem_max"
+                "receive_buffer_small", asked=requested, granted=usable, raise_with="net.core.rmem_max"
             )
         return granted
 
@@ -388,7 +388,7 @@ class PipeListener(ABC):
         except BlockingIOError:
             return False
         if not read:
-            msg = f"{self._path}: must stay open while anything is heard, but its writer has gone"
+            msg = f"{self._path}: must stay open while it is read, but its writer has ended"
             raise DataError(msg)
         now = self.queue.clock.now()
         *lines, self._partial_line = (self._partial_line + read).split(b"\n")

@@ -87,8 +87,8 @@ class Requests:
         """Return None for a new request, else whether the first of its kind is durable."""
         while self._seen and next(iter(self._seen.values()))[0] < now - self._memory:
             self._seen.popitem(last=False)
-        heard = self._seen.get(key)
-        return None if heard is None else heard[1]
+        seen = self._seen.get(key)
+        return None if seen is None else seen[1]
 
     @property
     def full(self) -> bool:
@@ -105,9 +105,9 @@ class Requests:
     def complete(self, reply: Reply) -> None:
         """Record that a request is durable, and send its reply."""
         self.drop(reply)
-        heard = self._seen.get(reply.key)
-        if heard is not None:
-            self._seen[reply.key] = (heard[0], True)
+        seen = self._seen.get(reply.key)
+        if seen is not None:
+            self._seen[reply.key] = (seen[0], True)
         self._send(reply.datagram, reply.address)
 
     def drop(self, reply: Reply) -> None:

@@ -32,7 +32,7 @@ class Sighting(NamedTuple):
     client: bytes = b""
     """The device's address, six octets; empty unless the kind is an observation."""
     access_point: bytes = b""
-    """The radio's address, six octets, or empty if the source gives only a name or is itself the access point."""
+    """The radio's address, six octets, or empty if the source has only a name or is itself the access point."""
     name: bytes = b""
     """The access point's name as sent; empty if there is none."""
     at_sender: bool = False

@@ -68,7 +68,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def encode_can_receive(*, can_receive: bool) -> bytes:
-    """Return a line that says whether all systems can be received."""
+    """Return a line with whether all systems can be received."""
     return orjson.dumps({"hearing": can_receive}) + b"\n"
 
 

@@ -5,7 +5,7 @@ name if the policy lists it, and RFC 3339 with any offset.
 
 Times without an offset are local to the dialect's time zone, or to the site's if the dialect has none. A local time
 that does not exist because the clocks were set forward, or that exists twice because they were set back, makes a bad
-row: the file does not say which of two hours it was.
+row: which of two hours it was cannot be known.
 
 A device with an opaque id (a hash, a ticket, a name) is represented by 16 octets that are hashed from the id. No
 address has that length, so an id never collides with an address. Like an address, it is used for the day's pseudonym

@@ -130,13 +130,13 @@ class RowSort:
         first, last = _ROW.unpack_from(data), _ROW.unpack_from(data, len(data) - _ROW.size)
         try:
             if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives until the last row has been given
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed after the last row
             offset = self._file.seek(0, 2)
             for start in range(0, len(data), self._block_rows * _ROW.size):
                 self._file.write(self._seal(data[start : start + self._block_rows * _ROW.size], offset + start))
             self._file.flush()
         except OSError as error:
-            msg = f"{tempfile.gettempdir()}: cannot hold the rows while they are sorted ({error.strerror})"
+            msg = f"{tempfile.gettempdir()}: the rows cannot be written there while they are sorted ({error.strerror})"
             raise TacetError(msg) from None
         run = _Run(offset, len(data) // _ROW.size, last)
         lane = next((lane for lane in self._lanes if lane[-1].last < first), None)

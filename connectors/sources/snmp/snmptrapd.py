@@ -66,11 +66,11 @@ def notification(line: bytes) -> tuple[str, bytes]:
 
 
 def _notification(line: str) -> tuple[str, bytes]:
-    _, sent, _, _, enterprise, generic, specific, told = line.split("|", 7)
+    _, sent, _, _, enterprise, generic, specific, variables = line.split("|", 7)
     found = _SENDER.fullmatch(sent)
     if found is None:
         raise ValueError
-    bindings = [_binding(part) for part in told.split("\t")] if told else []
+    bindings = [_binding(part) for part in variables.split("\t")] if variables else []
     if enterprise != ".":
         trap = tlv(OBJECT_IDENTIFIER, _oid(_v1(enterprise, generic, specific)))
         bindings.insert(0, bound(_oid(f".{SNMP_TRAP_OID}.0"), trap))

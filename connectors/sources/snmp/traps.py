@@ -170,7 +170,7 @@ class Trap(NamedTuple):
     client: bytes
     """The station's address, six octets; empty unless the trap is an observation."""
     access_point: bytes
-    """The radio's address, six octets, or empty where the vendor gives only a name or the sender."""
+    """The radio's address, six octets, or empty where the vendor sends only a name or the sender."""
     name: bytes
     """The access point's name as sent; empty if the trap carries none."""
     at_sender: bool
@@ -392,8 +392,8 @@ def _access_point(profile: Profile, found: dict[str, bytes]) -> tuple[bytes, byt
     """Return the access point's address and name, as far as the trap contains them."""
     address, name = b"", b""
     for column in profile.name:
-        given = found.get(column, b"")
-        name = given if len(given) <= LONGEST_NAME else b""
+        sent = found.get(column, b"")
+        name = sent if len(sent) <= LONGEST_NAME else b""
     for column in profile.access_point:
         content = found.get(column)
         if content and not address:

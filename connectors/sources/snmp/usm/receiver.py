@@ -46,8 +46,8 @@ class EngineFile:
         ``engine`` is its identifier from the first start on.
         """
         with self._file.usable():
-            held = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
-            engine, boots = (engine, 0) if held is None else (bytes(held[0]), int(held[1]))
+            stored = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
+            engine, boots = (engine, 0) if stored is None else (bytes(stored[0]), int(stored[1]))
         if boots + 1 >= LAST_BOOTS:
             msg = f"{self._file.path}: must be replaced, its engine has started as often as one may"
             raise KeyFileError(msg)
