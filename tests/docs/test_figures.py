@@ -292,7 +292,7 @@ BROKEN_PROMISE = "tests/acceptance/test_attack_membership.py::test_halved_noise_
 
 STOPS = (
     "tests/unit/snmp/test_stopping_receiver.py::"
-    "test_what_cannot_be_taken_in_in_time_is_dropped_counted_and_not_answered"
+    "test_sightings_not_processed_in_time_are_dropped_counted_and_not_answered"
 )
 
 IDLE = (
@@ -364,11 +364,11 @@ TESTED = [
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)
     ),
-    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_what_is_sent_is_durable_before_200"),
+    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_sightings_are_durable_before_200"),
     (
         "docs/sources.md",
         "What is not genuine gets 401.",
-        f"{HOOKS_SERVED}test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it",
+        f"{HOOKS_SERVED}test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted",
     ),
     (
         "docs/sources.md",

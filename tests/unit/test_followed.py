@@ -87,7 +87,7 @@ async def receiving(
         yield receiver
 
 
-async def test_nothing_counts_as_read_before_it_is_durable() -> None:
+async def test_the_position_moves_only_past_durable_pieces() -> None:
     log, sink = Written(), Log()
     async with receiving(log, sink) as receiver:
         log.write(b"x")

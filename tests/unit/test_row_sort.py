@@ -51,7 +51,7 @@ def test_rows_of_the_same_time_come_by_place_and_name_and_copies_by_line(seed: A
     assert through(rows, 32, 8) == sorted(rows)
 
 
-def test_a_file_in_order_is_merged_with_nothing() -> None:
+def test_a_sorted_file_needs_no_merge() -> None:
     sort = RowSort(16, 4)
     for line in range(160):
         sort.add((line, 0, b"12345678", line, 0))
@@ -86,7 +86,7 @@ def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkey
     assert file.closed
 
 
-def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 

@@ -127,7 +127,7 @@ async def poured(broker: Broker, clock: Callable[[], Micros], windows: int) -> T
     return taken
 
 
-async def test_windows_are_handed_on_as_the_clock_passes_them_and_the_end_is_the_last_one(broker: Broker) -> None:
+async def test_windows_are_delivered_by_the_clock_up_to_the_last_one(broker: Broker) -> None:
     broker.rows += [row(0), row(1, 4), row(2, 5)]
     clock = Clock(BEGIN, TICK // 8)
 
@@ -147,7 +147,7 @@ async def test_nothing_is_closed_while_the_topic_cannot_be_read_and_then_nothing
     assert broker.opened == 4  # anew each time
 
 
-async def test_what_was_read_before_the_broker_was_away_is_read_again_without_harm(broker: Broker) -> None:
+async def test_rows_are_read_again_after_an_outage_without_harm(broker: Broker) -> None:
     broker.rows += [row(0), row(0), row(1, 4)]
     taken = Taken()
     made = CountsTopic("here:1", "counters", gathering(2), clock=Clock(END + 1))
@@ -169,7 +169,7 @@ async def test_a_topic_that_may_not_be_read_ends_it(broker: Broker) -> None:
         await poured(broker, Clock(BEGIN), 1)
 
 
-async def test_told_to_stop_it_hands_on_no_further_window(broker: Broker) -> None:
+async def test_after_a_stop_no_window_is_delivered(broker: Broker) -> None:
     taken, stop = Taken(), asyncio.Event()
     taken.after = lambda _: stop.set()
     made = CountsTopic("here:1", "counters", gathering(5), clock=Clock(BEGIN + 50 * TICK))
@@ -177,7 +177,9 @@ async def test_told_to_stop_it_hands_on_no_further_window(broker: Broker) -> Non
     assert taken == [window(0)]
 
 
-async def test_told_to_stop_it_waits_for_no_broker_that_hangs(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_stop_a_broker_that_hangs_is_not_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stop = asyncio.Event()
 
     async def hang(_: Any) -> None:
@@ -198,7 +200,7 @@ async def test_a_record_from_the_future_or_without_a_value_moves_nothing(broker:
     assert made.collector.dropped == {"late": 1, "bad_row": 1, "incomplete": 1}
 
 
-async def test_what_is_dropped_is_said_by_reason_and_power_of_ten(broker: Broker) -> None:
+async def test_drops_are_logged_by_reason_and_power_of_ten(broker: Broker) -> None:
     broker.rows += [Row(b"?", BEGIN // 1000)] * 12
     with structlog.testing.capture_logs() as lines:
         await poured(broker, Clock(BEGIN, int(EVERY) * SECOND), 1)

@@ -66,13 +66,13 @@ def test_a_session_of_mist_that_is_over_leaves_the_stay_that_its_join_began(reas
     assert seen(another).session != seen(came).session
 
 
-def test_meraki_tells_where_the_device_was_heard_last() -> None:
+def test_merakis_latest_place_of_a_device_is_used() -> None:
     (read,) = decoders.read_meraki(scanned(NOON))
     assert isinstance(read, TimedSighting)
     assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, HERE, b""))
 
 
-def test_meraki_tells_the_access_point_that_hears_best_at_the_latest_place() -> None:
+def test_merakis_strongest_access_point_at_the_latest_place_is_used() -> None:
     heard = [{"apMac": RADIO, "rssi": -70}, {"apMac": NEXT_RADIO, "rssi": -50}, {"apMac": "x", "rssi": -1}]
     places = [
         {"time": iso(NOON - 9 * SECOND), "rssiRecords": [{"apMac": RADIO, "rssi": -10}]},
@@ -84,12 +84,12 @@ def test_meraki_tells_the_access_point_that_hears_best_at_the_latest_place() -> 
 
 
 @pytest.mark.parametrize("ssid", [None, ""])
-def test_who_is_only_heard_is_not_taken(ssid: str | None) -> None:
+def test_devices_that_are_not_associated_are_dropped(ssid: str | None) -> None:
     assert list(decoders.read_meraki(scanned(NOON, ssid=ssid))) == [NOT_ASSOCIATED]
     assert decoders.read_spaces(located(NOON, ssid=ssid)) == NOT_ASSOCIATED
 
 
-def test_spaces_names_the_place_by_its_location_and_the_access_point_where_it_is_told() -> None:
+def test_spaces_places_have_a_location_and_sometimes_an_access_point() -> None:
     read = decoders.read_spaces(located(NOON))
     assert isinstance(read, TimedSighting)
     assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, b"", LOCATION.encode()))
@@ -119,7 +119,7 @@ def test_spaces_names_the_place_by_its_location_and_the_access_point_where_it_is
         ),
     ],
 )
-def test_what_places_nobody_is_told_by_its_reason(read: Read, reason: str) -> None:
+def test_events_without_a_sighting_give_a_reason(read: Read, reason: str) -> None:
     assert read == reason
 
 

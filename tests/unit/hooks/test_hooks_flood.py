@@ -165,7 +165,7 @@ async def answer_to(guard: RequestLimits, method: str, path: str, headers: dict[
         ("POST", "/hooks/mist", "xy" * 32, 401, {BAD_SIGNATURE: 1}),
     ],
 )
-async def test_what_a_head_shows_to_be_wrong_is_answered_before_its_body_comes(
+async def test_a_request_with_an_invalid_head_is_answered_before_its_body(
     processor: WebhookProcessor, method: str, path: str, given: str | None, status: int, reasons: dict[str, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -180,7 +180,7 @@ def hostile_body() -> bytes:
     return b'{"secret":"not-the-one","data":[' + b"[]," * (LARGEST_BODY // 3 - 20) + b"[]]}"
 
 
-async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_taken(
+async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_accepted(
     processor: WebhookProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed, threads = list[int](), set[int]()

@@ -174,7 +174,7 @@ def line(data: bytes) -> None:
         decode(data)
 
 
-def test_20_000_requests_are_taken_with_a_good_signature_alone() -> None:
+def test_of_20_000_requests_those_with_a_good_signature_are_accepted() -> None:
     became = fuzz(20_000)
     assert became.total() == 20_000
     assert min(became[each] for each in ("taken", "nothing_in_it", "bad_signature", "bad_secret", "malformed")) > 100

@@ -128,9 +128,7 @@ async def test_events_are_read_and_a_broken_stream_goes_on_where_it_was(certific
     assert len(sink.rows) == 2
 
 
-async def test_while_the_stream_is_broken_the_ingest_is_told_that_nothing_is_heard(
-    certificate: Path, tmp_path: Path
-) -> None:
+async def test_while_the_stream_is_broken_the_ingest_confirms_no_coverage(certificate: Path, tmp_path: Path) -> None:
     async with ingesting(tmp_path / "socket", Log()) as receiver, firehose(certificate) as (server, url):
         (entrance,) = receiver.listeners
         async with reading(tmp_path, url, certificate):
@@ -142,7 +140,7 @@ async def test_while_the_stream_is_broken_the_ingest_is_told_that_nothing_is_hea
             await until(lambda: entrance.can_receive)
 
 
-async def test_what_the_ingest_has_not_taken_is_read_again(certificate: Path, tmp_path: Path) -> None:
+async def test_events_that_the_ingest_has_not_accepted_are_read_again(certificate: Path, tmp_path: Path) -> None:
     sink = Log()
     async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
         event = located(now())
@@ -158,7 +156,7 @@ async def test_what_the_ingest_has_not_taken_is_read_again(certificate: Path, tm
     assert len(sink.rows) == 1
 
 
-async def test_a_server_whose_certificate_nobody_knows_is_not_read(certificate: Path, tmp_path: Path) -> None:
+async def test_a_server_with_an_unknown_certificate_is_not_read(certificate: Path, tmp_path: Path) -> None:
     async with firehose(certificate) as (server, url), reading(tmp_path, url, None):
         await asyncio.sleep(0.5)
         assert server.heads == []

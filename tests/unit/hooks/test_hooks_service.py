@@ -89,7 +89,7 @@ async def whole(folder: Path, sink: Log) -> AsyncIterator[Cloud]:
         yield cloud
 
 
-async def test_what_is_sent_is_durable_before_200(tmp_path: Path) -> None:
+async def test_sightings_are_durable_before_200(tmp_path: Path) -> None:
     sink = Log()
     async with whole(tmp_path, sink) as cloud:
         sink.gate.clear()
@@ -104,7 +104,7 @@ async def test_what_is_sent_is_durable_before_200(tmp_path: Path) -> None:
         assert len(sink.rows) == 2
 
 
-async def test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it(tmp_path: Path) -> None:
+async def test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted(tmp_path: Path) -> None:
     sink = Log()
     async with whole(tmp_path, sink) as cloud:
         assert await cloud.mist(join(now()), b"another-secret-of-octets") == 401
@@ -136,7 +136,7 @@ async def test_two_copies_at_once_are_one(tmp_path: Path) -> None:
     assert len(sink.rows) == 1
 
 
-async def test_what_is_old_is_counted_as_old_and_answered(tmp_path: Path) -> None:
+async def test_an_old_request_is_counted_as_old_and_answered(tmp_path: Path) -> None:
     sink = Log()
     async with whole(tmp_path, sink) as cloud:
         assert await cloud.mist(join(now() - OLDEST - 5 * SECOND)) == 200
@@ -165,7 +165,7 @@ async def test_a_session_that_is_over_ends_the_stay_that_its_join_began(tmp_path
     assert [row.access_point for row in sink.rows] == [RADIO, None]
 
 
-async def test_meraki_is_given_its_validator_and_nobody_else_any(tmp_path: Path) -> None:
+async def test_only_meraki_gets_its_validator(tmp_path: Path) -> None:
     async with serving(tmp_path) as cloud:
         given = await cloud.client.get("/hooks/meraki")
         assert (given.status_code, given.text) == (200, "a-validator")
@@ -274,7 +274,7 @@ def test_secrets_and_keys_change_while_they_are_used(systems: ReloadingHooks, tm
     [FILE, FILE.replace("cloud:mist", "cloud:other") + STREAM, STREAM, "", FILE.replace("16-octets", "16") + STREAM],
     ids=["a stream less", "another source", "no hook", "empty", "short"],
 )
-def test_while_the_file_is_wrong_or_names_other_systems_what_it_said_before_counts(
+def test_an_invalid_file_or_one_with_other_systems_changes_nothing(
     systems: ReloadingHooks, tmp_path: Path, text: str
 ) -> None:
     rewritten(tmp_path / "hooks.toml", text)

@@ -210,7 +210,7 @@ async def test_a_copy_from_another_address_of_the_client_is_a_copy(
     assert len(sink.rows) == 1
 
 
-async def test_what_is_not_genuine_is_not_answered_and_what_stores_nothing_is(
+async def test_only_genuine_requests_are_answered_even_if_nothing_is_stored(
     tmp_path: Path, at: Callable[..., Controller]
 ) -> None:
     controller, stranger = at(), at("127.0.0.5")

@@ -54,7 +54,7 @@ class TestUsers:
         assert not users.knows(HOST, OTHER_ENGINE)
         assert not users.knows(STRANGER, ENGINE)
 
-    def test_a_source_of_the_file_is_heard_over_v3_only_unless_it_is_being_changed_over(self, file: Path) -> None:
+    def test_a_source_of_the_file_must_use_v3_unless_it_is_being_changed_over(self, file: Path) -> None:
         assert UserFile(file).demanded_of(HOST)
         assert not UserFile(file).demanded_of(STRANGER)
         file.write_text(USER + SOURCE + "also_v2c = true\n")
@@ -81,7 +81,7 @@ class TestUsers:
             (f"name = {AUTH}", "must be TOML, is not at line 1"),
         ],
     )
-    def test_what_breaks_a_rule_is_refused_and_no_password_is_shown(self, file: Path, text: str, rule: str) -> None:
+    def test_an_invalid_file_is_refused_and_no_password_shown(self, file: Path, text: str, rule: str) -> None:
         file.write_text(text)
         with pytest.raises(KeyFileError) as told:
             UserFile(file)
@@ -128,7 +128,7 @@ class TestWhileItIsChanged:
         answer = can_receive.respond(heard, NOON)
         assert is_genuine(sender.keys(), answer, secured(answer))
 
-    async def test_a_new_password_is_heard_at_once_and_an_old_one_until_it_is_gone(self, file: Path) -> None:
+    async def test_a_new_password_is_accepted_at_once_and_the_old_one_until_it_is_removed(self, file: Path) -> None:
         new, old = self.controllers(file.parent)
         rewritten(file, OLD + SOURCE)
         can_receive = TrapAuthenticator(
@@ -159,7 +159,7 @@ class TestWhileItIsChanged:
         assert users.file.refusals == 1
         assert outcome(gate(users), Controller().trap(NOON)) == "heard"
 
-    def test_a_user_that_is_gone_has_no_keys(self, file: Path) -> None:
+    def test_a_removed_user_has_no_keys(self, file: Path) -> None:
         """Who is asked by such a user is silent, and nothing fails."""
         users = UserFile(file)
         rewritten(file, USER.replace("tacet", "other") + SOURCE)
@@ -196,7 +196,7 @@ class TestWhatIsKept:
             EngineFile(tmp_path / "state")
         file.close()
 
-    def test_what_was_kept_is_known_after_a_crash(self, tmp_path: Path) -> None:
+    def test_stored_messages_are_known_after_a_crash(self, tmp_path: Path) -> None:
         file, sender = EngineFile(tmp_path / "state"), Controller()
         at = gate(engines=file.engines())
         datagrams = [sender.trap(NOON + n * SECOND) for n in range(5)]
@@ -229,7 +229,7 @@ class TestWhatIsKept:
         database.close()
         assert WINDOW <= held <= WINDOW + 10
 
-    def test_what_is_no_such_file_is_refused(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_format_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "state"
         path.write_bytes(b"canary" * 100)
         path.chmod(0o600)

@@ -39,7 +39,7 @@ def topic(error: BaseException | None) -> ExternalTopic:
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KafkaError(), None], ids=["cancelled", "failed", "hangs"])
-async def test_the_end_of_a_client_ends_nothing_else(
+async def test_a_client_that_fails_to_close_raises_nothing(
     error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a broker is away aiokafka's own tasks were seen to end as cancelled, and so would whoever awaits them."""
@@ -50,7 +50,7 @@ async def test_the_end_of_a_client_ends_nothing_else(
 
 
 @pytest.mark.parametrize("error", [KafkaError(), None], ids=["failed", "hangs"])
-async def test_a_place_that_is_not_noted_is_to_be_noted_later(
+async def test_an_offset_that_is_not_committed_is_committed_later(
     error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external_topic, "KEEP_WITHIN", 0.01)
