@@ -245,12 +245,12 @@ OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_on
 KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
 KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
-COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+COMMUNITIES = "tests/unit/snmp/test_snmp_senders.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 HOOKS_FILE = (
-    "tests/unit/hooks/test_hooks_judging.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
+    "tests/unit/hooks/test_hooks_verification.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
 )
 HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
-RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
+RADIUS_CLIENTS = "tests/unit/radius/test_radius_listener.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 GAME = "tests/acceptance/page/test_game_page.py::"

@@ -17,7 +17,7 @@ from connectors.sources.snmp.usm.users import UserFile
 from connectors.sources.snmp.usm.verifier import RejectedMessage, VerifiedMessage
 from stream.errors import KeyFileError
 from stream.records import SECOND
-from tests.unit.snmp.test_v3_gate import outcome
+from tests.unit.snmp.test_v3_verifier import outcome
 from tests.unit.snmp.v3_ground import (
     AUTH,
     CLIENT,
