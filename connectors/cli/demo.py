@@ -62,7 +62,7 @@ class Demo:
     traps: int
     """Of the whole day."""
     sent: int
-    everyday: Collection[str]
+    harmless: Collection[str]
     """Reasons for dropped traps that occur in normal operation."""
 
 
@@ -111,7 +111,7 @@ def missing(made: Demo, windows: int) -> Iterator[str]:
     lost = made.sent - counters.datagrams
     if lost:
         yield f"{lost:,} of {made.sent:,} traps that were sent were not received"
-    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.everyday}
+    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.harmless}
     for reason, n in dropped.items():
         yield f"{n:,} of {counters.datagrams:,} received traps were dropped ({reason.replace('_', ' ')})"
     if counters.waiting:
@@ -334,7 +334,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
                 traps = trap_schedule(simulation, [], seed, 1)
                 playing = TrapPlayback(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
                 await first_to_end(playing.run(), listening.wait())
-    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.everyday)
+    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.harmless)
 
 
 def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None:

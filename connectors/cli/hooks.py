@@ -17,8 +17,8 @@ from connectors.cli.metrics import (
 from connectors.cli.options import FILE, Address, json_option, print_json, run_async
 from connectors.http.server import Tls
 from connectors.runtime.signals import stop_signals
-from connectors.sources.webhooks.config import HooksNow
-from connectors.sources.webhooks.service import WebhookConfig, WebhookListener, WebhookService
+from connectors.sources.cloud.config import ReloadingHooks
+from connectors.sources.cloud.service import WebhookConfig, WebhookListener, WebhookService
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -50,7 +50,7 @@ def hooks(
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     door = None if listen is None else WebhookListener(listen, names, tls, behind_proxy)
-    systems = HooksNow(file)
+    systems = ReloadingHooks(file)
     service = WebhookService(WebhookConfig(systems, to, file.with_name(f"{file.name}.state"), door))
 
     async def until_stopped() -> None:

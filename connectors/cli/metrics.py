@@ -39,7 +39,7 @@ from stream.runners.embedded import Embedded
 if TYPE_CHECKING:
     from connectors.serve.service import Service
     from connectors.serve.startup import ServeConfig
-    from connectors.sources.webhooks.service import WebhookService
+    from connectors.sources.cloud.service import WebhookService
 
 KEY_BEATS, STORE_BEATS = 15, 60
 """Seconds between two checks of the key file, and of the store's files."""
@@ -132,7 +132,7 @@ def watch_hooks(monitor: Monitor, service: WebhookService) -> None:
         monitor.metrics.only("tacet_stream_state", dict.fromkeys(states, 1.0))
 
     monitor.health.require("ingest", lambda: service.is_connected)
-    monitor.health.require("streams", lambda: service.hears, readiness=False)
+    monitor.health.require("streams", lambda: service.streams_connected, readiness=False)
     monitor.often(look)
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.sources.ingest.followed_logs import Piece
 from connectors.storage.kafka.aiokafka_client import answering, client_of
 from connectors.storage.kafka.client import PATIENCE_MS, close, connect, partitions_of
@@ -98,9 +99,12 @@ class ExternalTopic:
         """Commit offsets to the broker."""
         offsets = {TopicPartition(self.name, cast(int, part)): end for part, end in positions.items()}
         try:
-            await asyncio.wait_for(self._reader.commit(offsets), KEEP_WITHIN)
-        except (KafkaError, TimeoutError):
+            async with asyncio.timeout(KEEP_WITHIN):
+                await self._reader.commit(offsets)
+        except (KafkaError, TimeoutError) as error:
+            raise_if_cancelled(error)
             return False
+        raise_if_cancelled()
         return True
 
     async def close(self) -> None:
@@ -110,4 +114,4 @@ class ExternalTopic:
             await close(reader)
 
     def _unreadable(self, error: KafkaError) -> DataError:
-        return DataError(f"topic {self.name}: must be one that can be read on, Kafka says {type(error).__name__}")
+        return DataError(f"topic {self.name}: cannot be read any more, Kafka reports {type(error).__name__}")

@@ -58,8 +58,7 @@ def read_counts(path: Path) -> dict[str, int]:
 
 
 def read_values(path: Path) -> Iterator[tuple[str, Fraction]]:
-    """Yield predicate and value of each row; a predicate may have many rows or none. The values must not be
-    published.
+    """Yield predicate and value of each row; a predicate may have many rows or none. The values must not be published.
 
     Raises:
         UsageError: the file cannot be read or has other columns.
@@ -93,7 +92,7 @@ def _read(column: str, text: str) -> Any:
 
 def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str]], T]) -> dict[str, T]:
     found: dict[str, T] = {}
-    for number, predicate, row in _rows(path, columns, held=True):
+    for number, predicate, row in _rows(path, columns, in_memory=True):
         if not _is_name(predicate):
             raise _bad(path, number, _NAME)
         if predicate in found:
@@ -112,7 +111,7 @@ def _header(path: Path) -> list[str]:
         return fields_of(next(lines_of(path, lines), "") or "") or []
 
 
-def _rows(path: Path, columns: tuple[str, ...], *, held: bool = False) -> Iterator[tuple[int, str, list[str]]]:
+def _rows(path: Path, columns: tuple[str, ...], *, in_memory: bool = False) -> Iterator[tuple[int, str, list[str]]]:
     header = _header(path)
     if any(header.count(name) > 1 for name in ("predicate", "zone", *columns)):
         raise UsageError(f"{path}: first line must name each column once")
@@ -121,7 +120,7 @@ def _rows(path: Path, columns: tuple[str, ...], *, held: bool = False) -> Iterat
     predicate = "zone" if "zone" in header else "predicate"
     with open_text(path) as file:
         lines = lines_of(path, file)
-        for number, row in csv_rows(path, lines_in_memory(path, lines) if held else lines, (predicate, *columns)):
+        for number, row in csv_rows(path, lines_in_memory(path, lines) if in_memory else lines, (predicate, *columns)):
             if isinstance(row, str):
                 raise _bad(path, number, row)
             yield number, row[0], list(row[1:])
@@ -222,8 +221,8 @@ class Measure:
         for name, value in read_values(path):
             if name not in totals:
                 raise DataError("values must be of predicates that have a threshold; nothing is decided")
-            held = round(min(max(value, low), high) / self.step)
-            totals[name] += held - (int(thresholds[name] / self.step) if self.aggregate == "mean" else 0)
+            steps = round(min(max(value, low), high) / self.step)
+            totals[name] += steps - (int(thresholds[name] / self.step) if self.aggregate == "mean" else 0)
         return totals
 
 

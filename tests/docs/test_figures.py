@@ -25,6 +25,9 @@ from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
 from connectors.secrets.secret_files import SHORTEST_SECRET
 from connectors.serve.access import SESSION
+from connectors.sources.cloud.event_stream import REFUSED_WAIT
+from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
+from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.sources.ingest.followed_logs import BEHIND
 from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
 from connectors.sources.ingest.queue import ROOM
@@ -32,11 +35,8 @@ from connectors.sources.probes import methods
 from connectors.sources.probes.scheduler import TICKS, WRAP
 from connectors.sources.radius.listener import MEMORY as REMEMBERED
 from connectors.sources.recordings.observations import LEAP, MANY
-from connectors.sources.recordings.text_rows import RUN_ROWS
+from connectors.sources.recordings.row_sort import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
-from connectors.sources.webhooks.event_stream import REFUSED_WAIT
-from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
-from connectors.sources.webhooks.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
@@ -246,12 +246,12 @@ OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_on
 KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
 KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
-COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+COMMUNITIES = "tests/unit/snmp/test_snmp_senders.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 HOOKS_FILE = (
-    "tests/unit/hooks/test_hooks_judging.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
+    "tests/unit/hooks/test_hooks_verification.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
 )
 HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
-RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
+RADIUS_CLIENTS = "tests/unit/radius/test_radius_listener.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 GAME = "tests/acceptance/page/test_game_page.py::"
@@ -293,7 +293,7 @@ BROKEN_PROMISE = "tests/acceptance/test_attack_membership.py::test_halved_noise_
 
 STOPS = (
     "tests/unit/snmp/test_stopping_receiver.py::"
-    "test_what_cannot_be_taken_in_in_time_is_dropped_counted_and_not_answered"
+    "test_sightings_not_processed_in_time_are_dropped_counted_and_not_answered"
 )
 
 IDLE = (
@@ -365,11 +365,11 @@ TESTED = [
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)
     ),
-    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_what_is_sent_is_durable_before_200"),
+    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_sightings_are_durable_before_200"),
     (
         "docs/sources.md",
         "What is not genuine gets 401.",
-        f"{HOOKS_SERVED}test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it",
+        f"{HOOKS_SERVED}test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted",
     ),
     (
         "docs/sources.md",

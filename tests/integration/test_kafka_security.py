@@ -230,7 +230,7 @@ async def test_who_reads_counters_topic_may_read_it(
     pouring = asyncio.create_task(topic.pour(Log(), stop))
     try:
         async with waiting_for("a row, or the end of the source"):
-            while not (pouring.done() or topic.gathering.rows):
+            while not (pouring.done() or topic.collector.rows):
                 await asyncio.sleep(0.1)
     finally:
         stop.set()

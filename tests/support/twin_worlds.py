@@ -250,7 +250,7 @@ def _heard(course: Course, people: People) -> list[Sent]:
             source = SOURCES[each.device % len(SOURCES)]
             core.observe(state, each.time, source, source, _sighting(each))
             sent += [Sent(each.time, message) for message in core.poll(state, each.time)]
-        core.run_on(state, now)
+        core.record_running(state, now)
         sent += [Sent(now, message) for message in core.poll(state, now)]
     return [each for each in sent if not _is_silent(course, each.message.source, each.at)]
 

@@ -89,7 +89,7 @@ class _Listening(TrapListener):
     async def open(self, queue: IngestQueue) -> None:
         """Bind the socket and read."""
         if self._users is not None:
-            self._hearing = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
+            self._authenticator = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
         await super().open(queue)
 
     def send(self, datagram: bytes, address: Any) -> bool:
@@ -185,17 +185,17 @@ def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
         yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops at that")
 
 
-_EVERYDAY = frozenset({COLLAPSED, NO_STAY}).union(
-    *(kind.everyday for kind in (TrapListener, AccountingListener, SnmptrapdLogListener, TelegrafListener))
+_HARMLESS = frozenset({COLLAPSED, NO_STAY}).union(
+    *(kind.harmless for kind in (TrapListener, AccountingListener, SnmptrapdLogListener, TelegrafListener))
 )
 """Reasons that indicate no fault, whatever a receiver reads."""
 
 
 def drops(dropped: Mapping[str, int]) -> Iterator[Finding]:
     """Yield the drops for each reason that indicates a fault."""
-    everyday = _EVERYDAY
+    harmless = _HARMLESS
     for reason, number in sorted(dropped.items()):
-        if number and reason not in everyday:
+        if number and reason not in harmless:
             text = f"{number:,} {reason.replace('_', ' ')}{f': {ADVICE[reason]}' if reason in ADVICE else ''}"
             yield note(DROPPED, text) if reason == UNKNOWN_ACCESS_POINT else wrong(DROPPED, text)
 

@@ -31,7 +31,7 @@ class AuthenticatedTrap(NamedTuple):
 
     def __repr__(self) -> str:
         """Show nothing but the trap, whose repr shows no device."""
-        return f"Said({self.trap!r})"
+        return f"AuthenticatedTrap({self.trap!r})"
 
     @property
     def repeated(self) -> bool:
@@ -92,9 +92,9 @@ MAY_BE_NEW = frozenset({UNKNOWN_ENGINE, UNKNOWN_USER, SECURITY_LEVEL, WRONG_TAG}
 
 
 def _secured(v3: V3, datagram: bytes, host: str, now: Micros) -> AuthenticatedTrap | RejectedMessage:
-    heard = v3.gate.open(datagram, host, now)
-    if isinstance(heard, RejectedMessage) and heard.reason in MAY_BE_NEW and v3.gate.users.renew():
-        heard = v3.gate.open(datagram, host, now)
-    if isinstance(heard, RejectedMessage):
-        return heard
-    return AuthenticatedTrap(decode(heard.plain, heard.around), datagram, heard)
+    message = v3.gate.open(datagram, host, now)
+    if isinstance(message, RejectedMessage) and message.reason in MAY_BE_NEW and v3.gate.users.renew():
+        message = v3.gate.open(datagram, host, now)
+    if isinstance(message, RejectedMessage):
+        return message
+    return AuthenticatedTrap(decode(message.plain, message.around), datagram, message)

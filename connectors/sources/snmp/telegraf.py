@@ -55,12 +55,12 @@ class LineProtocolMetric(NamedTuple):
 
     name: str
     tags: dict[str, str]
-    fields: dict[str, Any]
+    fields: dict[str, str | int | None]
     """Texts and whole numbers; None for values of other types."""
 
     def __repr__(self) -> str:
         """Show nothing."""
-        return "Line()"
+        return "LineProtocolMetric()"
 
 
 def line(text: str) -> LineProtocolMetric:
@@ -68,7 +68,7 @@ def line(text: str) -> LineProtocolMetric:
     begin = _NAME.match(text)
     if begin is None:
         raise ValueError
-    place, tags, fields = begin.end(), dict[str, str](), dict[str, Any]()
+    place, tags, fields = begin.end(), dict[str, str](), dict[str, str | int | None]()
     while (found := _TAG.match(text, place)) is not None:
         tags[_word(found[1])] = _word(found[2])
         place = found.end()

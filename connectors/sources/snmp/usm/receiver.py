@@ -1,10 +1,9 @@
 """A receiver's SNMPv3 state while it listens: the verifier, and the file of its replay protection.
 
 The file (``EngineFile``) contains the clocks of engines, the accepted messages, and this receiver's own starts. It is
-one
-SQLite file of mode 0600, locked by one process. It is durable before any message that it describes counts; so a message
-is accepted at most once, whenever the receiver is stopped. It contains no key and nothing of a message's content: only
-engines, times, and tags that mean nothing without the keys.
+one SQLite file of mode 0600, locked by one process. It is durable before any message that it describes counts; so a
+message is accepted at most once, whenever the receiver is stopped. It contains no key and nothing of a message's
+content: only engines, times, and tags that mean nothing without the keys.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class EngineFile:
         ``engine`` is its identifier from the first start on.
         """
         with self._file.usable():
-            held = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
-            engine, boots = (engine, 0) if held is None else (bytes(held[0]), int(held[1]))
+            stored = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
+            engine, boots = (engine, 0) if stored is None else (bytes(stored[0]), int(stored[1]))
         if boots + 1 >= LAST_BOOTS:
             msg = f"{self._file.path}: must be replaced, its engine has started as often as one may"
             raise KeyFileError(msg)

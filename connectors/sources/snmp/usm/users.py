@@ -47,7 +47,7 @@ class User(Table):
     privacy: Literal["AES-128", "AES-256"] = "AES-128"
     privacy_password: Password | None = None
     level: Literal["authPriv", "authNoPriv"] = "authPriv"
-    """The least that is taken of this user; a message without a tag never is."""
+    """The lowest accepted level; a message without a tag is never accepted."""
 
     @model_validator(mode="after")
     def _check_algorithms(self) -> User:
@@ -65,9 +65,9 @@ class Source(Table):
 
     address: str
     engines: tuple[EngineId, ...] = Field(default=(), strict=False)
-    """Whose traps are taken from it; informs need none."""
+    """The engines whose traps are accepted from it; informs need none."""
     also_v2c: bool = False
-    """Communities are still heard, while the controller is being changed over."""
+    """Whether communities are accepted, too, while the controller is being changed over."""
 
 
 class _File(Table):
@@ -101,10 +101,10 @@ class Users:
         self._take(users, sources)
 
     def _take(self, users: Iterable[User], sources: Iterable[Source]) -> None:
-        held: dict[bytes, list[tuple[User, tuple[bytes, bytes]]]] = {}
+        by_name: dict[bytes, list[tuple[User, tuple[bytes, bytes]]]] = {}
         for user in users:
-            held.setdefault(user.name.encode(), []).append((user, _masters(user)))
-        self._users = held
+            by_name.setdefault(user.name.encode(), []).append((user, _masters(user)))
+        self._users = by_name
         self._sources = {source.address: source for source in sources}
         self._listed = AllowList(self._sources) if self._sources else None
         self.all_keys = functools.lru_cache(maxsize=4096)(self._all_keys)

@@ -1,10 +1,8 @@
 """The service of ``tacet hooks``: an HTTP listener for systems that send, readers of event streams, one ingest client.
 
 Each hook has a path of its own, behind the same request limits as ``tacet serve``. A request whose head is already
-wrong
-is refused before its body is read. All bodies together have a memory budget. A thread verifies and parses bodies, one
-at
-a time, so that the event loop keeps running.
+wrong is refused before its body is read. All bodies together have a memory budget. A thread verifies and parses bodies,
+one at a time, so that the event loop keeps running.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from connectors.http.limits import Bodies, Names, Peer, RequestLimits
 from connectors.http.server import Server, Tls, is_loopback, listening, server_of
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.signals import first_to_end
-from connectors.sources.webhooks.config import Hook, HooksFile, HooksNow, Stream
-from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.event_stream import Puller, State
-from connectors.sources.webhooks.ingest_client import IngestClient
-from connectors.sources.webhooks.processor import REPLAYED, ReplayCache, WebhookCounts, WebhookProcessor
-from connectors.sources.webhooks.verification import MALFORMED, TOO_COMPLEX, RefusedError, signature_of, verify
+from connectors.sources.cloud.config import Hook, HooksFile, ReloadingHooks, Stream
+from connectors.sources.cloud.decoders import SIGNATURE
+from connectors.sources.cloud.event_stream import State, StreamReader
+from connectors.sources.cloud.processor import REPLAYED, ReplayCache, WebhookCounts, WebhookProcessor
+from connectors.sources.cloud.verification import MALFORMED, TOO_COMPLEX, RefusedError, signature_of, verify
+from connectors.sources.ingest_socket.client import IngestClient
 from stream.errors import UsageError
 from stream.records import Micros
 
@@ -49,9 +47,13 @@ class _Posts:
     """The application that answers requests."""
 
     def __init__(
-        self, hook_of: Callable[[str], Hook | None], desk: WebhookProcessor, now: Callable[[], Micros], busy: set[Peer]
+        self,
+        hook_of: Callable[[str], Hook | None],
+        processor: WebhookProcessor,
+        now: Callable[[], Micros],
+        busy: set[Peer],
     ) -> None:
-        self._hook_of, self._desk, self._now, self._busy = hook_of, desk, now, busy
+        self._hook_of, self._processor, self._now, self._busy = hook_of, processor, now, busy
         self._one_at_a_time = asyncio.Semaphore(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +61,7 @@ class _Posts:
         peer: Any = tuple(scope["client"] or ("", 0))
         self._busy.add(peer)
         try:
-            answer = await self._posted(Request(scope, receive))
+            answer = await self._answer(Request(scope, receive))
             await answer(scope, receive, send)
         finally:
             self._busy.discard(peer)
@@ -68,7 +70,7 @@ class _Posts:
         """Answer requests that need no body: another path, another method, an impossible signature."""
         hook = self._hook_of_path(request)
         if hook is None:
-            self._desk.refuse(UNKNOWN_HOOK)
+            self._processor.refuse(UNKNOWN_HOOK)
             return Response(status_code=404)
         if request.method == "GET" and hook.validator is not None:
             return PlainTextResponse(hook.validator.get_secret_value())
@@ -86,26 +88,26 @@ class _Posts:
         return self._hook_of(path.removeprefix(_PATH)) if path.startswith(_PATH) else None
 
     def _refused(self, refused: RefusedError) -> Response:
-        self._desk.refuse(refused.reason)
+        self._processor.refuse(refused.reason)
         return Response(status_code=400 if refused.reason in _NOT_READ else 401)
 
-    async def _posted(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
         hook = self._hook_of_path(request)
         assert hook is not None  # noqa: S101 - ahead has checked it, and systems do not change
         body, signature = await request.body(), request.headers.get(SIGNATURE)
         try:
             async with self._one_at_a_time:
-                verdict = await asyncio.to_thread(verify, hook, body, signature, self._now())
+                verified = await asyncio.to_thread(verify, hook, body, signature, self._now())
         except RefusedError as refused:
             return self._refused(refused)
-        if await self._desk.process(hook.source, [verdict]):
+        if await self._processor.process(hook.source, [verified]):
             return Response(status_code=200)
         return Response(status_code=503, headers={"retry-after": "5"})
 
 
 def application(
     hook_of: Callable[[str], Hook | None],
-    desk: WebhookProcessor,
+    processor: WebhookProcessor,
     names: Names,
     now: Callable[[], Micros],
     busy: set[Peer],
@@ -114,12 +116,12 @@ def application(
 
     Args:
         hook_of: returns a system by its name, with its present secrets.
-        desk: processes genuine requests.
+        processor: processes genuine requests.
         names: host names of the service.
         now: the clock.
         busy: contains the peers with a request in progress.
     """
-    posts, bodies = _Posts(hook_of, desk, now, busy), Bodies(LARGEST_BODY, ALL_BODIES)
+    posts, bodies = _Posts(hook_of, processor, now, busy), Bodies(LARGEST_BODY, ALL_BODIES)
     return RequestLimits(posts, names, at_once=MOST_CONNECTIONS, bodies=bodies, ahead=posts.ahead)
 
 
@@ -140,7 +142,7 @@ class WebhookListener(NamedTuple):
 class WebhookConfig(NamedTuple):
     """The systems to receive from and to read, the ingest's socket, and the state file."""
 
-    file: HooksFile | HooksNow
+    file: HooksFile | ReloadingHooks
     """The file's content as read once, or its present content."""
     to: Path
     state: Path
@@ -149,42 +151,42 @@ class WebhookConfig(NamedTuple):
     @property
     def systems(self) -> HooksFile:
         """The file's content."""
-        return self.file.content if isinstance(self.file, HooksNow) else self.file
+        return self.file.content if isinstance(self.file, ReloadingHooks) else self.file
 
     def hook(self, name: str) -> Hook | None:
         """Return a system that sends, by its name."""
-        if isinstance(self.file, HooksNow):
+        if isinstance(self.file, ReloadingHooks):
             return self.file.hook(name)
         return next((hook for hook in self.file.hook if hook.name == name), None)
 
 
-def check(wanted: WebhookConfig) -> None:
+def check(config: WebhookConfig) -> None:
     """Raise UsageError unless the listener matches the configured systems and encrypts what they send."""
-    door = wanted.listener
-    if (door is None) != (not wanted.systems.hook):
+    listener = config.listener
+    if (listener is None) != (not config.systems.hook):
         raise UsageError("--listen: must be given where the file has a [[hook]], and only there")
-    if door is None:
+    if listener is None:
         return
-    outside = not is_loopback(door.listen[0])
-    if outside and door.tls is None and not door.behind_proxy:
-        msg = f"--tls-cert: must be given with --listen {door.listen[0]}, or --behind-proxy where a proxy has TLS"
+    outside = not is_loopback(listener.listen[0])
+    if outside and listener.tls is None and not listener.behind_proxy:
+        msg = f"--tls-cert: must be given with --listen {listener.listen[0]}, or --behind-proxy where a proxy has TLS"
         raise UsageError(msg)
-    if (outside or door.behind_proxy) and not door.names:
-        raise UsageError("--name: must be given where others send, as they know it")
+    if (outside or listener.behind_proxy) and not listener.names:
+        raise UsageError("--name: must be given where others send: the name that they use")
 
 
 class WebhookService:
     """The service; ``counts`` are the results of everything so far."""
 
-    def __init__(self, wanted: WebhookConfig) -> None:
+    def __init__(self, config: WebhookConfig) -> None:
         """Set the configuration; UsageError if it is inconsistent, KeyFileError if its state cannot be used."""
-        check(wanted)
-        self._config = wanted
+        check(config)
+        self._config = config
         self.clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
-        self._link, self._replays = IngestClient(wanted.to), ReplayCache(wanted.state)
-        self._processor = WebhookProcessor(self._link, self._replays, self.clock.now)
-        self._readers = {stream.name: self._puller(stream) for stream in wanted.systems.stream}
-        self._deaf = {stream.name for stream in wanted.systems.stream}
+        self._client, self._replays = IngestClient(config.to), ReplayCache(config.state)
+        self._processor = WebhookProcessor(self._client, self._replays, self.clock.now)
+        self._readers = {stream.name: self._reader_of(stream) for stream in config.systems.stream}
+        self._disconnected_streams = {stream.name for stream in config.systems.stream}
 
     @property
     def counts(self) -> WebhookCounts:
@@ -194,26 +196,26 @@ class WebhookService:
     @property
     def is_connected(self) -> bool:
         """Whether the ingest is connected."""
-        return self._link.connected
+        return self._client.connected
 
     @property
-    def hears(self) -> bool:
+    def streams_connected(self) -> bool:
         """Whether every stream is connected."""
-        return not self._deaf
+        return not self._disconnected_streams
 
     @property
     def stream_states(self) -> dict[str, State]:
         """The state of each stream."""
         return {name: reader.state for name, reader in self._readers.items()}
 
-    async def run(self, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-        """Receive and read until ``stop`` is set; ``say`` is called with the address for senders."""
-        self._link.report_hearing(hearing=not self._deaf)
+    async def run(self, stop: asyncio.Event, announce: Callable[[str], None]) -> None:
+        """Receive and read until ``stop`` is set; ``announce`` is called with the address for senders."""
+        self._client.report_can_receive(can_receive=not self._disconnected_streams)
         work = [
-            self._link.run(),
+            self._client.run(),
             self._processor.failed(),
             self._report(),
-            self._run_on(),
+            self._check_clock(),
             stop.wait(),
             *(reader.run() for reader in self._readers.values()),
         ]
@@ -221,41 +223,43 @@ class WebhookService:
             if self._config.listener is None:
                 await first_to_end(*work)
             else:
-                await self._serve(self._config.listener, work, stop, say)
+                await self._serve(self._config.listener, work, stop, announce)
         finally:
             self._replays.close()
 
-    def _puller(self, stream: Stream) -> Puller:
-        def hearing(heard: bool) -> None:
-            (self._deaf.discard if heard else self._deaf.add)(stream.name)
-            self._link.report_hearing(hearing=not self._deaf)
+    def _reader_of(self, stream: Stream) -> StreamReader:
+        def on_connection(connected: bool) -> None:
+            (self._disconnected_streams.discard if connected else self._disconnected_streams.add)(stream.name)
+            self._client.report_can_receive(can_receive=not self._disconnected_streams)
 
         file = self._config.file
-        key = partial(file.key, stream.name) if isinstance(file, HooksNow) else None
-        return Puller(stream, self._processor, self.clock.now, hearing, key)
+        key = partial(file.key, stream.name) if isinstance(file, ReloadingHooks) else None
+        return StreamReader(stream, self._processor, self.clock.now, on_connection, key)
 
     async def _serve(
         self,
-        door: WebhookListener,
+        listener: WebhookListener,
         work: list[Coroutine[Any, Any, Any]],
         stop: asyncio.Event,
-        say: Callable[[str], None],
+        announce: Callable[[str], None],
     ) -> None:
-        bound, busy = listening(*door.listen), set[Peer]()
+        bound, busy = listening(*listener.listen), set[Peer]()
         bound.most, bound.busy = min(bound.most, MOST_CONNECTIONS), busy
         try:
-            scheme = "https" if door.tls is not None or door.behind_proxy else "http"
+            scheme = "https" if listener.tls is not None or listener.behind_proxy else "http"
             host, port = bound.getsockname()[:2]
-            names = Names.of(door.names, port, scheme, behind_proxy=door.behind_proxy)
-            server = server_of(application(self._config.hook, self._processor, names, self.clock.now, busy), door.tls)
+            names = Names.of(listener.names, port, scheme, behind_proxy=listener.behind_proxy)
+            server = server_of(
+                application(self._config.hook, self._processor, names, self.clock.now, busy), listener.tls
+            )
             for hook in self._config.systems.hook:
-                say(f"{'http' if door.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")
+                announce(f"{'http' if listener.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")
             serving = server.serve([bound])
             await first_to_end(_served(server, serving, stop), *work)
         finally:
             bound.close()
 
-    async def _run_on(self) -> None:
+    async def _check_clock(self) -> None:
         """Check the clock: a clock step ends the service, because the clock decides which requests are new."""
         while True:
             self.clock.now()

@@ -60,7 +60,7 @@ def test_keys_are_those_of_the_standards_example() -> None:
 
 @pytest.mark.parametrize("cipher", [*CIPHERS, None])
 @pytest.mark.parametrize("tag", TAGS)
-def test_a_trap_is_heard_under_every_tag_and_cipher(tag: str, cipher: str | None) -> None:
+def test_a_trap_is_accepted_with_every_authentication_and_cipher(tag: str, cipher: str | None) -> None:
     if cipher and CIPHERS[cipher] > TAGS[tag][2]:
         with pytest.raises(ValueError, match="must be 'AES-128' with auth 'SHA-1'"):
             user(auth=tag, privacy=cipher)
@@ -76,7 +76,7 @@ def test_a_trap_is_heard_under_every_tag_and_cipher(tag: str, cipher: str | None
     assert "canary" not in repr((came, came.head, came.parts, came.around, users))
 
 
-def test_what_an_encrypted_trap_says_is_not_on_the_wire() -> None:
+def test_an_encrypted_trap_shows_no_content_on_the_wire() -> None:
     assert CLIENT not in Controller().trap(NOON)
     assert CLIENT in Controller().trap(NOON, keys=Controller().keys(cipher=b""))
 
@@ -93,7 +93,7 @@ class TestWhoSends:
         assert outcome(gate(), Controller(users=others, name=b"mallory").trap(NOON)) == "unknown_user"
 
     @pytest.mark.parametrize("change", ["auth_password", "privacy_password"])
-    def test_a_wrong_password_is_told_from_the_right_one(self, change: str) -> None:
+    def test_a_wrong_password_is_distinguished_from_the_right_one(self, change: str) -> None:
         others = Users([user(**{change: "another password"})], [source()])
         wanted = {"auth_password": "wrong_tag", "privacy_password": "undecipherable"}
         assert outcome(gate(), Controller(users=others).trap(NOON)) == wanted[change]
@@ -105,12 +105,12 @@ class TestWhoSends:
 
 
 class TestLevel:
-    def test_without_a_tag_nothing_is_taken(self) -> None:
+    def test_a_message_without_authentication_is_refused(self) -> None:
         open_user = Users([user(privacy_password=None, level="authNoPriv")], [source()])
         for users in (USERS, open_user):
             assert outcome(gate(users), Controller(users=users).trap(NOON, keys=None)) == "security_level"
 
-    def test_without_privacy_nothing_is_taken_of_a_user_who_must_have_it(self) -> None:
+    def test_a_message_without_privacy_is_refused_if_the_user_requires_it(self) -> None:
         plain = Controller().trap(NOON, keys=Controller().keys(cipher=b""))
         assert outcome(gate(), plain) == "security_level"
         lenient = Users([user(level="authNoPriv")], [source()])
@@ -126,7 +126,7 @@ class TestLevel:
         datagram[place] = PRIVATE
         assert outcome(gate(), bytes(datagram)) == MALFORMED
 
-    def test_what_encrypts_to_something_else_than_a_notification_is_counted_as_that(self) -> None:
+    def test_an_encrypted_message_that_is_no_notification_is_counted_as_such(self) -> None:
         get = b"\xa0" + notification()[1:]
         assert outcome(gate(), Controller().trap(NOON, pdu=get)) == UNSUPPORTED_PDU
 
@@ -136,28 +136,28 @@ class TestLevel:
 
 
 class TestTime:
-    def test_a_trap_is_heard_once(self) -> None:
+    def test_a_trap_is_accepted_once(self) -> None:
         at, datagram = gate(), Controller().trap(NOON)
         assert [outcome(at, datagram, NOON + n * SECOND) for n in (0, 0, 149)] == ["heard", "replayed", "replayed"]
         assert outcome(at, datagram, NOON + 152 * SECOND) == "not_in_time_window"
 
-    def test_two_traps_of_the_same_second_are_both_heard(self) -> None:
+    def test_two_traps_of_the_same_second_are_both_accepted(self) -> None:
         at, sender = gate(), Controller()
         assert [outcome(at, sender.trap(NOON, n)) for n in (1, 2)] == ["heard", "heard"]
 
-    def test_a_trap_that_was_held_back_is_heard_within_the_window_only(self) -> None:
+    def test_a_delayed_trap_is_accepted_within_the_time_window_only(self) -> None:
         at, sender = gate(), Controller()
         held = [sender.trap(NOON - back * SECOND) for back in (WINDOW, WINDOW + 1)]
         assert outcome(at, sender.trap(NOON)) == "heard"
         assert [outcome(at, datagram) for datagram in held] == ["heard", "not_in_time_window"]
 
-    def test_time_goes_on_while_nothing_is_heard(self) -> None:
+    def test_an_engines_time_advances_between_messages(self) -> None:
         at, sender = gate(), Controller()
         assert outcome(at, sender.trap(NOON)) == "heard"
         held = sender.trap(NOON + SECOND)
         assert outcome(at, held, NOON + (WINDOW + 3) * SECOND) == "not_in_time_window"
 
-    def test_what_was_once_too_old_stays_so_though_the_senders_clock_is_slow(self) -> None:
+    def test_a_message_that_was_too_old_stays_so_if_the_senders_clock_is_slow(self) -> None:
         """What was held back sets the clock to its own time; the floor must not fall with it."""
         at, sender = gate(), Controller()
         old, held, later = sender.trap(NOON - 100 * SECOND), sender.trap(NOON + SECOND), NOON + 149 * SECOND
@@ -165,7 +165,7 @@ class TestTime:
         assert outcome(at, held, later) == "heard"
         assert outcome(at, old, later) == "not_in_time_window"
 
-    def test_a_clock_that_loses_a_little_is_still_believed_after_months(self) -> None:
+    def test_a_slightly_slow_clock_is_accepted_after_months(self) -> None:
         at, sender = gate(), Controller()
         assert outcome(at, sender.trap(NOON)) == "heard"
         months = 60 * DAY
@@ -199,16 +199,16 @@ class TestTime:
         assert outcome(at, old) == "not_in_time_window"
         assert at.engines.clocks == before
 
-    def test_an_engine_at_the_end_of_its_boots_is_believed_no_more(self) -> None:
+    def test_an_engine_at_its_highest_boots_is_refused(self) -> None:
         assert outcome(gate(), Controller(boots=LAST_BOOTS).trap(NOON)) == "not_in_time_window"
 
-    def test_what_is_remembered_is_what_the_window_holds(self) -> None:
+    def test_messages_of_the_time_window_are_remembered_and_no_others(self) -> None:
         at, sender = gate(), Controller()
         for second in range(1000):
             assert outcome(at, sender.trap(NOON + second * SECOND), NOON + second * SECOND) == "heard"
         assert WINDOW <= len(at.engines.seen_messages[ENGINE]) <= WINDOW + 2
 
-    def test_what_was_remembered_is_known_after_a_restart(self) -> None:
+    def test_remembered_messages_are_known_after_a_restart(self) -> None:
         at, sender = gate(), Controller()
         datagram = sender.trap(NOON)
         assert outcome(at, datagram) == "heard"
@@ -219,7 +219,7 @@ class TestTime:
 
 
 class TestInforms:
-    def test_whoever_asks_is_told_who_this_is(self) -> None:
+    def test_a_discovery_request_gets_the_engine_id(self) -> None:
         came = gate().open(DISCOVER, HOST, NOON + 9 * SECOND)
         assert isinstance(came, RejectedMessage)
         assert came.reason == "discovery"
@@ -228,7 +228,7 @@ class TestInforms:
         assert (head.engine, head.boots, head.time, head.flags) == (OWN, 7, 9, 0)
         assert "1.3.6.1.6.3.15.1.1.4.0" in reported(came.report)
 
-    def test_whoever_asks_is_told_the_time_under_the_users_key(self) -> None:
+    def test_a_request_for_the_time_gets_it_under_the_users_key(self) -> None:
         at, sender = gate(), informing()
         came = at.open(sender.inform(NOON, boots=0, time=0), HOST, NOON + 9 * SECOND)
         assert isinstance(came, RejectedMessage)
@@ -239,7 +239,7 @@ class TestInforms:
         assert is_genuine(sender.keys(), came.report, head)
         assert "1.3.6.1.6.3.15.1.1.2.0" in reported(came.report)
 
-    def test_an_inform_is_heard_and_answered_as_it_was_secured(self) -> None:
+    def test_an_inform_is_accepted_and_answered_with_its_own_security(self) -> None:
         at, sender = gate(), informing()
         datagram = sender.inform(NOON, 4711)
         came = heard(at, datagram)
@@ -269,7 +269,7 @@ class TestInforms:
         at.forget(heard(at, datagram))
         assert outcome(at, datagram) == "heard"
 
-    def test_an_inform_from_before_a_restart_is_too_old_and_its_sender_is_told(self) -> None:
+    def test_an_inform_from_before_a_restart_is_too_old_and_is_reported_to_its_sender(self) -> None:
         came = gate(boots=8, started=NOON + SECOND).open(informing().inform(NOON), HOST, NOON + SECOND)
         assert isinstance(came, RejectedMessage)
         assert came.reason == "not_in_time_window"
@@ -282,7 +282,7 @@ class TestInforms:
         datagram = informing().inform(now, time=1000 + seconds)
         assert outcome(gate(), datagram, now) == "not_in_time_window"
 
-    def test_nobody_is_told_anything_who_did_not_ask(self) -> None:
+    def test_only_reportable_messages_get_a_report(self) -> None:
         for datagram in (
             Controller(engine=OTHER_ENGINE).trap(NOON),
             Controller().trap(NOON, keys=None),
@@ -292,7 +292,7 @@ class TestInforms:
             assert isinstance(came, RejectedMessage)
             assert came.report is None
 
-    def test_an_inform_of_a_wrong_level_is_told_so(self) -> None:
+    def test_an_inform_of_a_wrong_level_gets_a_report(self) -> None:
         came = gate().open(informing().inform(NOON, keys=None), HOST, NOON)
         assert isinstance(came, RejectedMessage)
         assert came.reason == "security_level"

@@ -1,9 +1,8 @@
 """Processes verified requests: drops copies, passes sightings on, and records a request as accepted only afterwards.
 
 The tags of accepted requests (``ReplayCache``) are in one SQLite file of mode 0600, locked by one process, so that a
-copy is
-recognised after a restart too. A tag is retained for longer than its request could be accepted. It is written when the
-request's sightings are durable, before its sender gets a success response.
+copy is recognised after a restart too. A tag is retained for longer than its request could be accepted. It is written
+when the request's sightings are durable, before its sender gets a success response.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from connectors.secrets.locked_file import LockedFile
-from connectors.sources.ingest_socket.frames import Dated
-from connectors.sources.webhooks.verification import FURTHEST, OLDEST, VerifiedRequest
+from connectors.sources.cloud.verification import FURTHEST, OLDEST, VerifiedRequest
+from connectors.sources.ingest_socket.frames import TimedSighting
 from stream.errors import KeyFileError, TacetError
 from stream.records import MINUTE, Micros
 
@@ -64,10 +63,10 @@ class ReplayCache:
 REPLAYED, UNAVAILABLE = "replayed", "ingest_away"
 
 
-class Taker(Protocol):
+class SightingReceiver(Protocol):
     """Receives sightings."""
 
-    async def hand_over(self, source: str, rows: Sequence[Dated]) -> bool:
+    async def hand_over(self, source: str, rows: Sequence[TimedSighting]) -> bool:
         """Pass rows on; return whether all rows to be stored are durable."""
 
 
@@ -90,9 +89,9 @@ class WebhookCounts:
 class WebhookProcessor:
     """Processes each request once."""
 
-    def __init__(self, taker: Taker, replays: ReplayCache, now: Callable[[], Micros]) -> None:
+    def __init__(self, receiver: SightingReceiver, replays: ReplayCache, now: Callable[[], Micros]) -> None:
         """Set the receiver of sightings, the recently accepted tags, and the clock."""
-        self._taker, self._replays, self._now = taker, replays, now
+        self._receiver, self._replays, self._now = receiver, replays, now
         self._in_flight: set[bytes] = set()
         self._broken = asyncio.Event()
         self._failure: TacetError | None = None
@@ -101,44 +100,44 @@ class WebhookProcessor:
     async def failed(self) -> NoReturn:
         """Wait until tags can no longer be stored, and raise the error: copies could not be recognised."""
         await self._broken.wait()
-        raise self._failure or TacetError("hooks: must be able to keep in mind what was taken")
+        raise self._failure or TacetError("hooks: the tags of accepted requests must be stored, which failed")
 
     def refuse(self, reason: str) -> None:
         """Count a request that is not genuine."""
         self.counts.requests += 1
         self.counts.refused[reason] += 1
 
-    async def process(self, source: str, verdicts: Iterable[VerifiedRequest]) -> bool:
+    async def process(self, source: str, requests: Iterable[VerifiedRequest]) -> bool:
         """Pass on the sightings of genuine requests; return whether their sender may forget them.
 
         A copy of an accepted request is counted and may be forgotten; a copy of one in progress may not be forgotten
         yet.
         """
         done, fresh = True, list[VerifiedRequest]()
-        for verdict in verdicts:
+        for request in requests:
             self.counts.requests += 1
-            if self._replays.knows(verdict.tag) or verdict.tag in self._in_flight:
+            if self._replays.knows(request.tag) or request.tag in self._in_flight:
                 self.counts.refused[REPLAYED] += 1
-                done &= verdict.tag not in self._in_flight
+                done &= request.tag not in self._in_flight
             else:
-                self._in_flight.add(verdict.tag)
-                fresh.append(verdict)
+                self._in_flight.add(request.tag)
+                fresh.append(request)
         try:
             return await self._hand_over(source, fresh) and done
         finally:
-            self._in_flight.difference_update(verdict.tag for verdict in fresh)
+            self._in_flight.difference_update(request.tag for request in fresh)
 
     async def _hand_over(self, source: str, fresh: Sequence[VerifiedRequest]) -> bool:
-        rows = [row for verdict in fresh for row in verdict.rows]
-        if rows and not await self._taker.hand_over(source, rows):
+        rows = [row for request in fresh for row in request.rows]
+        if rows and not await self._receiver.hand_over(source, rows):
             self.counts.refused[UNAVAILABLE] += len(fresh)
             return False
         if fresh:
-            self._keep([verdict.tag for verdict in fresh])
+            self._keep([request.tag for request in fresh])
         self.counts.taken += len(fresh)
         self.counts.rows += len(rows)
-        for verdict in fresh:
-            self.counts.dropped.update(verdict.dropped)
+        for request in fresh:
+            self.counts.dropped.update(request.dropped)
         return True
 
     def _keep(self, tags: Sequence[bytes]) -> None:

@@ -14,11 +14,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from connectors.monitoring.monitor import Health
-from connectors.sources.webhooks import event_stream
-from connectors.sources.webhooks.config import HooksFile, HooksNow
-from connectors.sources.webhooks.processor import REPLAYED
-from connectors.sources.webhooks.service import WebhookConfig, WebhookService
-from connectors.sources.webhooks.verification import MALFORMED
+from connectors.sources.cloud import event_stream
+from connectors.sources.cloud.config import HooksFile, ReloadingHooks
+from connectors.sources.cloud.processor import REPLAYED
+from connectors.sources.cloud.service import WebhookConfig, WebhookService
+from connectors.sources.cloud.verification import MALFORMED
 from stream.records import SECOND
 from tests.patience import until
 from tests.receiving_ground import Log
@@ -110,7 +110,7 @@ async def test_events_are_read_and_a_broken_stream_goes_on_where_it_was(certific
         firehose(certificate) as (server, url),
         reading(tmp_path, url, certificate) as service,
     ):
-        await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+        await until(lambda: all(entrance.can_receive for entrance in receiver.listeners))
         server.put({"eventType": "KEEP_ALIVE"}, located(first))
         await until(lambda: service.counts.taken == 2)
         assert f"x-api-key: {KEY}" in server.heads[0].lower()
@@ -128,21 +128,19 @@ async def test_events_are_read_and_a_broken_stream_goes_on_where_it_was(certific
     assert len(sink.rows) == 2
 
 
-async def test_while_the_stream_is_broken_the_ingest_is_told_that_nothing_is_heard(
-    certificate: Path, tmp_path: Path
-) -> None:
+async def test_while_the_stream_is_broken_the_ingest_confirms_no_coverage(certificate: Path, tmp_path: Path) -> None:
     async with ingesting(tmp_path / "socket", Log()) as receiver, firehose(certificate) as (server, url):
-        (entrance,) = receiver.entrances
+        (entrance,) = receiver.listeners
         async with reading(tmp_path, url, certificate):
-            await until(lambda: entrance.hearing)
+            await until(lambda: entrance.can_receive)
             server.status = "503 Service Unavailable"
             server.give.put_nowait(None)
-            await until(lambda: not entrance.hearing)
+            await until(lambda: not entrance.can_receive)
             server.status = "200 OK"
-            await until(lambda: entrance.hearing)
+            await until(lambda: entrance.can_receive)
 
 
-async def test_what_the_ingest_has_not_taken_is_read_again(certificate: Path, tmp_path: Path) -> None:
+async def test_events_that_the_ingest_has_not_accepted_are_read_again(certificate: Path, tmp_path: Path) -> None:
     sink = Log()
     async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
         event = located(now())
@@ -152,13 +150,13 @@ async def test_what_the_ingest_has_not_taken_is_read_again(certificate: Path, tm
         assert "fromTimestamp" not in server.heads[1]
         server.give.put_nowait(None)  # for the connection that was broken off
         async with ingesting(tmp_path / "socket", sink) as receiver:
-            await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+            await until(lambda: all(entrance.can_receive for entrance in receiver.listeners))
             server.put(event)
             await until(lambda: service.counts.taken == 1)
     assert len(sink.rows) == 1
 
 
-async def test_a_server_whose_certificate_nobody_knows_is_not_read(certificate: Path, tmp_path: Path) -> None:
+async def test_a_server_with_an_unknown_certificate_is_not_read(certificate: Path, tmp_path: Path) -> None:
     async with firehose(certificate) as (server, url), reading(tmp_path, url, None):
         await asyncio.sleep(0.5)
         assert server.heads == []
@@ -176,7 +174,7 @@ async def reading_two(folder: Path, *urls: str, ca_file: Path) -> AsyncIterator[
     path.write_text("".join(tables))
     path.chmod(0o600)
     service, stop = (
-        WebhookService(WebhookConfig(HooksNow(path), folder / "socket", folder / "state", None)),
+        WebhookService(WebhookConfig(ReloadingHooks(path), folder / "socket", folder / "state", None)),
         asyncio.Event(),
     )
     running = asyncio.create_task(service.run(stop, lambda _: None))
@@ -204,7 +202,7 @@ async def test_a_key_that_is_refused_stops_its_stream_alone_and_is_tried_again(
                 await until(lambda: service.stream_states == {"one": "refused", "other": "reading"})
                 server.put(located(now()))
                 await until(lambda: service.counts.taken == 1)
-                assert not service.hears
+                assert not service.streams_connected
                 refusing.status = "200 OK"
                 new = path.with_name("new")
                 new.write_text(path.read_text().replace(f"{KEY}-one", "another-key-of-octets"))
@@ -226,18 +224,18 @@ async def test_a_stream_whose_key_is_refused_is_tried_again_with_the_same_key(
         server.give.put_nowait(None)
         await until(lambda: len(server.heads) > 2)
         server.status = "200 OK"
-        await until(lambda: service.hears)
+        await until(lambda: service.streams_connected)
 
 
 async def test_a_compressed_stream_is_not_unpacked(certificate: Path, tmp_path: Path) -> None:
     async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
-        await until(lambda: service.hears)
+        await until(lambda: service.streams_connected)
         assert "accept-encoding: identity" in server.heads[0].lower()
         server.status = "200 OK\r\nContent-Encoding: gzip"
         server.give.put_nowait(None)
         server.give.put_nowait(gzip.compress(octets(located(now())) + b"\n"))
         await until(lambda: len(server.heads) > 2)
-        assert (service.hears, service.counts.requests) == (False, 0)
+        assert (service.streams_connected, service.counts.requests) == (False, 0)
 
 
 def test_a_stream_that_is_not_read_keeps_no_webhook_out() -> None:

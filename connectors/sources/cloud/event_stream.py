@@ -1,8 +1,7 @@
 """Reads an event stream over HTTPS: reconnects when it ends and resumes at its position; one reader.
 
 Events are passed on before more are read. While the ingest is away, the stream waits, and is then read again from the
-last
-accepted event. The copies that this causes are recognised by their octets.
+last accepted event. The copies that this causes are recognised by their octets.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.config import Stream
-from connectors.sources.webhooks.processor import WebhookProcessor
-from connectors.sources.webhooks.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verdict
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.config import Stream
+from connectors.sources.cloud.processor import WebhookProcessor
+from connectors.sources.cloud.verification import MALFORMED, OLDEST, RefusedError, document_of, tag_of, verified
 from stream.errors import OPTIONAL, UsageError
 from stream.records import Micros
 
@@ -50,20 +49,20 @@ class KeyRefusedError(Exception):
     """The server refuses the key."""
 
 
-class Puller:
+class StreamReader:
     """Reads one stream until it is cancelled."""
 
     def __init__(
         self,
         stream: Stream,
-        desk: WebhookProcessor,
+        processor: WebhookProcessor,
         now: Callable[[], Micros],
-        hearing: Callable[[bool], None],
+        on_connection: Callable[[bool], None],
         key: Callable[[], str] | None = None,
     ) -> None:
-        """``hearing`` is called with whether the stream is connected; ``key`` returns its present key."""
+        """``on_connection`` is called with whether the stream is connected; ``key`` returns its present key."""
         self.state: State = "connecting"
-        self._stream, self._desk, self._now, self._hearing = stream, desk, now, hearing
+        self._stream, self._processor, self._now, self._on_connection = stream, processor, now, on_connection
         self._key_now = key or stream.api_key.get_secret_value
         self._key = self._key_now()
         self._reached: Micros | None = None
@@ -79,7 +78,7 @@ class Puller:
                     await self._read(client)
                 except KeyRefusedError:
                     self._ended("refused")
-                    log.error("stream_refused", reason=f"{self._stream.name}: api_key must be one that it takes")
+                    log.error("stream_refused", reason=f"{self._stream.name}: the server refuses the api_key")
                     await self._until_another_key()
                     continue
                 except (httpx.HTTPError, BrokenError, OSError):
@@ -90,7 +89,7 @@ class Puller:
 
     def _ended(self, state: State) -> None:
         self.state = state
-        self._hearing(False)
+        self._on_connection(False)
 
     async def _until_another_key(self) -> None:
         left = REFUSED_WAIT
@@ -105,9 +104,9 @@ class Puller:
             if answer.status_code != 200 or answer.headers.get("content-encoding", "identity") != "identity":
                 raise BrokenError  # a compressed stream could expand beyond memory
             self.state = "reading"
-            self._hearing(True)
+            self._on_connection(True)
             async for lines in _lines(answer.aiter_raw()):
-                await self._take(lines)
+                await self._pass_on(lines)
                 self._wait = FIRST_WAIT
 
     def _open(self, client: httpx.AsyncClient) -> AbstractAsyncContextManager[httpx.Response]:
@@ -116,19 +115,19 @@ class Puller:
             since["fromTimestamp"] = str(max(self._reached, self._now() - OLDEST) // 1000)
         return client.stream("GET", self._stream.url, headers=_headers(self._key), params=since)
 
-    async def _take(self, lines: list[bytes]) -> None:
+    async def _pass_on(self, lines: list[bytes]) -> None:
         """Pass on the sightings in lines; BrokenError if the ingest is away."""
-        verdicts, reached, now = [], self._reached, self._now()
+        requests, reached, now = [], self._reached, self._now()
         for line in lines:
             event = _event(line)
             if event is None:
-                self._desk.refuse(MALFORMED)
+                self._processor.refuse(MALFORMED)
                 continue
-            verdicts.append(verdict(tag_of(self._key.encode(), line), [decoders.read_spaces(event)], now))
+            requests.append(verified(tag_of(self._key.encode(), line), [decoders.read_spaces(event)], now))
             at = decoders.recorded(event)
             if at is not None and at <= now:
                 reached = at if reached is None else max(reached, at)
-        if not await self._desk.process(self._stream.source, verdicts):
+        if not await self._processor.process(self._stream.source, requests):
             raise BrokenError
         self._reached = reached
 

@@ -2,23 +2,18 @@
 
 **Juniper Mist** (``read_mist``): webhooks of clients, topics ``client-join`` and ``client-sessions``. A join contains a
 client and its access point. A session is reported at its end: a client that roamed to another access point is there
-from
-then on, a client that disconnected leaves. The stay that ends is the one that began in the same second at the same
-access
-point. User names, networks and models do not leave this module.
+from then on, a client that disconnected leaves. The stay that ends is the one that began in the same second at the same
+access point. User names, networks and models do not leave this module.
 
-**Meraki's Scanning API, version 3** (``read_meraki``): for a whole network, which access point last heard each device.
-It
-reports every device in range. Only associated devices, which have a network's name, are accepted: others belong to
-passers-by, with addresses that mean nothing. Positions, users' names and addresses of networks do not leave this
-module.
+**Meraki's Scanning API, version 3** (``read_meraki``): for a whole network, which access point last received each
+device. It reports every device in range. Only associated devices, which have a network's name, are accepted: others
+belong to passers-by, with addresses that mean nothing. Positions, users' names and addresses of networks do not leave
+this module.
 
 **Cisco Spaces' Firehose** (``read_spaces``): lines of JSON, one event each, of which ``DEVICE_LOCATION_UPDATE``
-contains a
-device and its place. The places are Spaces' own, so a zone of the policy names them by their ``locationId``, as it
-names
-access points by name; an access point's address is used if an event has one. Only associated devices have a network's
-name. E-mail addresses, names and positions do not leave this module.
+contains a device and its place. The places are Spaces' own, so a zone of the policy names them by their ``locationId``,
+as it names access points by name; an access point's address is used if an event has one. Only associated devices have a
+network's name. E-mail addresses, names and positions do not leave this module.
 """
 
 from __future__ import annotations
@@ -28,9 +23,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, spelled
+from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, parse_address
 from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.ingest_socket.frames import Dated
+from connectors.sources.ingest_socket.frames import TimedSighting
 from stream.records import Micros
 
 NOT_AN_OBSERVATION, NOT_ASSOCIATED = "not_an_observation", "not_associated"
@@ -38,7 +33,7 @@ NO_CLIENT, NO_ACCESS_POINT, NO_TIME = "no_client", "no_access_point", "no_time"
 ROW_REASONS = (NOT_AN_OBSERVATION, NOT_ASSOCIATED, NO_CLIENT, NO_ACCESS_POINT, NO_TIME)
 _LAST: Micros = 2**52
 
-Read = Dated | str
+Read = TimedSighting | str
 """A sighting, or the reason why there is none: one of ``ROW_REASONS``."""
 
 
@@ -49,7 +44,7 @@ def sighted(kind: Kind, client: bytes, place: tuple[bytes, bytes], at: Micros | 
         return NO_CLIENT
     if not (radio or name):
         return NO_ACCESS_POINT
-    return NO_TIME if at is None else Dated(Sighting(kind, client, radio, name, session=session), at)
+    return NO_TIME if at is None else TimedSighting(Sighting(kind, client, radio, name, session=session), at)
 
 
 def table(value: object) -> dict[str, Any]:
@@ -66,7 +61,7 @@ def address(value: object) -> bytes:
     """Return an address in any spelling; empty if it is invalid, zeros, or a group's."""
     if not isinstance(value, str) or len(value) > 32 or not value.isascii():
         return b""
-    octets = spelled(value.strip().encode())
+    octets = parse_address(value.strip().encode())
     return b"" if octets is None or octets == NOWHERE or octets[0] & 1 else octets
 
 
@@ -165,24 +160,24 @@ def _observed(one: dict[str, Any]) -> Read:
     if not one.get("ssid"):
         return NOT_ASSOCIATED
     latest = table(one.get("latestRecord"))
-    heard = [(timestamp(latest.get("time")), address(latest.get("nearestApMac")))]
-    heard += [(timestamp(place.get("time")), _nearest(place)) for place in map(table, entries(one.get("locations")))]
-    at, radio = max(((at, radio) for at, radio in heard if at is not None and radio), default=_missing(heard))
+    received = [(timestamp(latest.get("time")), address(latest.get("nearestApMac")))]
+    received += [(timestamp(place.get("time")), _nearest(place)) for place in map(table, entries(one.get("locations")))]
+    at, radio = max(((at, radio) for at, radio in received if at is not None and radio), default=_missing(received))
     return sighted(Kind.RUN, address(one.get("clientMac")), (radio, b""), at)
 
 
-def _missing(heard: list[tuple[Micros | None, bytes]]) -> tuple[Micros | None, bytes]:
+def _missing(received: list[tuple[Micros | None, bytes]]) -> tuple[Micros | None, bytes]:
     """Return an access point without a time, if there is one."""
-    return next(((None, radio) for _, radio in heard if radio), (None, b""))
+    return next(((None, radio) for _, radio in received if radio), (None, b""))
 
 
 def _nearest(place: dict[str, Any]) -> bytes:
     """Return the access point that received a device best at one of its places."""
-    heard = [
+    received = [
         (_strength(each.get("rssi")), address(each.get("apMac")))
         for each in map(table, entries(place.get("rssiRecords")))
     ]
-    return max((each for each in heard if each[1]), default=(0.0, b""))[1]
+    return max((each for each in received if each[1]), default=(0.0, b""))[1]
 
 
 def _strength(value: object) -> float:

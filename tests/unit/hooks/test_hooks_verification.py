@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.sources.webhooks.config import read_hooks
-from connectors.sources.webhooks.verification import (
+from connectors.sources.cloud.config import read_hooks
+from connectors.sources.cloud.verification import (
     AHEAD,
     BAD_SECRET,
     BAD_SIGNATURE,
@@ -39,12 +39,12 @@ def test_both_secrets_are_good_while_one_is_being_changed(secret: bytes) -> None
         f"sha256={signature(BODY)}", signature(BODY)[:-1] + "é", signature(BODY, b""),
     ],
 )  # fmt: skip
-def test_what_is_not_signed_by_a_secret_of_ours_is_a_forgery(given: str | None) -> None:
+def test_a_body_not_signed_by_a_known_secret_is_a_forgery(given: str | None) -> None:
     with pytest.raises(RefusedError, match=f"^{BAD_SIGNATURE}$"):
         verify(hook(), BODY, given, NOON)
 
 
-def test_what_is_not_signed_is_not_even_read() -> None:
+def test_an_unsigned_body_is_not_parsed() -> None:
     with pytest.raises(RefusedError, match=f"^{BAD_SIGNATURE}$"):
         verify(hook(), b"{", "0" * 64, NOON)
     with pytest.raises(RefusedError, match=f"^{MALFORMED}$"):
@@ -58,7 +58,7 @@ def test_a_body_without_the_secret_is_a_forgery(secret: object) -> None:
         verify(hook("meraki"), body, signature(body), NOON)
 
 
-def test_rows_that_are_too_old_or_to_come_are_told_apart_and_not_taken() -> None:
+def test_rows_too_old_or_in_the_future_are_dropped_for_their_own_reasons() -> None:
     times = [NOON - OLDEST - SECOND, NOON - OLDEST, NOON, NOON + FURTHEST, NOON + FURTHEST + SECOND]
     body = octets({"topic": "client-join", "events": [join(at)["events"][0] for at in times]})
     verdict = verify(hook(), body, signature(body), NOON)

@@ -56,7 +56,7 @@ class Hook(Table):
     source: Cloud
     secrets: tuple[Secret, ...] = Field(min_length=1, max_length=2, strict=False)
     validator: SecretStr | None = None
-    """What Meraki asks for to see that the address is its owner's."""
+    """The text that Meraki requests to verify the owner of the address."""
 
     @model_validator(mode="after")
     def _validated(self) -> Self:
@@ -84,7 +84,7 @@ class Stream(Table):
 
 
 class HooksFile(Table):
-    """Everything that is heard and read."""
+    """All systems that send, and all that are read."""
 
     hook: tuple[Hook, ...] = Field(default=(), strict=False)
     stream: tuple[Stream, ...] = Field(default=(), strict=False)
@@ -98,16 +98,16 @@ class HooksFile(Table):
         return self
 
 
-class HooksNow(ReloadingSecrets[HooksFile]):
+class ReloadingHooks(ReloadingSecrets[HooksFile]):
     """The file's present content: secrets and keys may change while the service runs; systems may not."""
 
     def __init__(self, path: Path) -> None:
         """Read it; KeyFileError if it is invalid."""
         self._systems: object = None
-        super().__init__(path, "secrets of hooks", self._fitting)
+        super().__init__(path, "secrets of hooks", self._read_same_systems)
         self._systems = _systems(self.content)
 
-    def _fitting(self, path: Path) -> HooksFile:
+    def _read_same_systems(self, path: Path) -> HooksFile:
         file = read_hooks(path)
         if self._systems is not None and self._systems != _systems(file):
             msg = f"{path}: must name the same systems and sources while it is used; start again to change them"

@@ -13,13 +13,14 @@ import pytest
 from connectors.sources.ingest import followed_logs
 from connectors.sources.ingest.followed_logs import FollowedLine, FollowedListener, Piece
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
+from connectors.sources.ingest.queue import IngestQueue
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import QUEUE_FULL, STOPPING, Counters
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
-from tests.patience import until
+from tests.patience import until, within_patience
 from tests.receiving_ground import Hands, Log, SlowLog
 
 RADIO, SOURCE = bytes.fromhex("020000000001"), "10.2.0.5"
@@ -68,7 +69,7 @@ class Entrance(FollowedListener):
     """Each message is the number of a device."""
 
     reasons: ClassVar[tuple[str, ...]] = ("nobody",)
-    everyday: ClassVar[frozenset[str]] = frozenset()
+    harmless: ClassVar[frozenset[str]] = frozenset()
 
     def decode(self, now: Micros, content: bytes | None) -> FollowedLine | str:
         if content is None or not content.isdigit():
@@ -86,7 +87,7 @@ async def receiving(
         yield receiver
 
 
-async def test_nothing_counts_as_read_before_it_is_durable() -> None:
+async def test_the_position_moves_only_past_durable_pieces() -> None:
     log, sink = Written(), Log()
     async with receiving(log, sink) as receiver:
         log.write(b"x")
@@ -211,12 +212,12 @@ async def test_while_it_has_not_all_been_read_lately_nothing_is_vouched_for(monk
     log, sink = Written(), Log()
     monkeypatch.setattr(followed_logs, "BEHIND", 0.05)
     async with receiving(log, sink) as receiver:
-        (entrance,) = receiver.entrances
-        await until(lambda: entrance.hearing)
+        (entrance,) = receiver.listeners
+        await until(lambda: entrance.can_receive)
         log.away = True
-        await until(lambda: not entrance.hearing)
+        await until(lambda: not entrance.can_receive)
         log.away = False
-        await until(lambda: entrance.hearing)
+        await until(lambda: entrance.can_receive)
 
 
 async def test_a_log_that_cannot_be_read_on_ends_the_receiver() -> None:
@@ -229,3 +230,28 @@ async def read_on(log: Written, sink: Log) -> None:
     async with receiving(log, sink) as receiver:
         log.failure = DataError("gone")
         await receiver.wait()
+
+
+@pytest.mark.parametrize("failure", [None, DataError("topic traps: cannot be read any more")])
+async def test_a_log_that_loses_a_cancellation_ends_with_its_listener(failure: Exception | None) -> None:
+    """A client of Kafka may end a cancelled request with a result or with another error."""
+
+    class LosesCancellation(Written):
+        reads = 0
+
+        async def read(self, most: int) -> tuple[Sequence[Piece], bool]:
+            self.reads += 1
+            try:
+                return await super().read(most)
+            except asyncio.CancelledError:
+                if failure is not None:
+                    raise failure from None
+                return [], False
+
+    log = LosesCancellation()
+    listener = Entrance(log)
+    queue = IngestQueue(Hands(), ())
+    await listener.open(queue)
+    await until(lambda: log.reads > 0)
+    await within_patience(listener.close(), "the end of the listener")
+    assert queue.failure is None

@@ -36,7 +36,7 @@ def run(
     state = core.initial(NOON)
     messages: list[Heartbeat | ObservationBatch] = []
     for now in range(NOON, NOON + minutes * MINUTE + 1, SECOND):
-        core.run_on(state, now)
+        core.record_running(state, now)
         at = now - answers_after
         if at % PROBE_GRID == 0 and at >= NOON:
             state.coverage.note(ASKED, at, answered=(at - NOON) // MINUTE not in silent)
@@ -74,7 +74,7 @@ def test_a_source_that_never_answers_is_never_covered_however_much_it_sends() ->
     assert covered(run(31, silent=range(99), seen=traps)) == [False] * 6
 
 
-def test_a_source_that_is_not_asked_is_vouched_for_by_the_connector() -> None:
+def test_a_source_without_a_probe_is_covered_while_the_connector_listens() -> None:
     assert covered(run(31, silent=range(99)), SOURCES[1]) == [True] * 6
     assert covered(run(31, silent=range(99), probed=())) == [True] * 6
 
@@ -87,11 +87,11 @@ def test_a_question_at_the_end_of_a_window_counts_for_both() -> None:
     assert covered(run(31, silent=[10])) == [True, False, False, True, True, True]
 
 
-def test_whoever_came_back_is_covered_from_its_first_answer_on() -> None:
+def test_a_source_that_answers_again_is_covered_from_its_first_answer_on() -> None:
     assert covered(run(31, silent=range(6, 14))) == [True, False, False, True, True, True]
 
 
-def test_a_source_that_falls_silent_is_vouched_for_up_to_its_last_answer_and_no_further() -> None:
+def test_a_source_that_falls_silent_is_covered_up_to_its_last_answer() -> None:
     until = max(beat.watermark for beat in beats(run(31, silent=range(8, 99))) if vouched(beat))
     assert NOON + 7 * MINUTE <= until < NOON + 7 * MINUTE + 2 * GRID
 
@@ -108,14 +108,14 @@ def test_one_observation_more_changes_no_coverage_and_no_heartbeat() -> None:
         assert len(beside) == len(without) + 1
 
 
-def test_where_the_connector_stood_still_it_vouches_for_nothing_before() -> None:
+def test_a_connector_that_paused_confirms_no_coverage_of_the_pause() -> None:
     core = connector()
     state = core.initial(NOON)
     for minute in range(3):
         state.coverage.note(ASKED, NOON + minute * MINUTE, answered=True)
     later = NOON + 2 * MINUTE + 20 * SECOND
-    core.run_on(state, NOON + 2 * MINUTE)
-    core.run_on(state, later)
+    core.record_running(state, NOON + 2 * MINUTE)
+    core.record_running(state, later)
     found = {beat.listened_since for beat in beats(core.poll(state, later + 30 * SECOND)) if vouched(beat)}
     assert found == {state.listened_since}
     assert state.listened_since >= later

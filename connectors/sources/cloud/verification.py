@@ -1,10 +1,9 @@
 """Verifies that a request is genuine, and decodes it; pure, no I/O.
 
 A request is genuine by its signature over the received octets (Mist), or by the secret within them (Meraki). The secret
-is
-searched in the octets: nothing is parsed before a request is known to be genuine. Only then its tag is computed, by
-which
-a copy is recognised: an HMAC under the request's secret, so that a reader of tags cannot test addresses against them.
+is searched in the octets: nothing is parsed before a request is known to be genuine. Only then its tag is computed, by
+which a copy is recognised: an HMAC under the request's secret, so that a reader of tags cannot test addresses against
+them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from connectors.sources.ingest_socket.frames import Dated
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.decoders import ROW_REASONS, Read
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.decoders import ROW_REASONS, Read
+from connectors.sources.ingest_socket.frames import TimedSighting
 from stream.records import SECOND, Micros
 
 BAD_SIGNATURE, BAD_SECRET, MALFORMED, TOO_COMPLEX = "bad_signature", "bad_secret", "malformed", "too_complex"
@@ -59,7 +58,7 @@ class VerifiedRequest:
 
     tag: bytes = field(repr=False)
     """Equal for copies only."""
-    rows: tuple[Dated, ...] = field(repr=False)
+    rows: tuple[TimedSighting, ...] = field(repr=False)
     dropped: Counter[str]
 
 
@@ -78,12 +77,12 @@ class Hook(Protocol):
 def verify(hook: Hook, body: bytes, signature: str | None, now: Micros) -> VerifiedRequest:
     """Return the result of a request that came at ``now``; ``RefusedError`` if it is not genuine, or not JSON."""
     if hook.system == "mist":
-        return verdict(_signed(hook, body, signature), decoders.read_mist(document_of(body)), now)
+        return verified(_signed(hook, body, signature), decoders.read_mist(document_of(body)), now)
     used = _secret_within(hook, body)
-    return verdict(tag_of(used, body), decoders.read_meraki(document_of(body)), now)
+    return verified(tag_of(used, body), decoders.read_meraki(document_of(body)), now)
 
 
-def verdict(tag: bytes, read: Iterable[Read], now: Micros) -> VerifiedRequest:
+def verified(tag: bytes, read: Iterable[Read], now: Micros) -> VerifiedRequest:
     """Return the rows to pass on, and the reasons why the others are not."""
     rows, dropped = [], Counter[str]()
     for one in read:
@@ -103,9 +102,9 @@ def tag_of(secret: bytes, body: bytes) -> bytes:
     return hmac.digest(secret, body, hashlib.sha256)
 
 
-def signature_of(given: str | None) -> bytes:
+def signature_of(received: str | None) -> bytes:
     """Return a Mist signature; ``RefusedError`` if it cannot be one."""
-    text = (given or "").strip().lower()
+    text = (received or "").strip().lower()
     if not _SIGNATURE.fullmatch(text):
         raise RefusedError(BAD_SIGNATURE)
     return bytes.fromhex(text)
@@ -123,21 +122,21 @@ def document_of(body: bytes) -> dict[str, Any]:
         raise RefusedError(MALFORMED)
     level: list[Any] = [document]
     for _ in range(DEEPEST):
-        level = [one for held in level for one in _within(held) if isinstance(one, dict | list)]
+        level = [one for container in level for one in _within(container) if isinstance(one, dict | list)]
         if not level:
             return document
     raise RefusedError(TOO_COMPLEX)
 
 
-def _within(held: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return held.values() if isinstance(held, dict) else held
+def _within(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _signed(hook: Hook, body: bytes, signature: str | None) -> bytes:
-    given = signature_of(signature)
+    received = signature_of(signature)
     for secret in hook.octets:
         tag = tag_of(secret, body)
-        if hmac.compare_digest(tag, given):
+        if hmac.compare_digest(tag, received):
             return tag
     raise RefusedError(BAD_SIGNATURE)
 
@@ -146,9 +145,9 @@ def _secret_within(hook: Hook, body: bytes) -> bytes:
     """Return the secret within a body. Each candidate is compared whole, so that timing reveals nothing of a secret."""
     for key in islice(_SECRET_KEY.finditer(body), _MOST_SECRETS):
         literal = _LITERAL.match(body, key.end(), key.end() + _LONGEST_LITERAL)
-        given = b"" if literal is None else _unescaped(literal[0])
+        received = b"" if literal is None else _unescaped(literal[0])
         for secret in hook.octets:
-            if hmac.compare_digest(secret, given):
+            if hmac.compare_digest(secret, received):
                 return secret
     raise RefusedError(BAD_SECRET)
 

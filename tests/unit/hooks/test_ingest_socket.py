@@ -16,19 +16,19 @@ from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, WRONG_TIME
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import UNKNOWN_SOURCE, AllowList
 from connectors.sources.ingest_socket import listener
+from connectors.sources.ingest_socket.client import IngestClient
 from connectors.sources.ingest_socket.frames import (
     MOST_ROWS,
     Batch,
-    Dated,
     FrameError,
+    TimedSighting,
     batches,
     decode,
     decode_answer,
     encode_batch,
-    encode_hearing,
+    encode_can_receive,
 )
 from connectors.sources.ingest_socket.listener import MALFORMED, SPAN
-from connectors.sources.webhooks.ingest_client import IngestClient
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
 from tests.patience import until
@@ -38,8 +38,8 @@ from tests.unit.hooks.hooks_ground import MIST, RADIO, house, ingesting, now
 DEVICE, HERE = bytes.fromhex("3c0000000001"), bytes.fromhex("020000000001")
 
 
-def row(at: Micros | None = None, device: bytes = DEVICE, kind: Kind = Kind.RUN, session: bytes = b"") -> Dated:
-    return Dated(Sighting(kind, device, HERE, b"lobby", session=session), now() if at is None else at)
+def row(at: Micros | None = None, device: bytes = DEVICE, kind: Kind = Kind.RUN, session: bytes = b"") -> TimedSighting:
+    return TimedSighting(Sighting(kind, device, HERE, b"lobby", session=session), now() if at is None else at)
 
 
 class Sender:
@@ -48,7 +48,7 @@ class Sender:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def ask(self, *rows: Dated, source: str = MIST, number: int = 1) -> tuple[int, bool]:
+    async def ask(self, *rows: TimedSighting, source: str = MIST, number: int = 1) -> tuple[int, bool]:
         self.writer.write(encode_batch(Batch(number, source, rows)))
         return decode_answer(await self.reader.readline())
 
@@ -62,7 +62,7 @@ async def sending(path: Path) -> AsyncIterator[Sender]:
         writer.close()
 
 
-async def test_what_is_handed_over_is_kept_before_it_is_answered(tmp_path: Path) -> None:
+async def test_rows_are_durable_before_they_are_acknowledged(tmp_path: Path) -> None:
     sink = Log()
     async with ingesting(tmp_path / "hooks", sink) as receiver, sending(tmp_path / "hooks") as sender:
         sink.gate.clear()
@@ -101,7 +101,9 @@ async def test_an_ingest_that_ends_without_having_stored_keeps_nothing(tmp_path:
         (-CLOCKS_APART - 9 * SECOND, {WRONG_TIME: 1}),
     ],
 )  # fmt: skip
-async def test_times_are_bounded_here_too_whoever_sends(age: Micros, dropped: dict[str, int], tmp_path: Path) -> None:
+async def test_times_are_limited_whatever_the_sender_reports(
+    age: Micros, dropped: dict[str, int], tmp_path: Path
+) -> None:
     sink = Log()
     async with ingesting(tmp_path / "hooks", sink) as receiver, sending(tmp_path / "hooks") as sender:
         before = now()
@@ -111,7 +113,7 @@ async def test_times_are_bounded_here_too_whoever_sends(age: Micros, dropped: di
     assert all(before - CLOCKS_APART <= kept.time <= now() for kept in sink.rows)
 
 
-async def test_an_old_row_takes_nobody_else_out_of_memory(tmp_path: Path) -> None:
+async def test_an_old_row_expires_no_other_device(tmp_path: Path) -> None:
     """What the connector remembers of others follows from its clock, not from a row's time."""
     sink, clock = Log(), Hands()
     async with ingesting(tmp_path / "hooks", sink, clock) as receiver, sending(tmp_path / "hooks") as sender:
@@ -131,7 +133,7 @@ async def test_a_leave_ends_the_stay_of_its_own_session_alone(tmp_path: Path) ->
         assert not receiver.state.devices["dbh"]
 
 
-async def test_a_source_that_the_policy_lacks_is_counted_and_not_kept(tmp_path: Path) -> None:
+async def test_rows_of_an_unknown_source_are_counted_and_dropped(tmp_path: Path) -> None:
     sink = Log()
     async with ingesting(tmp_path / "hooks", sink) as receiver, sending(tmp_path / "hooks") as sender:
         assert await sender.ask(row(), source="cloud:other") == (1, True)
@@ -180,7 +182,7 @@ def test_a_line_that_is_not_whole_and_well_formed_is_refused(document: object) -
         decode(orjson.dumps(document))
 
 
-async def test_who_sends_anything_else_is_cut_off_and_counted(tmp_path: Path) -> None:
+async def test_a_sender_of_invalid_lines_is_disconnected_and_counted(tmp_path: Path) -> None:
     async with ingesting(tmp_path / "hooks", Log()) as receiver:
         for nonsense in (b"{}\n", b"x" * (1 << 21)):
             async with sending(tmp_path / "hooks") as sender:
@@ -197,7 +199,7 @@ def test_rows_are_divided_among_lines() -> None:
     assert decode(encode_batch(parts[2])) == parts[2]
 
 
-async def test_the_socket_is_its_owners_and_their_groups_and_is_gone_afterwards(tmp_path: Path) -> None:
+async def test_the_socket_is_for_its_owner_and_group_and_is_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "hooks"
     async with ingesting(path, Log()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o660
@@ -207,7 +209,7 @@ async def test_the_socket_is_its_owners_and_their_groups_and_is_gone_afterwards(
     assert not path.exists()
 
 
-async def test_what_a_killed_ingest_left_behind_is_no_hindrance(tmp_path: Path) -> None:
+async def test_the_socket_of_a_killed_ingest_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "hooks"
     (await asyncio.start_unix_server(lambda *_: None, str(path))).close()
     if not path.exists():  # from Python 3.13 on a server takes its socket with it
@@ -223,28 +225,28 @@ async def test_a_socket_that_cannot_be_is_refused(path: str, tmp_path: Path) -> 
             pass
 
 
-async def test_an_entrance_hears_while_somebody_is_connected_who_can(tmp_path: Path) -> None:
+async def test_a_listener_can_receive_while_a_sender_is_connected_that_can(tmp_path: Path) -> None:
     async with ingesting(tmp_path / "hooks", Log()) as receiver:
-        (entrance,) = receiver.entrances
-        assert not entrance.hearing
+        (entrance,) = receiver.listeners
+        assert not entrance.can_receive
         async with sending(tmp_path / "hooks") as sender:
             await sender.ask()
-            assert not entrance.hearing
-            for hearing in (True, False, True):
-                sender.writer.write(encode_hearing(hearing=hearing))
+            assert not entrance.can_receive
+            for can_receive in (True, False, True):
+                sender.writer.write(encode_can_receive(can_receive=can_receive))
                 await sender.ask()
-                assert entrance.hearing is hearing
-        await until(lambda: not entrance.hearing)
+                assert entrance.can_receive is can_receive
+        await until(lambda: not entrance.can_receive)
 
 
-def test_while_nothing_can_be_heard_nothing_is_vouched_for() -> None:
+def test_while_nothing_can_be_received_no_coverage_is_confirmed() -> None:
     """The grid alone asks: what a heartbeat says must not depend on when somebody was seen."""
     ingest, start = house(), 1_000_000 * GRID
     state = ingest.initial(start)
     vouched = []
-    for step, hearing in enumerate((True, True, False, True, True, True), 1):
+    for step, can_receive in enumerate((True, True, False, True, True, True), 1):
         at = start + step * GRID
-        ingest.run_on(state, at, hearing=hearing)
+        ingest.record_running(state, at, can_receive=can_receive)
         beat = ingest.poll(state, at + SECOND)[0]
         since = getattr(beat, "listened_since", None)
         vouched.append(since is not None and since < at - SECOND)
@@ -295,16 +297,16 @@ async def test_a_sender_that_reads_no_answers_for_too_long_is_let_go(
     monkeypatch.setattr(listener, "encode_answer", lambda number, kept: answer)
     monkeypatch.setattr(listener, "ANSWERS_READ_WITHIN", 0.05, raising=False)
     async with ingesting(tmp_path / "hooks", Log()) as receiver, sending(tmp_path / "hooks") as sender:
-        sender.writer.write(encode_hearing(hearing=True) + encode_batch(Batch(1, MIST, ())))
-        await until(lambda: receiver.entrances[0].hearing)
-        await until(lambda: not receiver.entrances[0].hearing)
+        sender.writer.write(encode_can_receive(can_receive=True) + encode_batch(Batch(1, MIST, ())))
+        await until(lambda: receiver.listeners[0].can_receive)
+        await until(lambda: not receiver.listeners[0].can_receive)
     async with ingesting(tmp_path / "hooks", Log()) as receiver, sending(tmp_path / "hooks") as sender:
-        sender.writer.write(encode_hearing(hearing=True))
-        await until(lambda: receiver.entrances[0].hearing)
+        sender.writer.write(encode_can_receive(can_receive=True))
+        await until(lambda: receiver.listeners[0].can_receive)
 
 
 def test_a_system_of_the_cloud_sends_nothing_by_itself() -> None:
-    """It has no address, so no port but the socket hears it."""
+    """It has no address, so no port but the socket streams_connected it."""
     allowed = AllowList(["cloud:mist", "10.2.0.5"])
     assert allowed.listed("10.2.0.5") == "10.2.0.5"
     assert allowed.listed("10.2.0.6") is None

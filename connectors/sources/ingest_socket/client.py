@@ -12,12 +12,12 @@ from pathlib import Path
 from connectors.sources.ingest_socket.frames import (
     LONGEST_LINE,
     Batch,
-    Dated,
     FrameError,
+    TimedSighting,
     batches,
     decode_answer,
     encode_batch,
-    encode_hearing,
+    encode_can_receive,
 )
 
 AGAIN = 0.5
@@ -35,7 +35,7 @@ class IngestClient:
         self._writer: asyncio.StreamWriter | None = None
         self._answers: dict[int, asyncio.Future[bool]] = {}
         self._next = 0
-        self._hearing = True
+        self._can_receive = True
 
     @property
     def connected(self) -> bool:
@@ -53,7 +53,7 @@ class IngestClient:
         reader, writer = await asyncio.open_unix_connection(str(self._path), limit=LONGEST_LINE)
         self._writer = writer
         try:
-            writer.write(encode_hearing(hearing=self._hearing))
+            writer.write(encode_can_receive(can_receive=self._can_receive))
             while line := await reader.readline():
                 number, kept = decode_answer(line)
                 self._settle(number, kept=kept)
@@ -68,13 +68,13 @@ class IngestClient:
         if answer is not None and not answer.done():
             answer.set_result(kept)
 
-    def report_hearing(self, *, hearing: bool) -> None:
+    def report_can_receive(self, *, can_receive: bool) -> None:
         """Report whether all systems can be received; otherwise the ingest confirms no coverage."""
-        self._hearing = hearing
+        self._can_receive = can_receive
         if self._writer is not None:
-            self._writer.write(encode_hearing(hearing=hearing))
+            self._writer.write(encode_can_receive(can_receive=can_receive))
 
-    async def hand_over(self, source: str, rows: Sequence[Dated]) -> bool:
+    async def hand_over(self, source: str, rows: Sequence[TimedSighting]) -> bool:
         """Pass rows on; return whether all rows to be stored are durable. False: they may be sent again."""
         parts = batches(source, rows, self._next)
         self._next += len(parts)

@@ -33,7 +33,7 @@ def test_an_entry_that_writes_ipv4_within_ipv6_covers_the_sender(entry: str) -> 
 
 
 @pytest.mark.parametrize("entry", ["10.2.0.300", "10.2.0.1/16", "controller", ""])
-def test_what_is_no_address_or_block_is_refused_by_name(entry: str) -> None:
+def test_an_entry_that_is_no_address_or_block_is_refused_by_name(entry: str) -> None:
     with pytest.raises(UsageError, match="CIDR"):
         AllowList([entry])
 
@@ -71,7 +71,7 @@ def test_the_counters_notice_a_datagram_that_is_unaccounted_for() -> None:
 def test_every_reason_of_an_entrance_is_counted_apart_and_those_of_every_day_are_some_of_them() -> None:
     entrance = TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))
     assert len(set(entrance.reasons)) == len(entrance.reasons)
-    assert entrance.everyday < set(entrance.reasons)
+    assert entrance.harmless < set(entrance.reasons)
 
 
 def test_a_request_is_remembered_for_a_minute() -> None:
@@ -89,7 +89,7 @@ def test_a_request_is_remembered_for_a_minute() -> None:
     assert requests.earlier_is_durable(("a", 1), MEMORY + 1) is None
 
 
-def test_a_reply_is_held_until_it_is_given_or_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_is_buffered_until_it_is_sent_or_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.sources.ingest.queue.ANSWER_OCTETS", 2)
     requests = Requests(lambda *_: None)
     for end in (Reply.acknowledge, Reply.withhold):

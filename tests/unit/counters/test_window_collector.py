@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.sources.counters.files import CountsFile
-from connectors.sources.counters.windows import Gathering, first_windows
+from connectors.sources.counters.windows import WindowCollector, first_windows
 from connectors.sources.recordings.rows import CellRules
 from stream.errors import UsageError
 from stream.records import DAY, MINUTE, SECOND, CountedWindow, Micros
@@ -31,11 +31,11 @@ def row(number: int, zone: str = "gate", count: Any = 3, **more: Any) -> bytes:
     return orjson.dumps({"window_end": rfc3339(BEGIN + number * TICK), "zone": zone, "count": count, **more})
 
 
-def gathering(**options: Any) -> Gathering:
-    return Gathering(CellRules(POLICY), BEGIN, {SITE: BEGIN}, **options)
+def gathering(**options: Any) -> WindowCollector:
+    return WindowCollector(CellRules(POLICY), BEGIN, {SITE: BEGIN}, **options)
 
 
-def closed(made: Gathering, now: Micros) -> list[CountedWindow]:
+def closed(made: WindowCollector, now: Micros) -> list[CountedWindow]:
     return list(made.close(now))
 
 
@@ -60,7 +60,7 @@ def test_every_window_of_a_day_waits_for_its_lateness_also_that_of_midnight() ->
     assert not made.dropped
 
 
-def test_windows_close_by_the_clock_whether_anybody_told_of_them_or_not() -> None:
+def test_windows_close_by_the_clock_with_or_without_rows() -> None:
     made = gathering()
     made.process(row(2, "hall", 5), BEGIN + 2 * TICK)
     assert closed(made, END + 3 * TICK) == [window(0), window(1), window(2, None, 5)]
@@ -81,7 +81,7 @@ def test_no_row_decides_which_windows_there_are(rows: list[tuple[int, str, int, 
 def test_of_several_sites_the_earlier_window_comes_first() -> None:
     other = text(site='tick = "5min"').replace('tick = "15min"\n', "", 1).replace(f"site.{SITE}", "site.arena")
     policy = load_policy(other.partition("[[audience]]")[0] + text())
-    made = Gathering(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN})
+    made = WindowCollector(CellRules(policy), BEGIN, {SITE: BEGIN, "arena": BEGIN})
     made.process(row(0, site="arena"), BEGIN)
     made.process(row(0), BEGIN)  # of no site
     windows = closed(made, END + TICK + 1)
@@ -115,7 +115,7 @@ def test_a_row_is_in_time_from_its_windows_begin_until_its_lateness_is_over(when
     assert closed(made, END + 1) == [window(0) if reason else window(0, 3)]
 
 
-def test_what_comes_for_a_closed_window_is_late_whatever_its_record_says() -> None:
+def test_a_row_of_a_closed_window_is_late_whatever_its_timestamp() -> None:
     made = gathering()
     assert closed(made, END + 1) == [window(0)]
     made.process(row(0), BEGIN)
@@ -124,7 +124,7 @@ def test_what_comes_for_a_closed_window_is_late_whatever_its_record_says() -> No
 
 def test_how_long_a_window_waits_is_the_policys() -> None:
     patient = load_policy(text(site='lateness = "5min"'))
-    made = Gathering(CellRules(patient), BEGIN, {SITE: BEGIN})
+    made = WindowCollector(CellRules(patient), BEGIN, {SITE: BEGIN})
     made.process(row(0), BEGIN + 5 * MINUTE)
     assert closed(made, BEGIN + 5 * MINUTE) == []
     assert closed(made, BEGIN + 5 * MINUTE + 1) == [window(0, 3)]
@@ -148,7 +148,7 @@ def test_a_copy_of_a_row_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("counts", [(3, 4), (3, 4, 3), (4, 4, 3, 3)])
-def test_of_two_rows_of_a_cell_that_differ_neither_is_believed(counts: tuple[int, ...]) -> None:
+def test_two_different_rows_of_a_cell_invalidate_it(counts: tuple[int, ...]) -> None:
     made = gathering()
     for count in counts:
         made.process(row(0, count=count), BEGIN)
@@ -167,7 +167,7 @@ NO_ROWS = (
 
 
 @pytest.mark.parametrize("value", NO_ROWS)
-def test_what_is_no_row_loses_only_itself(value: bytes) -> None:
+def test_an_invalid_row_affects_only_itself(value: bytes) -> None:
     made = gathering()
     made.process(row(0), BEGIN)
     made.process(value, BEGIN)
@@ -187,7 +187,7 @@ def test_a_bad_count_spoils_its_own_cell(count: Any) -> None:
 
 
 def test_rows_of_a_window_that_lacks_a_zone_are_counted_as_dropped_where_zeros_are_reported() -> None:
-    made = Gathering(CellRules(REPORTED), BEGIN, {SITE: BEGIN})
+    made = WindowCollector(CellRules(REPORTED), BEGIN, {SITE: BEGIN})
     for zone in ZONES:
         made.process(row(0, zone), BEGIN)
     made.process(row(1, "hall"), BEGIN + TICK)
@@ -205,7 +205,7 @@ def test_fields_that_are_not_known_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_reads_the_same_rows_again_closes_the_same_windows(seed: int) -> None:
+def test_the_same_rows_read_again_close_the_same_windows(seed: int) -> None:
     rng = random.Random(seed)
     rows = [
         (row(rng.randrange(4), rng.choice(ZONES), rng.choice([1, 2, -1])), BEGIN + rng.randrange(-TICK, 4 * TICK))
@@ -233,7 +233,7 @@ def test_whoever_reads_the_same_rows_again_closes_the_same_windows(seed: int) ->
     assert made.dropped["late"] >= before["late"]
 
 
-def test_what_is_read_again_of_closed_windows_is_not_late() -> None:
+def test_rows_of_closed_windows_read_again_are_not_late() -> None:
     made = gathering()
     made.process(row(0), BEGIN)
     assert closed(made, END + 1) == [window(0, 3)]

@@ -25,12 +25,12 @@ UNKNOWN = "5c:52:1e:ff:ff:01"
 def test_new_drops_are_told_once_and_as_a_range() -> None:
     report = DropReport()
     dropped = {"unknown_access_point": 3, "bad_community": 0, KERNEL: 101}
-    assert list(report.news(dropped, {})) == [
+    assert list(report.new_drops(dropped, {})) == [
         {"event": "traps_dropped", "reason": "unknown_access_point", "count": "between 1 and 9"},
         {"event": "traps_dropped", "reason": KERNEL, "count": "between 100 and 999"},
     ]
-    assert list(report.news(dropped, {})) == []
-    assert list(report.news(dropped | {"bad_community": 11}, {})) == [
+    assert list(report.new_drops(dropped, {})) == []
+    assert list(report.new_drops(dropped | {"bad_community": 11}, {})) == [
         {"event": "traps_dropped", "reason": "bad_community", "count": "between 10 and 99"}
     ]
 
@@ -40,13 +40,13 @@ def test_new_drops_are_told_once_and_as_a_range() -> None:
                        (99, "between 10 and 99"), (100, "between 100 and 999"), (12_345, "between 10000 and 99999")],
 )  # fmt: skip
 def test_a_logged_count_lies_in_the_range_that_the_line_says(new: int, count: str) -> None:
-    assert [line["count"] for line in DropReport().news({KERNEL: new}, {})] == [count]
+    assert [line["count"] for line in DropReport().new_drops({KERNEL: new}, {})] == [count]
 
 
 def test_an_unknown_access_point_is_told_once() -> None:
     report = DropReport()
-    assert list(report.news({}, {UNKNOWN: 5})) == [{"event": "unknown_access_point", "address": UNKNOWN}]
-    assert list(report.news({}, {UNKNOWN: 50})) == []
+    assert list(report.new_drops({}, {UNKNOWN: 5})) == [{"event": "unknown_access_point", "address": UNKNOWN}]
+    assert list(report.new_drops({}, {UNKNOWN: 50})) == []
 
 
 def test_what_is_dropped_every_day_is_no_trouble() -> None:
@@ -54,8 +54,8 @@ def test_what_is_dropped_every_day_is_no_trouble() -> None:
         [TrapListener(("127.0.0.1", 0), CommunityAuth(AllowList(["127.0.0.1"]), [b"c"]))],
         ingest=Ingest.of_policy(building(), bytes(32)), sink=Nowhere(), clock=AnchoredClock(lambda: 0, lambda: 0),
     )  # fmt: skip
-    everyday = {"collapsed": 10**6, "no_stay": 9, "duplicate_inform": 7, "no_client": 3}
-    assert list(DropReport(made.everyday).news(everyday | {"bad_community": 1}, {})) == [
+    harmless = {"collapsed": 10**6, "no_stay": 9, "duplicate_inform": 7, "no_client": 3}
+    assert list(DropReport(made.harmless).new_drops(harmless | {"bad_community": 1}, {})) == [
         {"event": "traps_dropped", "reason": "bad_community", "count": "between 1 and 9"}
     ]
 
