@@ -17,7 +17,8 @@ from aiokafka.errors import KafkaError
 from connectors.runtime.signals import raise_if_cancelled
 from connectors.sources.ingest.followed_logs import Piece
 from connectors.storage.kafka.aiokafka_client import answering, client_of
-from connectors.storage.kafka.client import PATIENCE_MS, close, connect, partitions_of
+from connectors.storage.kafka.client import close, connect, partitions_of
+from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import DataError
 
 WAIT_MS = 200

@@ -18,12 +18,15 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from connectors.cli import options
 from connectors.storage.kafka import client, topics
-from connectors.storage.kafka.aiokafka_client import (
-    BROKERS,
+from connectors.storage.kafka.aiokafka_client import BROKERS, AnsweringClient, AnsweringConnection
+from connectors.storage.kafka.timeouts import (
+    CHECKPOINT_TIMEOUT,
+    CLOSE_TIMEOUT,
+    COMMIT_TIMEOUT,
     FETCH_WAIT_MS,
-    SHARE,
-    AnsweringClient,
-    AnsweringConnection,
+    LEAVE_TIMEOUT,
+    SESSION_PARTS,
+    TRANSACTION_TIMEOUT,
 )
 from connectors.storage.kafka.worker import WorkerClients
 from stream.runners.faust_app import StrictThread, StrictTransport
@@ -275,8 +278,17 @@ def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.Mon
     for wait in ("silence", "answer_timeout"):
         monkeypatch.setattr(BROKERS, wait, ENDLESS)
     options.bootstrap(Settings(session_timeout=24.0), "127.0.0.1:9")
-    assert BROKERS.silence == BROKERS.answer_timeout == 24.0 / SHARE
+    assert BROKERS.silence == BROKERS.answer_timeout == 24.0 / SESSION_PARTS
     assert BROKERS.silence + BROKERS.answer_timeout == 24.0 / 2
+
+
+def test_a_commit_is_given_up_before_the_broker_ends_its_transaction() -> None:
+    assert COMMIT_TIMEOUT < TRANSACTION_TIMEOUT
+
+
+def test_a_worker_ends_before_a_supervisor_kills_it() -> None:
+    """Kubernetes waits for 30 s by default."""
+    assert CHECKPOINT_TIMEOUT + LEAVE_TIMEOUT + CLOSE_TIMEOUT < 30
 
 
 def test_a_session_timeout_too_short_for_its_parts_is_refused() -> None:

@@ -57,6 +57,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from connectors.storage.kafka.connection import Access, AccessRefusedError
+from connectors.storage.kafka.timeouts import FETCH_WAIT_MS, SESSION_PARTS
 from stream.settings import SESSION_TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -64,10 +65,6 @@ T = TypeVar("T")
 
 Address = tuple[str, int]
 """Host and port."""
-FETCH_WAIT_MS = 100
-"""Milliseconds for which the broker may delay an answer if there is nothing new."""
-SHARE = 4
-"""A session timeout is divided into so many waits: two detect a hanging broker, two are left to continue elsewhere."""
 TURNS = 10
 """Each wait is divided into so many turns; a pause of the process uses up one turn, however long it lasts."""
 
@@ -101,9 +98,9 @@ class Brokers:
 
     def go_by(self, session_timeout: float) -> None:
         """Set another session timeout, in seconds."""
-        self.silence = session_timeout / SHARE
+        self.silence = session_timeout / SESSION_PARTS
         """Seconds for which a request may wait before the broker is probed."""
-        self.answer_timeout = session_timeout / SHARE
+        self.answer_timeout = session_timeout / SESSION_PARTS
         """Seconds within which the broker must answer a probe."""
 
     def hangs(self, address: Address) -> bool:

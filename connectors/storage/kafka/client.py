@@ -21,8 +21,9 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
 from connectors.runtime.retries import log_error_kinds_only
-from connectors.storage.kafka.aiokafka_client import FETCH_WAIT_MS, answering
+from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.connection import Access
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE, CLOSE_TIMEOUT, FETCH_WAIT_MS, PATIENCE_MS
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
 from stream.records import Message
@@ -30,17 +31,10 @@ from stream.schemas import OBSERVATIONS
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT = 5.0
-"""Seconds."""
-
-
 MAX_RECORD = 16 << 20
 """Maximum size of a record in bytes: a snapshot of one partition."""
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with Kafka's overhead."""
-BROKER_PATIENCE = 60.0
-"""Seconds for which a broker may be away before a read fails."""
-PATIENCE_MS = int(BROKER_PATIENCE * 1000)
 LOG_APPEND_TIME = 1
 """Kafka's number for a timestamp that the broker set."""
 

@@ -23,7 +23,8 @@ from typing import Any
 import stamina
 from aiokafka.errors import KafkaError
 
-from connectors.storage.kafka.client import BROKER_PATIENCE, MAX_RECORD, close
+from connectors.storage.kafka.client import MAX_RECORD, close
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE
 from connectors.storage.kafka.topic_readers import last_snapshot, partition_counts, read_keyed, read_range
 from connectors.storage.kafka.writers import KafkaWriterFactory, transaction, transactional
 from stream.engine.cluster_state import (

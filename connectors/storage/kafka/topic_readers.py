@@ -25,7 +25,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
-from connectors.storage.kafka.aiokafka_client import FETCH_WAIT_MS, client_of
+from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import (
     MAX_MESSAGE,
     check_visible,
@@ -34,6 +34,7 @@ from connectors.storage.kafka.client import (
     reader_of,
     with_retry,
 )
+from connectors.storage.kafka.timeouts import FETCH_WAIT_MS
 from stream.engine.ports import LossError
 from stream.errors import DataError, FinalityError, UsageError
 from stream.schemas import SNAPSHOT, parse_record

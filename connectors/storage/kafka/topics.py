@@ -11,7 +11,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, for_code
 
 from connectors.storage.kafka.aiokafka_client import answering
-from connectors.storage.kafka.client import MAX_MESSAGE, PATIENCE_MS, connect, with_retry
+from connectors.storage.kafka.client import MAX_MESSAGE, connect, with_retry
+from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, Release, audiences_of

@@ -33,6 +33,7 @@ from connectors.storage.kafka.aiokafka_client import ended_tasks, prepare_worker
 from connectors.storage.kafka.broker_errors import broker_error
 from connectors.storage.kafka.client import with_retry
 from connectors.storage.kafka.cluster import GROUP
+from connectors.storage.kafka.timeouts import CHECKPOINT_TIMEOUT, LEAVE_TIMEOUT
 from connectors.storage.kafka.watchdog import StalledError, Watchdog
 from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from stream.engine.ports import Engine, UnexpectedCancellationError
@@ -50,10 +51,10 @@ pass before older objects are included.
 
 The rows that wait for their window are many and form no cycle; with Python's threshold of 700, collection takes a
 twentieth of the work."""
-CHECKPOINT_TIMEOUT = 4.0
-LEAVE_TIMEOUT = 4.0
 RETAKE_EVERY = 0.5
+"""Seconds between two looks for partitions that were lost and are assigned again."""
 LOOK_EVERY = 0.25
+"""Seconds between two looks at the state of the worker."""
 
 
 class Watch(Protocol):

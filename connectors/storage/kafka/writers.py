@@ -36,7 +36,6 @@ from aiokafka.errors import (
 )
 
 from connectors.storage.kafka.client import (
-    BROKER_PATIENCE,
     MAX_RECORD,
     close,
     connect,
@@ -44,6 +43,7 @@ from connectors.storage.kafka.client import (
     producer_of,
     with_retry,
 )
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE, COMMIT_TIMEOUT, TRANSACTION_TIMEOUT
 from connectors.storage.kafka.topic_readers import count_missing, first_used, last_snapshot, read_one, read_range
 from stream.engine.cluster_state import Records
 from stream.engine.ports import FencedError, InterruptedWriteError, Output
@@ -82,12 +82,6 @@ def headers_of(topic: str, identity: str, time_ms: int) -> Headers:
     return [(name, text.encode()) for name, text in texts.items()]
 
 
-TRANSACTION_TIMEOUT = 60.0
-"""Seconds after which the broker ends a transaction by itself and fences its producer.
-
-Longer than any commit takes. A writer that hangs and that no other writer fences may delay readers for so long."""
-COMMIT_TIMEOUT = 30.0
-"""Seconds after which a transaction is given up that the broker has not ended; the partition is then reopened."""
 NOTHING_AGREED: Records = {}
 _FENCED = (
     IllegalOperation,  # aiokafka's error for one more send after the producer was fenced
