@@ -49,7 +49,7 @@ def test_the_reach_of_a_table_is_that_of_its_smallest_alpha() -> None:
     alphas = (Fraction(5), Fraction(5, 2), Fraction(7))
     thesis, safe = (DecisionTerms("tslm", BETA, form=form) for form in ("thesis", "safe"))
     assert (reach(Leaf("1", alphas), thesis), reach(Leaf("1", alphas, 2), thesis)) == (Fraction(5, 2), Fraction(5, 4))
-    assert (reach(Leaf("1", alphas), safe), reach(Leaf("1", alphas, 2), safe)) == (3, Fraction(3, 2))
+    assert (reach(Leaf("1", alphas), safe), reach(Leaf("1", alphas, 2), safe)) == (Fraction(3), Fraction(3, 2))
 
 
 @pytest.mark.parametrize("form", ["safe", "thesis"])
