@@ -31,11 +31,12 @@ def test_who_is_present_at_the_end_is_the_same_whenever_entries_were_asked_for(l
         chance = random.Random(seed)
         one, other = PendingWindows(0), PendingWindows(0)
         before: Present = {f"{device:016x}": (chance.randrange(3), -1) for device in range(4)}
-        for place, run in enumerate(runs(chance, 5)):
+        batches = runs(chance, 5)
+        for place, run in enumerate(batches):
             one.append(run)
             other.merge(run)
             assert not looked_at & {place} or one == other
-        assert set(one.devices()) == set(other.devices())
+        assert set(one.devices()) == set(other.devices()) == {device for run in batches for device in run.devices}
         first, second = dict(before), dict(before)
         one.move_into(first)
         other.move_into(second)
@@ -68,3 +69,8 @@ def test_it_says_nothing_of_anybody() -> None:
     held = PendingWindows(0)
     held.append(TickRun(("one", 1, 0), ["00000000deadbeef"], [0], [1]))
     assert repr(held) == "Waiting(of 1 devices)"
+
+
+def test_the_end_of_a_stay_is_stored_as_minus_one() -> None:
+    """The number is part of stored states."""
+    assert END == -1
