@@ -40,6 +40,9 @@ _NO_ANSWER = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 """Errors of an administrator's request, which goes to any one broker; a repeated request goes to another."""
 _RESTRICTED = {"retention.ms": str(DAY_MS), "segment.ms": str(60 * MINUTE_MS)}
 _BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
+# A reader unpacks a whole batch. The broker unpacks it first and applies ``max.message.bytes`` to the result, so that a
+# small message cannot unpack to gigabytes. Observations are encrypted: compression saves nothing.
+_UNPACKED = {"compression.type": "uncompressed"}
 # A record's time is its window's end: a simulated or replayed day may lie anywhere.
 _ANY_TIME = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 
@@ -48,7 +51,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
     """Return the broker's settings for a topic; names other than the engine's own are private topics."""
     engine: dict[str, dict[str, str]] = {
         # The broker's time bounds what a message may claim; a producer's own would bound nothing.
-        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME,
+        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME | _UNPACKED,
         PRESENCE: _RESTRICTED,
         OCCUPANCY: _RESTRICTED,
         SNAPSHOT: {
@@ -62,6 +65,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
             "max.message.bytes": str(MAX_MESSAGE),
         },
         CONTROL: _BROKERS_TIME
+        | _UNPACKED
         | {
             "cleanup.policy": "compact",
             "segment.ms": str(10 * MINUTE_MS),
