@@ -196,15 +196,15 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         assigned = [tp.partition for tp in self._assigned()]
         if self.app.rebalancing or not self.flow_active:
             return assigned
-        held = self._task_manager.tasks
-        return [number for number in assigned if number not in held or held[number].ended]
+        tasks = self._task_manager.tasks
+        return [number for number in assigned if number not in tasks or tasks[number].ended]
 
     async def _bounds(self, tp: TP) -> tuple[int, int]:
-        async def ask() -> tuple[int, int]:
+        async def read_bounds() -> tuple[int, int]:
             return (await self.earliest_offsets(tp))[tp], (await self.highwaters(tp))[tp]
 
         # A broker that restarts refuses for a moment.
-        bounds: tuple[int, int] = await self.app.clients.with_retry(ask, KafkaError)
+        bounds: tuple[int, int] = await self.app.clients.with_retry(read_bounds, KafkaError)
         return bounds
 
     async def reopen_lost(self) -> None:

@@ -180,18 +180,18 @@ async def existing_topics(bootstrap: str, names: Iterable[str]) -> dict[str, Top
     try:
         await connect(admin, bootstrap)
         existing = await with_retry(lambda: _existing(admin, names), *_NO_ANSWER)
-        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
-        answers = await with_retry(lambda: admin.describe_configs(asked), *_NO_ANSWER) if asked else []
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
+        answers = await with_retry(lambda: admin.describe_configs(resources), *_NO_ANSWER) if resources else []
     finally:
         await admin.close()
-    held = {}
+    found = {}
     for code, _, _, name, settings in (resource for answer in answers for resource in answer.resources):
         if code:
-            msg = f"topic {name}: who asks must be allowed to read its settings, got {for_code(code).__name__}"
+            msg = f"topic {name}: this user must be allowed to read its settings, got {for_code(code).__name__}"
             raise UsageError(msg)
         config = {setting[0]: setting[1] for setting in settings}
-        held[name] = TopicSettings(len(existing[name]), config, min(existing[name]))
-    return held
+        found[name] = TopicSettings(len(existing[name]), config, min(existing[name]))
+    return found
 
 
 async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
@@ -202,8 +202,10 @@ async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
 
 async def dangerous_settings(bootstrap: str, policy: PolicyDocument) -> list[WrongSetting]:
     """Return the settings of a policy's topics, as far as they exist, that would lose or fork something."""
-    held = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
-    return [fault for name, topic in sorted(held.items()) for fault in wrong_settings(name, topic) if fault.dangerous]
+    existing = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
+    return [
+        fault for name, topic in sorted(existing.items()) for fault in wrong_settings(name, topic) if fault.dangerous
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,7 @@ def _min_insync(replication: int) -> str:
 
 
 async def _existing(admin: Any, names: Iterable[str]) -> dict[str, list[int]]:
-    """Return of those topics that exist the copies of each partition, without asking for any that does not."""
+    """Return the number of copies of each partition, by topic, for those topics that exist."""
     there = set(await admin.list_topics())
     wanted = [name for name in names if name in there]
     if not wanted:
