@@ -9,8 +9,9 @@ seek, and skips messages during a rebalance. Each of these loses messages for go
 snapshot at every assignment, and a message is delivered to the agent only if its offset is the expected one. Any other
 message is dropped and fetched again from the expected offset.
 
-A worker uses ``create_app``, ``TacetApp`` with its ``consumer`` (``grace``, ``unopened``, ``reopen_lost``,
-``ended_tasks``), ``is_settled``, ``is_open`` and ``TaskWatch``. Nothing else of Faust is used outside of this module.
+A worker uses ``create_app``, ``TacetApp`` (``start``, ``stop``, ``crashed``, ``crash_reason``,
+``rebalancing_count``), its ``consumer`` (``grace``, ``unopened``, ``reopen_lost``, ``ended_tasks``), ``is_settled``,
+``is_open`` and ``TaskWatch``. Nothing else of Faust is used outside of this module.
 
 Internals of faust-streaming 0.15.3 and mode 0.7.1 (both pinned exactly) that are overridden or read, and why:
 
