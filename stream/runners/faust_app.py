@@ -9,8 +9,9 @@ seek, and skips messages during a rebalance. Each of these loses messages for go
 snapshot at every assignment, and a message is delivered to the agent only if its offset is the expected one. Any other
 message is dropped and fetched again from the expected offset.
 
-A worker uses ``create_app``, ``TacetApp`` with its ``consumer`` (``grace``, ``unopened``, ``reopen_lost``,
-``ended_tasks``), ``is_settled``, ``is_open`` and ``TaskWatch``. Nothing else of Faust is used outside of this module.
+A worker uses ``create_app``, ``TacetApp`` (``start``, ``stop``, ``crashed``, ``crash_reason``,
+``rebalancing_count``), its ``consumer`` (``grace``, ``unopened``, ``reopen_lost``, ``ended_tasks``), ``is_settled``,
+``is_open`` and ``TaskWatch``. Nothing else of Faust is used outside of this module.
 
 Internals of faust-streaming 0.15.3 and mode 0.7.1 (both pinned exactly) that are overridden or read, and why:
 
@@ -196,15 +197,15 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         assigned = [tp.partition for tp in self._assigned()]
         if self.app.rebalancing or not self.flow_active:
             return assigned
-        held = self._task_manager.tasks
-        return [number for number in assigned if number not in held or held[number].ended]
+        tasks = self._task_manager.tasks
+        return [number for number in assigned if number not in tasks or tasks[number].ended]
 
     async def _bounds(self, tp: TP) -> tuple[int, int]:
-        async def ask() -> tuple[int, int]:
+        async def read_bounds() -> tuple[int, int]:
             return (await self.earliest_offsets(tp))[tp], (await self.highwaters(tp))[tp]
 
         # A broker that restarts refuses for a moment.
-        bounds: tuple[int, int] = await self.app.clients.with_retry(ask, KafkaError)
+        bounds: tuple[int, int] = await self.app.clients.with_retry(read_bounds, KafkaError)
         return bounds
 
     async def reopen_lost(self) -> None:

@@ -70,7 +70,7 @@ class NotAllowedError(UsageError):
 
 
 class AbsentTopicError(UsageError):
-    """A topic does not exist, or the broker that was asked does not know it yet."""
+    """A topic does not exist, or this broker does not know it yet."""
 
 
 class KafkaSink:
@@ -212,12 +212,12 @@ async def with_retry(call: Callable[[], Awaitable[T]], *errors: type[Exception],
     Raises:
         NoAnswerError: no attempt succeeded for so many seconds.
     """
-    asking = stamina.AsyncRetryingCaller(
+    retrying = stamina.AsyncRetryingCaller(
         attempts=None, timeout=None, wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT
     )
     try:
         async with asyncio.timeout(seconds):
-            return await asking(errors, call)
+            return await retrying(errors, call)
     except TimeoutError:
         msg = f"Kafka: must answer within {seconds:g} s; no answer came"
         raise NoAnswerError(msg) from None

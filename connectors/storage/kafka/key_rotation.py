@@ -55,8 +55,8 @@ from stream.schemas import AUDIT, OBSERVATIONS, parse_time
 async def forget_past_key_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
     """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
     snapshots = await last_snapshots(bootstrap)
-    held = [snapshot for snapshot in snapshots.values() if snapshot is not None]
-    key_day = await asyncio.to_thread(oldest_key_day_needed, held, policy, keys)
+    present = [snapshot for snapshot in snapshots.values() if snapshot is not None]
+    key_day = await asyncio.to_thread(oldest_key_day_needed, present, policy, keys)
     if key_day is not None:
         keys.forget_before(key_day)
 

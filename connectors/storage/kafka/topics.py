@@ -41,6 +41,9 @@ _NO_ANSWER = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 """Errors of an administrator's request, which goes to any one broker; a repeated request goes to another."""
 _RESTRICTED = {"retention.ms": str(DAY_MS), "segment.ms": str(60 * MINUTE_MS)}
 _BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
+# A reader unpacks a whole batch. The broker unpacks it first and applies ``max.message.bytes`` to the result, so that a
+# small message cannot unpack to gigabytes. Observations are encrypted: compression saves nothing.
+_UNPACKED = {"compression.type": "uncompressed"}
 # A record's time is its window's end: a simulated or replayed day may lie anywhere.
 _ANY_TIME = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 
@@ -49,7 +52,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
     """Return the broker's settings for a topic; names other than the engine's own are private topics."""
     engine: dict[str, dict[str, str]] = {
         # The broker's time bounds what a message may claim; a producer's own would bound nothing.
-        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME,
+        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME | _UNPACKED,
         PRESENCE: _RESTRICTED,
         OCCUPANCY: _RESTRICTED,
         SNAPSHOT: {
@@ -63,6 +66,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
             "max.message.bytes": str(MAX_MESSAGE),
         },
         CONTROL: _BROKERS_TIME
+        | _UNPACKED
         | {
             "cleanup.policy": "compact",
             "segment.ms": str(10 * MINUTE_MS),
@@ -177,18 +181,18 @@ async def existing_topics(bootstrap: str, names: Iterable[str]) -> dict[str, Top
     try:
         await connect(admin, bootstrap)
         existing = await with_retry(lambda: _existing(admin, names), *_NO_ANSWER)
-        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
-        answers = await with_retry(lambda: admin.describe_configs(asked), *_NO_ANSWER) if asked else []
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
+        answers = await with_retry(lambda: admin.describe_configs(resources), *_NO_ANSWER) if resources else []
     finally:
         await admin.close()
-    held = {}
+    found = {}
     for code, _, _, name, settings in (resource for answer in answers for resource in answer.resources):
         if code:
-            msg = f"topic {name}: who asks must be allowed to read its settings, got {for_code(code).__name__}"
+            msg = f"topic {name}: this user must be allowed to read its settings, got {for_code(code).__name__}"
             raise UsageError(msg)
         config = {setting[0]: setting[1] for setting in settings}
-        held[name] = TopicSettings(len(existing[name]), config, min(existing[name]))
-    return held
+        found[name] = TopicSettings(len(existing[name]), config, min(existing[name]))
+    return found
 
 
 async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
@@ -199,8 +203,10 @@ async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
 
 async def dangerous_settings(bootstrap: str, policy: PolicyDocument) -> list[WrongSetting]:
     """Return the settings of a policy's topics, as far as they exist, that would lose or fork something."""
-    held = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
-    return [fault for name, topic in sorted(held.items()) for fault in wrong_settings(name, topic) if fault.dangerous]
+    existing = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
+    return [
+        fault for name, topic in sorted(existing.items()) for fault in wrong_settings(name, topic) if fault.dangerous
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +303,7 @@ def _min_insync(replication: int) -> str:
 
 
 async def _existing(admin: Any, names: Iterable[str]) -> dict[str, list[int]]:
-    """Return of those topics that exist the copies of each partition, without asking for any that does not."""
+    """Return the number of copies of each partition, by topic, for those topics that exist."""
     there = set(await admin.list_topics())
     wanted = [name for name in names if name in there]
     if not wanted:

@@ -201,10 +201,10 @@ class KafkaWriterFactory:
         """Become the partition's only writer; retries while a broker is away."""
         name = f"{self._fence}-{partition}"
 
-        async def ask() -> Any:
+        async def become_writer() -> Any:
             return await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
 
-        producer = await with_retry(ask, ConnectionError, TimeoutError)
+        producer = await with_retry(become_writer, ConnectionError, TimeoutError)
         return KafkaWriter(self._bootstrap, producer, partition, self._topics, self.observers)
 
 
