@@ -269,8 +269,8 @@ async def operator(request: Request) -> Response:
     service = service_of(request)
     role(request, OPERATOR)
     rows = [
-        {"silent_sources": None} | row | _lag(service, site, row["window_end"])
-        | {"denied": [denied.model_dump() for denied in service.account.denials.of(site)]}
+        {"silent_sources": None, **row, **_lag(service, site, row["window_end"]),
+         "denied": [denied.model_dump() for denied in service.account.denials.of(site)]}
         for site, row in service.operator.newest().items()
     ]  # fmt: skip
     free = None if service.store is None else shutil.disk_usage(service.store).free >> 20

@@ -98,9 +98,9 @@ def _answered(op: Operation) -> dict[str, Any]:
 
 
 def _query(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for name, held in schema.get("properties", {}).items():
-        parameter = _parameter(name, "query", held, needed=name in schema.get("required", []))
-        yield parameter | ({"description": held["description"]} if "description" in held else {})
+    for name, part in schema.get("properties", {}).items():
+        parameter = _parameter(name, "query", part, needed=name in schema.get("required", []))
+        yield parameter | ({"description": part["description"]} if "description" in part else {})
 
 
 def _parameter(name: str, place: str, schema: dict[str, Any], *, needed: bool) -> dict[str, Any]:
@@ -183,9 +183,9 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     required = schema.get("required", ())
     if fields := schema.get("properties"):
         rows = [
-            (f"<code>{escape(field)}</code>", _type(held), _needed(field in required),
-             escape(held.get("description", "")))
-            for field, held in fields.items()
+            (f"<code>{escape(field)}</code>", _type(part), _needed(field in required),
+             escape(part.get("description", "")))
+            for field, part in fields.items()
         ]  # fmt: skip
         yield _table(name, ("Field", "Type", "Required", "Description"), rows)
     yield "</section>\n"
@@ -205,8 +205,8 @@ def _needed(required: bool) -> str:
 
 def _media(content: Mapping[str, Any]) -> str:
     shown = (
-        f"<code>{escape(media)}</code> {_type(held['schema']) if held.get('schema') else ''}".strip()
-        for media, held in content.items()
+        f"<code>{escape(media)}</code> {_type(part['schema']) if part.get('schema') else ''}".strip()
+        for media, part in content.items()
     )
     return ", ".join(shown)
 

@@ -100,7 +100,7 @@ def described_releases(policy: Policy, audience: str) -> list[models.Release]:
 
 def _release(policy: Policy, release: Release, audience: str) -> Iterator[models.Release]:
     """Yield a release, and for counts its queries as releases with a base."""
-    zones = {site: [zone.id for zone in held] for site in policy.site if (held := policy.zones_of(release, site))}
+    zones = {site: [zone.id for zone in found] for site in policy.site if (found := policy.zones_of(release, site))}
     tick = min(policy.site[site].tick for site in zones)
     described = models.Release(
         audience=audience, release=release.name, sites=list(zones), query=release.query, mechanism=release.mechanism,

@@ -66,7 +66,7 @@ async def follow_private(kafka: str, audiences: Collection[str], index: Indexer)
         try:
             left = partial(_left_of, index)
             await _follow(kafka, topics, left, handle, LOOK_SECONDS)
-        except AbsentTopicError as error:  # deleted, or too new for the broker that was asked: the next look decides
+        except AbsentTopicError as error:  # deleted, or too new for this broker: the next check decides
             log.info("%s", error)
             await asyncio.sleep(WAIT_MS / 1000)
 

@@ -52,15 +52,15 @@ async def from_topics(
         yield CAUGHT_UP
         looked = time.monotonic()
         while True:
-            came = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
+            arrived = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
                     for one in await records.coming()]  # fmt: skip
             look = time.monotonic() - looked >= LOOK_SECONDS
             if look:
                 await _refuse_recreated(kafka, last)
-            async for record in unseen(in_topic_order(came), cursor):
+            async for record in unseen(in_topic_order(arrived), cursor):
                 yield record
-            last |= last_of(came)
-            _mark_delivered(cursor, ((*place, given.at + 1) for place, given in last_of(came).items()), last)
+            last |= last_of(arrived)
+            _mark_delivered(cursor, ((*place, given.at + 1) for place, given in last_of(arrived).items()), last)
             if look:
                 if every and (added := await _open_added(kafka, audience, records, opened, begin)):
                     opened |= added
@@ -100,11 +100,11 @@ async def _refuse_recreated(kafka: str, last: Mapping[tuple[str, int], Last]) ->
     unavailable, the check is repeated the next time.
     """
     try:
-        held = await values_at(kafka, {place: given.at for place, given in last.items()})
+        values = await values_at(kafka, {place: given.at for place, given in last.items()})
     except (KafkaError, ConnectionError, TimeoutError) as error:
         log.info("topics were not checked for recreation: %s", type(error).__name__)
         return
-    for place, value in held.items():
+    for place, value in values.items():
         if value is None or parse_record(value).get("release_id") != last[place].id:
             raise topic_recreated(place[0])
 

@@ -103,10 +103,10 @@ def read_record(value: bytes) -> tuple[str, Window | Attribute]:
         identity = ReleaseId.parse(record_fields.name(body["release_id"]))
         if (identity.audience, identity.release, identity.site) != (body["audience"], body["release"], body["site"]):
             raise DataError("record: must be named by its own site, release and audience")
-        told = _attribute(body) if "attribute" in body else _window(body, identity)
+        content = _attribute(body) if "attribute" in body else _window(body, identity)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise DataError("record: must be a private release, a field is missing or of another type") from None
-    return body["release_id"], told
+    return body["release_id"], content
 
 
 def _attribute(body: Mapping[str, Any]) -> Attribute:
@@ -177,8 +177,8 @@ def _flat(levels: Mapping[str, Any] | None) -> dict[str, Any]:
     return ({"building": levels["building"]} if "building" in levels else {}) | floors
 
 
-def _cell(node: str, told: Any, width: Any, noisy: Any, law: NoiseDistribution | None, plain: bool) -> Cell:
-    value, half_width = record_fields.count(told), float("nan") if width is None else record_fields.size(width)
+def _cell(node: str, released: Any, width: Any, noisy: Any, law: NoiseDistribution | None, plain: bool) -> Cell:
+    value, half_width = record_fields.count(released), float("nan") if width is None else record_fields.size(width)
     if noisy is not None and law is not None:
         return Cell(node, value, half_width, record_fields.count(noisy), law, sum_half_width(law))
     if plain and law is not None and half_width == sum_half_width(law):

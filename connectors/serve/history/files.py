@@ -17,7 +17,7 @@ from connectors.serve.history.rows import Rows
 ExportFormat = Literal["csv", "parquet"]
 _PIECE = 1 << 16
 """Bytes that are read of a Parquet file at a time."""
-_SMALL = {"memory_limit": "64MB", "threads": 1}
+_SMALL: dict[str, str | int] = {"memory_limit": "64MB", "threads": 1}
 """Limits for the database that writes a file, as several are written at a time."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Characters with which a spreadsheet formula begins."""

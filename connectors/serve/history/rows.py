@@ -337,8 +337,8 @@ def _listed(
     rows = []
     for place, cell in zip(kept.tolist(), of[kept].tolist(), strict=True):
         bucket, node = divmod(place, width)
-        *told, revised = shown[cell] if cell >= 0 else _NOTHING
-        rows.append([*times[bucket], names[node], *told, denied[bucket], revised, coverage[bucket], bounded[bucket]])
+        *values, revised = shown[cell] if cell >= 0 else _NOTHING
+        rows.append([*times[bucket], names[node], *values, denied[bucket], revised, coverage[bucket], bounded[bucket]])
     return rows
 
 

@@ -163,16 +163,16 @@ def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.Mon
     """Seen as the least that DuckDB says it holds: with the same records, and nothing let go of, it is a multiple."""
     monkeypatch.setitem(CONFIGURATION, "checkpoint_threshold", "16kB")
     held, names = {}, [str(number) for number in range(100)]
-    for letting_go in (True, False):
+    for releasing in (True, False):
         with monkeypatch.context() as patch:
-            if not letting_go:
-                patch.setattr(Index, "_let_go", lambda _: None)
-            kept = ReleaseHistory(tmp_path / str(letting_go) / "history.duckdb", CLOCKS)
+            if not releasing:
+                patch.setattr(Index, "_release_cache", lambda _: None)
+            kept = ReleaseHistory(tmp_path / str(releasing) / "history.duckdb", CLOCKS)
             sizes = []
             for n in range(1, 101):
                 kept.add([window(MONDAY + n * TICK, {name: n * int(name) % 997 for name in names})], {})
                 sizes.append(cached(kept))
-            held[letting_go] = min(sizes[-50:])
+            held[releasing] = min(sizes[-50:])
             assert len(kept.rows(asked(nodes=("zone:7",))).rows) == 100
             with kept._index.reading() as cursor:
                 assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("244.1 MiB",)]
