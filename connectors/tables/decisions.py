@@ -158,7 +158,7 @@ Aggregate = Literal["count", "sum", "mean"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is compared. UsageError if bounds or resolution are missing, redundant or inconsistent."""
+    """The compared quantity. UsageError if bounds or resolution are missing, redundant or inconsistent."""
 
     aggregate: Aggregate = "count"
     bounds: tuple[Fraction, Fraction] | None = None
@@ -271,7 +271,7 @@ def question(source: Source, path: Path | None = None) -> Question:
         DataError: thresholds are bad, or the predicates differ between tables.
     """
     queries: dict[str, _TableQuery] = {}
-    tree = _Reader(path, source, queries).tree({} if path is None else _read_query(path), "", negated=False, deep=0)
+    tree = _Reader(path, source, queries).tree({} if path is None else _read_query(path), "", negated=False, depth=0)
     first = next(iter(queries.values())).limits
     names = tuple(first.thresholds)
     return Question(
@@ -286,27 +286,27 @@ class _Reader:
     def __init__(self, path: Path | None, source: Source, queries: dict[str, _TableQuery]) -> None:
         self.path, self.source, self.queries = path, source, queries
 
-    def tree(self, node: Any, place: str, *, negated: bool, deep: int) -> Tree:
+    def tree(self, node: Any, place: str, *, negated: bool, depth: int) -> Tree:
         if not isinstance(node, dict):
             self.refuse(place, "must be an object")
-        if deep > _DEEPEST:
+        if depth > _DEEPEST:
             self.refuse(place, _TOO_DEEP)
         for kind in ("and", "or"):
             if kind in node:
-                return self.join(kind, node, place, negated=negated, deep=deep)
+                return self.join(kind, node, place, negated=negated, depth=depth)
         if "not" in node:
             self.only(node, ("not",), place)
-            return self.tree(node["not"], place, negated=not negated, deep=deep + 1)
+            return self.tree(node["not"], place, negated=not negated, depth=depth + 1)
         return self.leaf(node, place, negated=negated)
 
-    def join(self, kind: str, node: dict[str, Any], place: str, *, negated: bool, deep: int) -> Tree:
+    def join(self, kind: str, node: dict[str, Any], place: str, *, negated: bool, depth: int) -> Tree:
         self.only(node, (kind, "disjoint"), place)
         listed, disjoint = node[kind], node.get("disjoint", False)
         if not isinstance(listed, list) or not listed:
             self.refuse(place, f'"{kind}" must be a list of at least one')
         if not isinstance(disjoint, bool):
             self.refuse(place, '"disjoint" must be true or false')
-        parts = [self.tree(each, f"{place}/{i}", negated=negated, deep=deep + 1) for i, each in enumerate(listed)]
+        parts = [self.tree(each, f"{place}/{i}", negated=negated, depth=depth + 1) for i, each in enumerate(listed)]
         return Join("and" if (kind == "and") != negated else "or", tuple(parts), disjoint)
 
     def leaf(self, node: dict[str, Any], place: str, *, negated: bool) -> Leaf:

@@ -288,7 +288,7 @@ class TestDeception:
         log = Log()
         async with receiving(tmp_path, log) as receiver:
             entrance: Any = receiver.listeners[0]
-            own = entrance._authenticator._v3.gate.own
+            own = entrance._authenticator._v3.verifier.own
             sender = Controller(own.engine, boots=own.boots, started=own.started, users=users())
             datagram = sender.inform(now())
             await post(receiver, datagram)

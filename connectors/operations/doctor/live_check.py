@@ -40,7 +40,7 @@ from connectors.sources.snmp.drop_reasons import (
     WRONG_TAG,
 )
 from connectors.sources.snmp.listener import TrapListener
-from connectors.sources.snmp.usm.receiver import in_passing
+from connectors.sources.snmp.usm.receiver import without_storage
 from connectors.sources.snmp.usm.users import Users
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
@@ -89,7 +89,7 @@ class _Listening(TrapListener):
     async def open(self, queue: IngestQueue) -> None:
         """Bind the socket and read."""
         if self._users is not None:
-            self._authenticator = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
+            self._authenticator = TrapAuthenticator(self._senders, without_storage(self._users, queue.clock.now()))
         await super().open(queue)
 
     def send(self, datagram: bytes, address: Any) -> bool:

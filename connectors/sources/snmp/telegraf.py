@@ -12,8 +12,7 @@ it. Outside of quotes, commas, blanks and equals signs are escaped, and octets t
 A metric is converted to the SNMPv2c notification that it describes, and that goes through the decoder of all traps.
 Variables are recognised by number: those that a MIB has given a name are dropped. Octets that are UTF-8 come as text,
 others as hexadecimal digits; the variable's type determines which of both a text was. The metric's time is not read:
-the
-Kafka message's own time is used.
+the time of the Kafka message is used.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ class TestUsers:
         assert not users.knows(STRANGER, ENGINE)
 
     def test_a_source_of_the_file_must_use_v3_unless_it_is_being_changed_over(self, file: Path) -> None:
-        assert UserFile(file).demanded_of(HOST)
-        assert not UserFile(file).demanded_of(STRANGER)
+        assert UserFile(file).requires_v3(HOST)
+        assert not UserFile(file).requires_v3(STRANGER)
         file.write_text(USER + SOURCE + "also_v2c = true\n")
-        assert not UserFile(file).demanded_of(HOST)
+        assert not UserFile(file).requires_v3(HOST)
 
     @pytest.mark.parametrize(
         ("text", "rule"),

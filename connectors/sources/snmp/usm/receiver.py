@@ -96,15 +96,15 @@ class V3Files:
     state: Path
 
 
-class Memory(Protocol):
+class ReplayStorage(Protocol):
     """Stores the replay protection."""
 
     def keep(self, engines: Engines) -> None:
         """Write everything since the last call durably."""
 
 
-class Passing:
-    """A memory that ends with the process."""
+class NoStorage:
+    """Storage that ends with the process."""
 
     def keep(self, engines: Engines) -> None:
         """Do nothing."""
@@ -113,20 +113,20 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class V3:
-    """The verifier and its memory."""
+    """The verifier and the storage of its replay protection."""
 
-    gate: UsmVerifier
-    file: Memory
+    verifier: UsmVerifier
+    file: ReplayStorage
 
     def keep(self) -> None:
         """Write the replay protection durably; no received message may count before."""
-        self.file.keep(self.gate.engines)
+        self.file.keep(self.verifier.engines)
 
 
-def in_passing(users: Users, now: Micros) -> V3:
-    """Listen from ``now`` on without a file, for processes without storage: a copy of an older trap counts as new."""
+def without_storage(users: Users, now: Micros) -> V3:
+    """Return a verifier from ``now`` on that stores nothing: a copy of an older trap counts as new."""
     own = OwnEngine(_PREFIX + secrets.token_bytes(12), 1, now)
-    return V3(UsmVerifier(users, own, Engines(), secrets.randbits(64)), Passing())
+    return V3(UsmVerifier(users, own, Engines(), secrets.randbits(64)), NoStorage())
 
 
 @contextmanager

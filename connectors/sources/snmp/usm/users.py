@@ -98,9 +98,9 @@ class Users:
 
     def __init__(self, users: Iterable[User], sources: Iterable[Source] = ()) -> None:
         """Raises ``UsageError`` for a source that is no address; deriving the keys takes milliseconds for each user."""
-        self._take(users, sources)
+        self._set(users, sources)
 
-    def _take(self, users: Iterable[User], sources: Iterable[Source]) -> None:
+    def _set(self, users: Iterable[User], sources: Iterable[Source]) -> None:
         by_name: dict[bytes, list[tuple[User, tuple[bytes, bytes]]]] = {}
         for user in users:
             by_name.setdefault(user.name.encode(), []).append((user, _masters(user)))
@@ -138,7 +138,7 @@ class Users:
         """Return whether there is such a user."""
         return name.encode() in self._users
 
-    def demanded_of(self, host: str) -> bool:
+    def requires_v3(self, host: str) -> bool:
         """Return whether an address must use SNMPv3."""
         source = self._source(host)
         return source is not None and not source.also_v2c
@@ -202,5 +202,5 @@ class UserFile(Users):
         if self.file.content is self._content:
             return False
         self._content = self.file.content
-        self._take(self._content.user, self._content.source)
+        self._set(self._content.user, self._content.source)
         return True
