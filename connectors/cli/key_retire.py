@@ -8,7 +8,7 @@ import click
 
 from connectors.cli.options import FILE, FOLDER, json_option, print_json, run_async
 from connectors.cli.storage_options import one_of
-from connectors.storage.embedded import succession
+from connectors.storage.embedded import retirement
 from connectors.storage.kafka import key_rotation as kafka_succession
 from stream.settings import Settings
 
@@ -47,7 +47,7 @@ def retire(
     if (store is None) != (new_store is None):
         raise click.UsageError("--new-store goes with --store, and only with that")
     if store is not None and new_store is not None:
-        made = succession.retire(store, new_store, new_key, key_file)
+        made = retirement.retire(store, new_store, new_key, key_file)
         _print_result(str(new_store), made.ledger, made.entries, 0, as_json=as_json)
     else:
         found = run_async(kafka_succession.retire(servers or "", new_key, key_file))

@@ -8,9 +8,9 @@ import click
 
 from connectors.cli.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
 from connectors.cli.storage_options import one_of
-from connectors.operations.reports.kafka_recovery import kafka_findings
-from connectors.operations.reports.recovery import rebuild_mark, store_findings
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery.cluster import kafka_findings
+from connectors.operations.recovery.obstacles import Finding
+from connectors.operations.recovery.store import rebuild_mark, store_findings
 from connectors.runtime.clock import wall_clock
 from connectors.storage.embedded.runner import embedded
 from stream.release.validation import Policy

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
-from connectors.operations.reports.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
+from connectors.operations.policy.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.recovery import store_findings
+from connectors.operations.recovery.store import store_findings
 from connectors.storage.embedded.backup import CONTENTS, _digest
 from connectors.storage.embedded.reader import read_outbox, read_state_and_entries, read_topic
 from connectors.storage.embedded.runner import opened

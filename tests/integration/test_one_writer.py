@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.keys import key_files
-from connectors.operations.reports import kafka_recovery
+from connectors.operations.recovery import cluster as kafka_recovery
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots
 from connectors.storage.kafka.topics import create_topics, topic_config

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 from aiokafka.admin import NewPartitions
 
-from connectors.operations.reports.kafka_recovery import kafka_findings
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery.cluster import kafka_findings
+from connectors.operations.recovery.obstacles import Finding
 from connectors.storage.kafka.client import producer_of
 from connectors.storage.kafka.cluster import checked, found_cluster
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots, read_keyed

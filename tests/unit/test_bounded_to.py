@@ -11,7 +11,7 @@ import orjson
 import pandas as pd
 import pytest
 
-from connectors.operations.reports.contracts import privacy_terms
+from connectors.operations.policy.contracts import privacy_terms
 from connectors.serve.downloads import csv_file
 from connectors.serve.history import ReleaseHistory
 from connectors.serve.history_interface import RowsQuery

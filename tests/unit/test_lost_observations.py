@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.operations.reports import kafka_recovery
-from connectors.operations.reports import kafka_recovery as kafka_ledgers
-from connectors.operations.reports.kafka_recovery import price_of_loss, remedies_after_loss
+from connectors.operations.recovery import cluster as kafka_ledgers
+from connectors.operations.recovery import cluster as kafka_recovery
+from connectors.operations.recovery.cluster import price_of_loss, remedies_after_loss
 from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.snapshot import seal_snapshot

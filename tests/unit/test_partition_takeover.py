@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from connectors.operations.reports.kafka_recovery import of_entries_alone
-from connectors.operations.reports.kafka_recovery import of_version as of_version_found
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery.cluster import of_entries_alone
+from connectors.operations.recovery.cluster import of_version as of_version_found
+from connectors.operations.recovery.obstacles import Finding
 from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine

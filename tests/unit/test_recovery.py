@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.recovery import rebuild_mark, store_findings
+from connectors.operations.recovery.store import rebuild_mark, store_findings
 from connectors.secrets import private_files
 from connectors.storage.embedded.reader import read_outbox
 from connectors.storage.embedded.rollback_mark import mark_path

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.audit import store_bundle, verify
-from connectors.operations.reports.recovery import store_findings
+from connectors.operations.audit.verification import store_bundle, verify
+from connectors.operations.recovery.store import store_findings
 from connectors.storage.embedded.reader import read_mechanisms, read_outbox, read_snapshot
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import FORMAT, SqliteStore

@@ -27,11 +27,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 
 from connectors.keys import key_files
+from connectors.operations.audit.kafka_bundle import cluster_books
+from connectors.operations.audit.verification import AuditBundle, compare, store_bundle
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.operations.doctor.live_check import drops
-from connectors.operations.reports.audit import AuditBundle, compare, store_bundle
-from connectors.operations.reports.kafka_ledgers import cluster_books
-from connectors.operations.reports.status import describe
+from connectors.operations.status import describe
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
 from connectors.sources.ingest.receiver import KERNEL
 from connectors.sources.ingest.state import Pair

@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 
 from connectors.keys import key_files
-from connectors.operations.reports.audit import compare, store_bundle
-from connectors.operations.reports.remedies import (
+from connectors.operations.audit.verification import compare, store_bundle
+from connectors.operations.recovery.obstacles import (
     COPY_OF_STORE,
     KEY_COPY,
     NEW_LEDGER,

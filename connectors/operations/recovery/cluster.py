@@ -14,9 +14,9 @@ from typing import Any
 
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
-from connectors.operations.reports.audit import compare
-from connectors.operations.reports.kafka_ledgers import kafka_bundle
-from connectors.operations.reports.remedies import NEW_LEDGER, REPUBLISH, Finding, Remedy, left_out
+from connectors.operations.audit.kafka_bundle import kafka_bundle
+from connectors.operations.audit.verification import compare
+from connectors.operations.recovery.obstacles import NEW_LEDGER, REPUBLISH, Finding, Remedy, left_out
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import engine_counts, read
 from connectors.storage.kafka.topic_readers import (
