@@ -164,7 +164,8 @@ def test_it_is_done_once_and_goes_on_after_a_crash(ground: Path, monkeypatch: py
     assert retire(ground).code == 0
     assert retire(ground).code == 0
     go_on(ground, slice(HALF, None), "new", "new.key")
-    assert "has ended" in retire(ground, key="third.key", new="other").problem
+    assert "must be that of ledger" in retire(ground, key="third.key", new="other").problem, "it goes on with one key"
+    assert "has ended" in retire(ground, "--lost", key="third.key", new="other").problem
 
 
 def test_what_audiences_were_given_stays_with_them(ground: Path) -> None:
