@@ -14,7 +14,7 @@ import orjson
 from connectors.keys import key_files
 from connectors.operations.audit.verification import AuditBundle, store_bundle
 from connectors.operations.recovery.obstacles import NO_DIFFERENCE, Advice, Obstacle, Remedy, store_advice
-from connectors.operations.recovery.report import StoredState, recovery_report, replaying_version
+from connectors.operations.recovery.report import StoredState, of_key, recovery_report, replaying_version
 from connectors.runtime.clock import CLOCK_STEP
 from connectors.secrets.private_files import check_private_folder
 from connectors.storage.audit_chains import audit_of, heads_of
@@ -56,6 +56,13 @@ def store_obstacles(
     except StoreError as problem:
         damaged = Obstacle(str(problem), (store.advice.copy, store.advice.new_ledger))
         return [damaged, *store.damaged_outboxes()]
+
+
+def key_obstacles(folder: Path, key_file: Path) -> list[Obstacle]:
+    """Return what prevents a run on a store with a readable key, as far as the key and its mark show."""
+    storage = EmbeddedStorage(folder, key_file)
+    missing = storage.missing()
+    return list(missing or [*of_key(storage, key_file, key_files.FileKeys(key_file)), *storage.mark_obstacles()])
 
 
 class EmbeddedStorage:
@@ -132,8 +139,7 @@ class EmbeddedStorage:
             except UsageError as problem:
                 yield Obstacle(str(problem), (Remedy(f"'chmod 700 {folder}'", "none"),))
         yield from self._clock_behind()
-        if self._key_file is not None and (self._laboratory or self.bound_elsewhere(self._key_file) is None):
-            yield from self._against_mark(self._key_file)
+        yield from self.mark_obstacles()
 
     def states(self) -> Sequence[StoredState]:
         """Return the one state of the store; the mark knows the entries beyond it."""
@@ -202,8 +208,11 @@ class EmbeddedStorage:
 
     # --- the mark -----------------------------------------------------------------------------------------
 
-    def _against_mark(self, key_file: Path) -> Iterator[Obstacle]:
-        """Yield the obstacles of a mark that is missing or damaged, or that knows more than the store."""
+    def mark_obstacles(self) -> Iterator[Obstacle]:
+        """Yield the obstacles of a mark that is missing or damaged, or that contradicts the store."""
+        key_file = self._key_file
+        if key_file is None or (not self._laboratory and self.bound_elsewhere(key_file) is not None):
+            return
         if self._marks is None:
             yield _without_mark(self._folder, key_file, "is damaged", self.advice)
         elif read_identity(self._folder) in self._marks:
