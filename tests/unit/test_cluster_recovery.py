@@ -12,8 +12,10 @@ from connectors.operations.recovery.cluster import ClusterStorage, of_ended
 from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
 from connectors.operations.recovery.report import StoredState, of_state, recovery_report
 from stream.engine.cluster_state import ClusterState
+from stream.engine.snapshot import seal_snapshot
 from stream.errors import AuditError
 from stream.keys import fingerprint
+from stream.release.stage import MECHANISMS
 
 
 @pytest.fixture
@@ -96,6 +98,15 @@ def test_a_partition_without_a_state(state: StoredState, what: str | None) -> No
     assert [what in each.what for each in found] == [True] if what is not None else found == []
 
 
+def test_lost_observations_and_entries_of_a_state_are_named() -> None:
+    lost = Obstacle("gone", ())
+    state = StoredState("partition 0", seal_snapshot({"mechanisms": MECHANISMS}, {}), lost_entries=True)
+    (entries,) = of_state(state, cluster_advice())
+    assert "audit records that its state includes are missing" in entries.what
+    state = StoredState("partition 0", seal_snapshot({"mechanisms": MECHANISMS}, {}), lost_observations=lost)
+    assert list(of_state(state, cluster_advice())) == [lost]
+
+
 def test_a_deleted_state_can_be_made_again_from_observations_that_reach_back() -> None:
     (found,) = of_state(StoredState("partition 0", None, committed=True), cluster_advice())
     assert "--accept-loss" in found.remedies[1].do
@@ -116,3 +127,7 @@ def test_the_ledger_is_compared_unless_it_is_already_in_doubt() -> None:
     assert [each.what for each in recovery_report(doubtful, None, None)] == [
         "partition 0: topic holds records, but audit and snapshot hold none"
     ]
+
+
+def test_a_storage_that_has_released_nothing_has_no_wrong_key(key: Path) -> None:
+    assert list(report.of_key(cluster(ClusterState()), key, key_files.FileKeys(key))) == []

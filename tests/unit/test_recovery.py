@@ -238,6 +238,15 @@ def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, dama
     assert [way.split()[0] for way in ways] == first_words
 
 
+def test_an_unreadable_key_and_a_missing_store_are_both_named(ground: Any) -> None:
+    shutil.rmtree(ground / "store")
+    (ground / "key").chmod(0o644)
+    key, store = store_obstacles(ground / "store", ground / "key", POLICY)
+    assert "readable by its owner only" in key.what
+    assert store.what == f"{ground / 'store'}: there is no store"
+    assert [remedy.do.split()[0] for remedy in store.remedies] == ["put", "begin"]
+
+
 def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any) -> None:
     shutil.rmtree(ground / "store")
     assert "a new ledger needs a new key; 'tacet recover' says what can be done" in starts(ground)
