@@ -12,9 +12,9 @@ from rich.console import Console
 from connectors.cli.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.cli.output import table
 from connectors.cli.storage_options import one_of, where_options
-from connectors.operations.reports.audit import merged_policies, store_bundle, verified
-from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.kafka_ledgers import kafka_bundle
+from connectors.operations.audit.kafka_bundle import kafka_bundle
+from connectors.operations.audit.verification import merged_policies, store_bundle, verified
+from connectors.operations.policy.guarantees import unit_rows
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.cluster import check_cluster
 from connectors.storage.kafka.topic_readers import Record, consume

@@ -28,10 +28,10 @@ from connectors.http.server import free_port
 from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
-from connectors.operations.reports.audit import counted_window
-from connectors.operations.reports.contribution_loss import spaced
-from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.quality import Quality, by_level_quality
+from connectors.operations.audit.verification import counted_window
+from connectors.operations.policy.contribution_loss import spaced
+from connectors.operations.policy.guarantees import unit_rows
+from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.private_files import private_folder
 from connectors.serve.startup import ServeConfig

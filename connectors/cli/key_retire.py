@@ -8,8 +8,10 @@ import click
 
 from connectors.cli.options import FILE, FOLDER, json_option, print_json, run_async
 from connectors.cli.storage_options import one_of
-from connectors.storage.embedded import succession
-from connectors.storage.kafka import key_rotation as kafka_succession
+from connectors.storage.embedded.retirement import StoreLedger
+from connectors.storage.kafka.key_rotation import ClusterLedger
+from connectors.storage.retirement import EndingLedger, Retired
+from connectors.storage.retirement import retire as retire_key
 from stream.settings import Settings
 
 
@@ -47,19 +49,19 @@ def retire(
     if (store is None) != (new_store is None):
         raise click.UsageError("--new-store goes with --store, and only with that")
     if store is not None and new_store is not None:
-        made = succession.retire(store, new_store, new_key, key_file)
-        _print_result(str(new_store), made.ledger, made.entries, 0, as_json=as_json)
+        ending: EndingLedger = StoreLedger(store, new_store)
     else:
-        found = run_async(kafka_succession.retire(servers or "", new_key, key_file))
-        _print_result("cluster", found.ledger, found.entries, found.unreleased, as_json=as_json)
+        ending = ClusterLedger(servers or "")
+    retired = run_async(retire_key(ending, new_key, key_file))
+    _print_result("cluster" if new_store is None else str(new_store), retired, as_json=as_json)
     if lost and store is not None and not as_json:
         click.echo("without the mark nobody can tell whether the old store was set back before", err=True)
 
 
-def _print_result(home: str, ledger: str, entries: int, unreleased: int, *, as_json: bool) -> None:
+def _print_result(home: str, retired: Retired, *, as_json: bool) -> None:
     if as_json:
-        print_json({"ledger": ledger, "entries": entries, "unreleased": unreleased})
+        print_json({"ledger": retired.ledger, "entries": retired.entries, "unreleased": retired.unreleased})
         return
-    click.echo(f"{home}: ledger {ledger} begins with {entries:,} entries of the old one")
-    if unreleased:
-        click.echo(f"{unreleased:,} of them were charged for windows that are never released", err=True)
+    click.echo(f"{home}: ledger {retired.ledger} begins with {retired.entries:,} entries of the old one")
+    if retired.unreleased:
+        click.echo(f"{retired.unreleased:,} of them were charged for windows that are never released", err=True)

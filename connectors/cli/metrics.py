@@ -20,7 +20,7 @@ from connectors.cli.options import Address, F
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import TOGETHER, Verb
 from connectors.monitoring.engine import EngineMetrics, access_points
-from connectors.monitoring.figures import Labels, Part, Parts, Series
+from connectors.monitoring.metric_values import Labels, Part, Parts, Series
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
 from connectors.secrets.secret_files import ReloadingSecrets

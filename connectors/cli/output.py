@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from connectors.operations.reports.quality import Quality
+    from connectors.operations.policy.quality import Quality
 
 
 def table(title: str, words: Sequence[str], numbers: Sequence[str] = ()) -> Table:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from connectors.cli.options import FILE, FOLDER, json_option, print_json, read_policy
-from connectors.operations.reports.contracts import contract_files
+from connectors.operations.policy.contracts import contract_files
 from stream.errors import UsageError
 
 

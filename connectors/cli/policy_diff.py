@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from connectors.cli.options import FILE, json_option, print_json, read_policy
-from connectors.operations.reports.policy_diff import Change, Difference, difference
+from connectors.operations.policy.diff import Change, Difference, difference
 
 TITLES = {
     "cheaper": "Cheaper",

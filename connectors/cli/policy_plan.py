@@ -15,10 +15,10 @@ from rich.console import Console
 from connectors.cli.options import FILE, json_option, print_json, progress, read_policy, working
 from connectors.cli.output import table, utility_warning
 from connectors.cli.source_options import dialect_options, refuse_dialect
-from connectors.operations.reports.contribution_loss import Stays, loss_sentence, losses, simulated_stays, stays_of
-from connectors.operations.reports.policy_plan import TRIED, targets, windows_to_try
-from connectors.operations.reports.policy_plan import plan as plan_of
-from connectors.operations.reports.quality import (
+from connectors.operations.policy.contribution_loss import Stays, loss_sentence, losses, simulated_stays, stays_of
+from connectors.operations.policy.plan import TRIED, targets, windows_to_try
+from connectors.operations.policy.plan import plan as plan_of
+from connectors.operations.policy.quality import (
     Quality,
     Windows,
     observed_windows,

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from connectors.cli.options import FILE, json_option, print_json, read_policy
 from connectors.cli.output import table
-from connectors.operations.reports.contribution_loss import loss_sentence, simulated_stays
-from connectors.operations.reports.contribution_loss import losses as losses_of
-from connectors.operations.reports.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
+from connectors.operations.policy.contribution_loss import loss_sentence, simulated_stays
+from connectors.operations.policy.contribution_loss import losses as losses_of
+from connectors.operations.policy.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import DayModel, day_model, largest_epsilons, queried_attributes
 from stream.policy.attributes import AttributeRelease

@@ -13,7 +13,7 @@ from rich.console import Console
 from connectors.cli.options import FILE, json_option, print_json, read_policy, run_async
 from connectors.cli.output import table
 from connectors.cli.storage_options import one_of, source_of, source_options, where_options
-from connectors.operations.reports.status import describe
+from connectors.operations.status import describe
 from connectors.storage.embedded.reader import read_snapshot
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
 from connectors.subscribe.cursor import Cursor

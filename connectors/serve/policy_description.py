@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict
 
-from connectors.operations.reports.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
+from connectors.operations.policy.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
 from connectors.serve import models
 from connectors.serve.floor_plans import Plan
 from stream.policy.attributes import AttributeRelease

@@ -11,7 +11,7 @@ import orjson
 import pandas as pd
 import pytest
 
-from connectors.operations.reports.contracts import privacy_terms
+from connectors.operations.policy.contracts import privacy_terms
 from connectors.serve.history.files import csv_file
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory

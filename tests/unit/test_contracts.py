@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from connectors.cli.main import tacet
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from connectors.operations.reports.contracts import (
+from connectors.operations.policy.contracts import (
     MODELS,
     Information,
     Odds,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.operations.reports import kafka_recovery
-from connectors.operations.reports import kafka_recovery as kafka_ledgers
-from connectors.operations.reports.kafka_recovery import price_of_loss, remedies_after_loss
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery import cluster
+from connectors.operations.recovery.cluster import price_of_loss, remedies_after_loss
 from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.snapshot import seal_snapshot
@@ -31,7 +29,7 @@ async def price(monkeypatch: pytest.MonkeyPatch, *messages: bytes, last_window: 
     async def first(*_: object) -> list[bytes]:
         return list(messages)
 
-    monkeypatch.setattr(kafka_ledgers, "read_first", first)
+    monkeypatch.setattr(cluster, "read_first", first)
     return await price_of_loss("servers", 0, {"east": at(last_window)}, {"east": TICK})
 
 
@@ -70,9 +68,9 @@ async def test_a_position_that_the_log_no_longer_holds_is_found(
     async def begin(*_: object) -> dict[int, int]:
         return {0: 17}
 
-    monkeypatch.setattr(kafka_recovery, "begin_offsets", begin)
+    monkeypatch.setattr(cluster, "begin_offsets", begin)
     snapshot = seal_snapshot({"next": position, "last": None}, {})
-    found = await kafka_recovery._loss("servers", 0, snapshot, 20, (None, None, ClusterState()))
+    found = await cluster._loss("servers", 0, snapshot, 20, cluster._Given(None, [], ClusterState()))
     assert found is None if said is None else said in (found or "")
 
 
@@ -82,19 +80,3 @@ def test_accepting_the_loss_is_the_first_way_and_has_its_price() -> None:
     first, retire = remedies_after_loss(3, "the price")
     assert (first, "3 ledger entries" in retire.do) == (accept, True)
 
-
-@pytest.mark.parametrize(
-    ("settings", "others", "named"),
-    [([], [], "lost"), (["setting"], [], "setting lost"), (["setting"], ["key"], "setting key"), ([], ["key"], "key")],
-)
-def test_a_setting_that_loses_records_is_named_beside_the_charges_and_records_that_it_has_cost(
-    monkeypatch: pytest.MonkeyPatch, settings: list[str], others: list[str], named: str
-) -> None:
-    """What else is found explains why charges and records cannot be compared, so they are not."""
-
-    async def found(*_: object) -> tuple[list[Finding], list[Finding]]:
-        return [Finding(each, ()) for each in settings], [Finding(each, ()) for each in others]
-
-    monkeypatch.setattr(kafka_recovery, "_findings", found)
-    monkeypatch.setattr(kafka_recovery, "_audit_findings", lambda _: [Finding("lost", ())])
-    assert " ".join(each.what for each in kafka_recovery.kafka_findings("servers", None, None)) == named

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.cli.options import read_policy
-from connectors.operations.reports.contracts import privacy_terms
-from connectors.operations.reports.policy_diff import difference
+from connectors.operations.policy.contracts import privacy_terms
+from connectors.operations.policy.diff import difference
 from connectors.serve.policy_description import described_releases, promised
 from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError

@@ -18,7 +18,7 @@ from connectors.cli.metrics import watch_embedded, watch_key, watch_receiver, wa
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
 from connectors.monitoring.engine import EngineMetrics
-from connectors.monitoring.figures import MetricValues
+from connectors.monitoring.metric_values import MetricValues
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest

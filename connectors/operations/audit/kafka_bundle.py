@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from connectors.operations.reports.audit import AuditBundle
+from connectors.operations.audit.verification import AuditBundle
 from connectors.storage.audit_chains import Heads, heads_of, parse_entries
 from connectors.storage.kafka.client import NotAllowedError
 from connectors.storage.kafka.cluster import read

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import orjson
 
 from connectors.keys.signing_key import private_key
-from connectors.operations.reports.audit import AuditBundle
+from connectors.operations.audit.verification import AuditBundle
 from connectors.runtime.clock import wall_clock
 from connectors.storage.audit_chains import parse_entries
 from stream.accounting.signed_heads import SignedHead, check_heads, longest, parse_head, sign_head

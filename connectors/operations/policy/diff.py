@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import isclose
 from typing import Any, Literal, TypeVar
 
-from connectors.operations.reports.guarantees import COUNTED, describe_unit
+from connectors.operations.policy.guarantees import COUNTED, describe_unit
 from stream.pipeline import definition_of
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease

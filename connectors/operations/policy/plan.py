@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from connectors.operations.reports.quality import (
+from connectors.operations.policy.quality import (
     ByLevelQuality,
     Quality,
     Windows,
