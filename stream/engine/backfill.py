@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from stream.accounting.ledger import nano
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.partition import PartitionEngine, SiteEngine
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
@@ -42,7 +43,6 @@ from stream.policy.sites import Site, zones_now
 from stream.records import DAY, DayClosed, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay
 from stream.release.account_stage import by_version, rebuild_account
 from stream.release.backfill import BackfillStage
-from stream.release.ledger_writer import nano
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time, rfc3339

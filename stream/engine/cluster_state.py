@@ -100,8 +100,8 @@ class ClusterState:
                 self.retired = () if body is None else tuple(body.get("retired", ()))
             case "ledger":
                 ledger, _, number = name.partition("/")
-                begun = None if body is None else LedgerStart.of_document(ledger, int(number), body)
-                _apply(self.beginnings, (ledger, int(number)), begun)
+                start = None if body is None else LedgerStart.of_document(ledger, int(number), body)
+                _apply(self.beginnings, (ledger, int(number)), start)
             case "policy":
                 accepted = None if body is None else Accepted(body["order"], orjson.dumps(body["document"]))
                 _apply(self.policies, name, accepted)
@@ -274,8 +274,9 @@ def claim(
     """
     pairs = list(pairs)
     for site, source in pairs:
-        held = control.claims.get((site, source))
-        alive = held is not None and held.ingest != ingest and control.beats.get(held.ingest, -SILENT) > now - SILENT
+        claimed = control.claims.get((site, source))
+        other = None if claimed is None or claimed.ingest == ingest else claimed.ingest
+        alive = other is not None and control.beats.get(other, -SILENT) > now - SILENT
         if alive and not take_over:
             msg = (
                 f"source {source} of site {site}: another ingest sends for it; stop that one, or let this one take "

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from stream.accounting.audit import ChainLink, LedgerStart, Start
+from stream.accounting.ledger import Entry
 from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records, engine_record, record
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.snapshot import (
@@ -94,9 +95,6 @@ def refuse_other_key(control: ClusterState, key: str, ledger: str) -> None:
 def ledger_start_record(ledger_start: LedgerStart) -> Records:
     """Return the record of a ledger that takes a partition over."""
     return {f"ledger/{ledger_start.ledger}/{ledger_start.partition}": record(**ledger_start.document())}
-
-
-Entry = Mapping[str, Any]
 
 
 class EndedLedger(NamedTuple):
@@ -178,8 +176,8 @@ def _charge_unreleased(
     radios = {zone: tuple(addresses) for zone, addresses in orjson.loads(stages.get(RADIOS, b"{}")).items()}
     own = policies[str(beyond[0]["policy_version"])]
     stage = account_stage(own, site, laboratory=bool(beyond[0]["laboratory"]))
-    begun = AccountProgress(stage.decode(stages["account"]), before.ledger, radios)
-    account, records = extend_account(begun, policies.values(), site, beyond, {})
+    progress = AccountProgress(stage.decode(stages["account"]), before.ledger.budgets, radios)
+    account, records = extend_account(progress, policies.values(), site, beyond, {})
     state, _ = decode_release_state(stages["release"])
     count_as_published(state, beyond, policies, present, site)
     return stages | {"release": encode_release_state(state, {}), "account": stage.encode(account)}, records

@@ -431,17 +431,17 @@ class PartitionEngine:
 
         UsageError if that policy is not known.
         """
-        begun = self._guard.policies()
-        if self.sites.version in begun or (not begun and self.policy is self._configured_policy):
+        versions = self._guard.policies()
+        if self.sites.version in versions or (not versions and self.policy is self._configured_policy):
             return
-        if unknown := sorted(begun - self._accepted.keys()):
+        if unknown := sorted(versions - self._accepted.keys()):
             msg = (
                 f"policy: {unknown[0]} must be known, a window was begun under it; start a worker with that policy "
                 "and --accept-policy, and when it has finished the window with the present one, --accept-policy and "
                 "--again N, N as its refusal says"
             )
             raise UsageError(msg)
-        due = self._accepted_policy(next((version for version in self._accepted if version in begun), None))
+        due = self._accepted_policy(next((version for version in self._accepted if version in versions), None))
         sealed = self.sites.sealed()
         self.sites.load(due, self._decrypted(sealed), same_policy=False)
 

@@ -225,13 +225,13 @@ def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[Thresho
     ]
 
 
-def _free(plan: FreeDecision, asked: int, audiences: tuple[str, ...]) -> ThresholdPromise:
+def _free(plan: FreeDecision, windows: int, audiences: tuple[str, ...]) -> ThresholdPromise:
     law, alarm = plan.noise_parameter(audiences[0]), plan.alarm(audiences[0])
     shift, draws = max(zip(alarm.shifts, map(len, plan.members), strict=True))
-    most = float(min(asked, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
+    most = float(min(windows, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
 
     def quiet(distance: int) -> Quiet:
-        return Quiet(distance, min(most, asked * tail(law, draws, distance + 1 - shift)), 0.0)
+        return Quiet(distance, min(most, windows * tail(law, draws, distance + 1 - shift)), 0.0)
 
     distance = shift
     while quiet(distance).false_alarms > RARE:
