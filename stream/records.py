@@ -251,8 +251,9 @@ class CountCharge:
     """How many more releases the budget pays today; None without a budget."""
     terms: DayTerms | None = None
     """The terms, if ``epsilon`` pays once for a whole privacy day, however many of its windows are charged with it.
-    None
-    if each window, or any w windows, are paid separately."""
+
+    None if each window, or any w windows, are paid separately.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from stream.accounting.adversaries import HabitOf, Habits, add_day
 from stream.accounting.costs import Readers
 from stream.accounting.leakage.dependence import exp, implications, log_factors
 from stream.accounting.leakage.entries import exp_or_inf
-from stream.accounting.leakage.guard import ROUNDING, class_shown, log_worst_outcomes, unasked, value_rows
+from stream.accounting.leakage.guard import ROUNDING, class_shown, log_worst_outcomes, no_evidence, value_rows
 from stream.accounting.leakage.information import attribute_information, bits
 from stream.errors import UsageError
 from stream.policy.attributes import AttributeRelease
@@ -106,7 +106,7 @@ class DayModel:
         place = self.order.index(name)
         mask = self.sensitive[place]
         if name not in seen:
-            return unasked(mask)
+            return no_evidence(mask)
         value = seen[name]
         if value is None:
             return value_rows(mask, epsilon[name])[:1]

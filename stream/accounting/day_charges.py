@@ -102,12 +102,10 @@ def _dearest_first(terms: DayTerms) -> tuple[Fraction, ...]:
     return (*(-each for each in terms.parameters), Fraction(-terms.ticks))
 
 
-# The cost of releases that are paid per day: each privacy day of each release counts once, for any windows.
+# The cost so far.
 #
-# A unit smaller than a day is priced as each day that it touches replaced (``day_units``), so it costs no more in two
-# windows of a day than in one. If a site has redefined its days, one device's day of another definition is priced in
-# # the same way: it may contain a part of a paid day. A paid day that it contains completely is added or removed as a
-# # whole.
+# If a site has redefined its days, one device's day of another definition may contain a part of a paid day. It is then
+# priced as that paid day replaced. A paid day that it contains completely is added or removed as a whole.
 
 KEPT: Micros = 3 * DAY
 """A privacy day has no further window when this time has passed since any of its windows."""

@@ -190,8 +190,8 @@ def chain_hash(body: dict[str, Any]) -> str:
 
 
 REPEATED = (
-    "the options and observations that made it make it again, otherwise only a new ledger can go on; "
-    "'tacet key retire' begins one"
+    "it is repeated by the options and observations that produced it; otherwise only a new ledger can continue, which "
+    "'tacet key retire' begins"
 )
 """Advice for a state whose next entries differ from the published ones."""
 

@@ -325,14 +325,14 @@ class Backfill:
         self._account()
 
     def _release(self, site: str, items: list[Item]) -> None:
-        releases, aside = self._releases[site], self._late_states[site]
+        releases, late_state = self._releases[site], self._late_states[site]
         for place, item in enumerate(items):
             if place in self._fresh[site]:
-                self.made.emitted += in_order(releases.release_late(self._release_state(site), item, aside))
+                self.made.emitted += in_order(releases.release_late(self._release_state(site), item, late_state))
                 self.made.released += 1
             if isinstance(item, OccupancyWindow):
-                releases.note_coverage(aside, item)
-        self.made.emitted += in_order(releases.finish(aside))
+                releases.note_coverage(late_state, item)
+        self.made.emitted += in_order(releases.finish(late_state))
         if site in self._entries:
             releases.drop_full_history(self._release_state(site))
 

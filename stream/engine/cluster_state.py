@@ -38,7 +38,7 @@ Pair = tuple[str, str]
 """(site, source)."""
 KINDS = ("cluster", "engine", "ledger", "policy", "source", "ingest")
 """The kinds of records; other records are ignored."""
-OTHER_KEY = "key: must be the one this cluster was begun with; another key would break its promises"
+OTHER_KEY = "key: must be the one this cluster was begun with; another key would give other pseudonyms and other noise"
 
 
 class Claim(NamedTuple):
@@ -167,7 +167,7 @@ def refuse_other_counts(control: ClusterState, counts: Mapping[str, int]) -> Non
         if control.partitions is not None and count != control.partitions:
             msg = (
                 f"topic {topic}: must have {control.partitions} partitions like the whole cluster, has {count}; sites "
-                "would lie on other partitions than their books: 'tacet recover --kafka' says what can be done"
+                "would lie on other partitions than their state and ledger: 'tacet recover --kafka' says what to do"
             )
             raise UsageError(msg)
 
@@ -225,7 +225,7 @@ def _refuse_unannounced(control: ClusterState, mechanisms: str, *, accept: bool)
         raise UsageError(msg)
     if control.announced != mechanisms:
         msg = (
-            f"mechanism version: must be {control.mechanisms}, of which another worker has begun meanwhile, got "
+            f"mechanism version: must be {control.mechanisms}, under which another worker has started meanwhile, got "
             f"{mechanisms}; stop all workers of that version first"
         )
         raise UsageError(msg)

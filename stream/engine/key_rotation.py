@@ -140,7 +140,7 @@ def take_over(
     by_site: dict[str, list[Entry]] = defaultdict(list)
     for entry in ended_ledger.entries:
         by_site[str(entry["site"])].append(entry)
-    starts, begun, accounts = dict[str, Start](), dict[str, Stages](), list[Published]()
+    starts, continued, accounts = dict[str, Start](), dict[str, Stages](), list[Published]()
     for site in sorted(sites.keys() | by_site.keys()):
         stages = sites.get(site) or _nothing(site, ended_ledger.policies, keys)
         known, _ = chain_of(stages)
@@ -148,9 +148,9 @@ def take_over(
         if beyond:
             stages, records = _charge_unreleased(site, stages, beyond, policies, policies[head["policy"]])
             accounts += records
-        begun[site] = ledger_and_account_only(stages)
+        continued[site] = ledger_and_account_only(stages)
         starts[site] = Start(ChainLink(*chain_of(stages)), known)
-    snapshot = first_snapshot(keys, head["policy"], begun, next_offset=next_offset, audit_offset=audit_offset)
+    snapshot = first_snapshot(keys, head["policy"], continued, next_offset=next_offset, audit_offset=audit_offset)
     beginning = LedgerStart(keys.ledger, partition, starts).signed(keys.audit)
     count = sum(start.link.sequence - start.unreleased for start in starts.values())
     return PredecessorSpend(snapshot, beginning, in_order(accounts), count)

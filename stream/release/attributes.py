@@ -86,7 +86,7 @@ class AttributePlan:
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            unasked: zone -> the reason why none of its attributes is queried.
+            not_queried: zone -> the reason why none of its attributes is queried.
         """
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
