@@ -180,9 +180,9 @@ class FreeDecision(ThresholdPlan):
     def _alarm(self, epsilon: Fraction) -> NoisyAlarm:
         release, law = self.release, self.plan.mechanisms[epsilon].noise
         windows = release.windows(self.tick)
-        shifts = {n: least_shift(law, n, release.miss, windows) for n in {len(held) for held in self.members}}
+        shifts = {n: least_shift(law, n, release.miss, windows) for n in {len(each) for each in self.members}}
         return NoisyAlarm(
-            self.thresholds, release.alert == "above", tuple(shifts[len(held)] for held in self.members),
+            self.thresholds, release.alert == "above", tuple(shifts[len(each)] for each in self.members),
             release.cooldown, release.hysteresis,
         )  # fmt: skip
 
