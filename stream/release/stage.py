@@ -93,7 +93,7 @@ class ReleaseStage:
         state, parts = decode_release_state(data)
         state.queried_days.rename(now)
         state.charged.rename(now)
-        state.ledger.rename(now)
+        state.ledger.budgets.rename(now)
         old, owners = state.publication_keys, self._counts.owners()
         continuing = continued(old, owners)
         ended = {name: owner for name, owner in old.items() if name not in continuing.values()}
