@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stream.accounting.ledger import LedgerState
+from stream.accounting.ledger import BudgetView
 from stream.engine.snapshot import open_snapshot, sensing_status
 from stream.policy.counts import CountRelease
-from stream.release.ledger_writer import Budgets
+from stream.release.budgets import Budgets
 from stream.release.state import decode_release_state
 from stream.release.validation import Policy
 from stream.schemas import rfc3339
@@ -32,14 +32,14 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[st
         "closed": sensing.suspended,
     }
     if policy is not None and site in policy.site:
-        status["releases_left_today"] = _left(policy, site, release.ledger, release.key_day)
+        status["releases_left_today"] = _left(policy, site, release.ledger.budgets, release.key_day)
     return status
 
 
-def _left(policy: Policy, site: str, ledger: LedgerState, key_day: int) -> dict[str, int | None]:
+def _left(policy: Policy, site: str, spending: BudgetView, key_day: int) -> dict[str, int | None]:
     budgets = Budgets.of(policy, site)
     return {
-        f"{release.name}/{audience}": budgets.windows_left(ledger, release, audience, key_day)
+        f"{release.name}/{audience}": budgets.windows_left(spending, release, audience, key_day)
         for release in policy.release
         if isinstance(release, CountRelease)
         for audience in release.epsilon

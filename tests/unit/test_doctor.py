@@ -20,8 +20,8 @@ from click.testing import CliRunner, Result
 
 from connectors.cli.main import tacet
 from connectors.keys import key_files
-from connectors.operations.doctor import checks, live_check
 from connectors.operations.audit.verification import AuditBundle
+from connectors.operations.doctor import checks, live_check
 from connectors.operations.doctor.findings import Finding, State, findings_of
 from connectors.runtime.clock import CLOCK_STEP
 from connectors.sources.ingest.addresses import address_of

@@ -79,4 +79,3 @@ def test_accepting_the_loss_is_the_first_way_and_has_its_price() -> None:
     assert ("--accept-loss" in accept.do, accept.price) == (True, "the price")
     first, retire = remedies_after_loss(3, "the price")
     assert (first, "3 ledger entries" in retire.do) == (accept, True)
-

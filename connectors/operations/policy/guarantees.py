@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from stream.accounting.units import UNITS as PRIVACY_UNITS
+from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
 from stream.policy.fields import decimal_string
 from stream.records import HOUR
@@ -16,34 +18,41 @@ from stream.release.validation import Policy
 
 # Names of privacy units in words, by their names in records.
 
-UNITS = {
-    "presence_tuple": "one device at one tick",
-    "tuple_moved": "one device at one tick, elsewhere instead",
-    "observation": "one trap",
-    "observation_moved": "one trap, another instead",
-    "device_w_event": "one device, {w} windows",
-    "device_w_event_moved": "one device, {w} windows, elsewhere instead",
-    "person_w_event": "one person, {w} windows",
-    "device_day": "one device, one day",
-    "device_day_moved": "one device, one day, elsewhere instead",
-    "person_day": "one person, one day",
-    "device_total": "one device, in all",
-    "person_total": "one person, in all",
+_IN_WORDS = {
+    Scope.TICK: ("{who} at one tick", "{who} at one tick, elsewhere instead"),
+    Scope.OBSERVATION: ("one trap", "one trap, another instead"),
+    Scope.WINDOWS: ("{who}, {w} windows", "{who}, {w} windows, elsewhere instead"),
+    Scope.DAY: ("{who}, one day", "{who}, one day, elsewhere instead"),
+    Scope.TOTAL: ("{who}, in all", ""),
+}
+"""Scope -> words where the unit is added or removed, and where it is replaced."""
+_COUNTED_IN_WORDS = {
+    Scope.TICK: ("one person in one cell: one zone at one tick", "one person in one cell, in another instead"),
+    Scope.WINDOWS: (
+        "one person, one cell in each of {w} windows", "one person, one cell in each of {w} windows, others instead",
+    ),
+    Scope.DAY: ("one person, one day", "one person, one day, elsewhere instead"),
+    Scope.TOTAL: ("one person, in all", ""),
+}  # fmt: skip
+_ADVERSARIES = {
     "temporal": "one tick, to who knows how people move",
     "meeting": "one tick, to who knows who meets whom",
 }
 
+
+def _words_of(unit: PrivacyUnit, words: Mapping[Scope, tuple[str, str]]) -> str:
+    added, replaced = words[unit.scope]
+    text = added if unit.neighbours is Neighbours.ADD_OR_REMOVE else replaced
+    return text.replace("{who}", "one person" if unit.person else "one device")
+
+
+UNITS = {name: _words_of(unit, _IN_WORDS) for name, unit in PRIVACY_UNITS.items()} | _ADVERSARIES
+"""Name in records -> unit in words."""
 COUNTED = {
-    "presence_tuple": "one person in one cell: one zone at one tick",
-    "tuple_moved": "one person in one cell, in another instead",
-    "device_w_event": "one person, one cell in each of {w} windows",
-    "device_w_event_moved": "one person, one cell in each of {w} windows, others instead",
-    "device_day": "one person, one day",
-    "device_day_moved": "one person, one day, elsewhere instead",
-    "device_total": "one person, in all",
-    "temporal": UNITS["temporal"],
-    "meeting": UNITS["meeting"],
-}
+    name: _words_of(unit, _COUNTED_IN_WORDS)
+    for name, unit in PRIVACY_UNITS.items()
+    if unit.scope in _COUNTED_IN_WORDS and not unit.person
+} | _ADVERSARIES
 """The units of a site with people counters, which know no devices: a count is of people, one each."""
 
 

@@ -28,7 +28,7 @@ from connectors.operations.policy.quality import (
     tried_windows,
 )
 from stream.accounting.charges import coalition_cost
-from stream.accounting.noise_multisets import Epsilon
+from stream.accounting.costs import Epsilon
 from stream.accounting.privacy_loss import LeastNoiseError
 from stream.accounting.units import day_cells
 from stream.errors import UsageError
@@ -37,8 +37,8 @@ from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.sites import Site
 from stream.records import DAY
+from stream.release.budgets import companions
 from stream.release.guarantees import CountPromise, attribute_promises, count_promises
-from stream.release.ledger_writer import companions
 from stream.release.prices import PaidByDay
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy

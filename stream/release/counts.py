@@ -31,7 +31,7 @@ from stream.mechanisms.noise_parameters import noise_chain
 from stream.operators import Operator
 from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
-from stream.release.budget_gate import BudgetDecision, BudgetDecisions, BudgetGate
+from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.queries import FreeQuery, free_queries
@@ -129,10 +129,11 @@ class CountReleases:
         """Return the charge of an audience's window, for the account."""
         release, day = plan.release, window.privacy_day
         key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        left = self._gate.budgets.windows_left(state.ledger.budgets, release, audience, key_day)
         return CountCharge(
             release.name, audience, release.mechanism,
             release.epsilon[audience] if verdict.reason is None else Fraction(0),
-            reason=verdict.reason or "", left=self._gate.budgets.windows_left(state.ledger, release, audience, key_day),
+            reason=verdict.reason or "", left=left,
             attempt=self._issuer.attempt, w=release.windows_paid,
             terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
         )  # fmt: skip
