@@ -9,9 +9,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors.cli.options import FILE, Time, json_option, print_json, read_policy, run_async, working
-from connectors.cli.output import table
-from connectors.cli.storage_options import one_of, where_options
+from connectors.cli.options import FILE, Time, json_option, kafka_unless, read_policy, run_async, storage_options
+from connectors.cli.output import print_json, table, working
 from connectors.operations.reports.audit import merged_policies, store_bundle, verified
 from connectors.operations.reports.guarantees import unit_rows
 from connectors.operations.reports.kafka_ledgers import kafka_bundle
@@ -32,7 +31,7 @@ Records = list[dict[str, Any]]
 
 
 @click.command()
-@where_options
+@storage_options
 @click.option("--coalition", metavar="A,B,…", help="Readers who put their releases together.")
 @click.option("--at", type=Time(), help="As it stood then; now otherwise.")
 @click.option(
@@ -58,7 +57,7 @@ def account(
     delta are up to 7 % too large, as a stream can afford them; with --tight the books are added up again, and those
     of the last window are right.
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     with working("reading the books"):
         if servers is not None:
             run_async(check_cluster(servers))

@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, json_option, policy_option, print_json, progress, read_policy
-from connectors.cli.source_options import dialect_options
+from connectors.cli.options import FILE, FOLDER, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.output import print_json, progress
 from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
 from connectors.lab.attacks.membership import membership as attack_by_membership
 from connectors.lab.attacks.recording import opened_at_random, record, site_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from connectors.cli.options import FILE, NEW_FILE, bootstrap, json_option, print_json, working
-from connectors.cli.storage_options import WHERE, one_of, where_options
+from connectors.cli.options import FILE, NEW_FILE, ONE_STORAGE, bootstrap, json_option, kafka_unless, storage_options
+from connectors.cli.output import print_json, working
 from connectors.keys import signing_key
 from connectors.operations.reports.audit import AuditBundle, store_bundle, verified, verify
 from connectors.operations.reports.kafka_ledgers import kafka_bundle
@@ -43,7 +43,7 @@ def keygen(file: Path) -> None:
 
 
 @audit.command("sign")
-@where_options
+@storage_options
 @click.option("--books", type=FILE, help="Or a file that 'tacet audit export' wrote.")
 @click.option("--key-file", type=FILE, required=True, help="A key made by 'tacet audit keygen'.")
 @click.option(
@@ -77,7 +77,7 @@ def sign(
 
 
 @audit.command("export")
-@where_options
+@storage_options
 @click.option("--heads", type=FILE, help="Put signed heads in too: then a third party needs the public key only.")
 @click.option("--out", type=NEW_FILE, required=True, help="New file.")
 @click.pass_obj
@@ -98,7 +98,7 @@ def export(settings: Settings, *, store: Path | None, kafka: str | None, heads: 
 
 
 @audit.command("verify")
-@where_options
+@storage_options
 @click.option("--books", "file", type=FILE, help="Or a file that 'tacet audit export' wrote.")
 @click.option("--key-file", type=FILE, help="Also check signatures, a store's heads against the mark, and commitments.")
 @click.option("--public-key", type=FILE, help="Also check signed heads, by the key that 'tacet audit keygen' made.")
@@ -140,9 +140,9 @@ def _bundle_of(
     """Return the audit bundle from its source, and the signed heads if they are in the same file."""
     if file is not None:
         if store is not None or kafka is not None:
-            raise click.UsageError(f"{WHERE}, or --books")
+            raise click.UsageError(f"{ONE_STORAGE}, or --books")
         return read_bundle_file(file)
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     with working("reading the books"):
         if store is not None:
             return store_bundle(store, records=records), []

@@ -12,16 +12,15 @@ from connectors.cli.options import (
     FILE,
     FOLDER,
     NEW_FILE,
+    dialect_options,
     json_option,
     key_option,
     policy_option,
-    print_json,
-    progress,
     public_range,
     read_policy,
     windows_options,
 )
-from connectors.cli.source_options import dialect_options
+from connectors.cli.output import print_json, progress
 from connectors.keys import key_files
 from connectors.operations.reports.audit import merged_policies
 from connectors.sources.recordings.dialect import Dialect

@@ -20,10 +20,11 @@ import click
 from rich.console import Console
 from rich.table import Table as Printed
 
-from connectors.cli.options import FILE, json_option, key_option, print_json
+from connectors.cli.options import FILE, NUMBER, json_option, key_option
+from connectors.cli.output import print_json
 from connectors.keys import key_files
 from connectors.tables.decision_ledger import DecisionLedger, opened
-from connectors.tables.decisions import DECIMAL, Aggregate, Measure, Question, Source, question
+from connectors.tables.decisions import Aggregate, Measure, Question, Source, question
 from stream.decisions.compound import (  # fmt: skip
     Betas,
     Leaf,
@@ -146,21 +147,6 @@ def booking(asked: LedgerOptions, keys: LaboratoryKeys) -> Iterator[AnswerCharge
         yield AnswerCharge(asked, keys, ledger)
 
 
-class Decimal(click.ParamType):
-    """A decimal number such as 0.05 or 1e-5, kept exact."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
-        """Return the number as a fraction."""
-        if isinstance(value, Fraction):
-            return value
-        if not DECIMAL.fullmatch(str(value)):
-            self.fail(f"{value!r} must be a number, such as 0.05 or 1e-5", param, ctx)
-        return Fraction(str(value))
-
-
-NUMBER = Decimal()
 DENIED = 1
 """Exit code when the query was denied by its price, so nothing was decided."""
 

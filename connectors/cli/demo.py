@@ -20,9 +20,8 @@ import click
 from rich.console import Console
 
 from connectors.cli.account import summary
-from connectors.cli.options import FOLDER, Address, json_option, print_json, progress, read_policy, run_async
-from connectors.cli.output import table, utility_warning
-from connectors.cli.policy_show import signed
+from connectors.cli.options import FOLDER, Address, json_option, read_policy, run_async
+from connectors.cli.output import print_json, progress, table, utility_warning
 from connectors.cli.serve import serve_here
 from connectors.http.server import free_port
 from connectors.keys import key_files
@@ -31,6 +30,7 @@ from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
 from connectors.operations.reports.audit import counted_window
 from connectors.operations.reports.contribution_loss import spaced
 from connectors.operations.reports.guarantees import unit_rows
+from connectors.operations.reports.promises import sentences_to_sign
 from connectors.operations.reports.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.private_files import private_folder
@@ -99,7 +99,7 @@ def outcome(made: Demo) -> dict[str, Any]:
         "attributes": {name: _attributes(records) for name, records in releases.items()},
         "account": account["sites"],
         "bounds": list(_bounds(made.policy)),
-        "promises": [line.strip() for line in signed(made.policy)],
+        "promises": list(sentences_to_sign(made.policy)),
     }
 
 

@@ -12,19 +12,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from connectors.cli.options import (
-    FILE,
-    FOLDER,
-    Address,
-    bootstrap,
-    json_option,
-    policy_option,
-    print_json,
-    read_policy,
-    run_async,
-    working,
-)
-from connectors.cli.output import table
+from connectors.cli.options import FILE, FOLDER, Address, bootstrap, json_option, policy_option, read_policy, run_async
+from connectors.cli.output import print_json, table, working
 from connectors.cli.source_options import communities, probe_community, v3_files
 from connectors.monitoring.catalogue import TOGETHER
 from connectors.operations.doctor import checks, live_check

@@ -1,4 +1,4 @@
-"""evaluate tasks: a building analyst's four questions, answered from released values and compared with the truth."""
+"""evaluate: experiments on data whose truth is known; a library call for each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,67 @@ from typing import cast
 
 import click
 from rich.console import Console
+from rich.table import Table
 
-from connectors.cli.options import FOLDER, json_option, print_json, progress
-from connectors.cli.output import table
-from connectors.lab.experiments import tasks as trials
-from connectors.lab.experiments.decision_report import markdown
+from connectors.cli.options import FOLDER, json_option
+from connectors.cli.output import print_json, progress, table
+from connectors.lab.experiments import decision_report as figures
+from connectors.lab.experiments import decisions as decision_trials
+from connectors.lab.experiments import tasks as task_trials
+from connectors.lab.experiments.decision_report import HEADER, cells, document, markdown, write
+from connectors.lab.experiments.decisions import day_results
+from connectors.lab.plots import need_matplotlib
 from connectors.lab.simulation.lessons import EPSILONS, MECHANISMS, TASKS, Mechanism
+
+
+@click.group()
+def evaluate() -> None:
+    """Experiments on simulated data: how good private answers are, beside the truth and published figures."""
+
+
+# evaluate decisions
+
+
+@evaluate.command()
+@click.option("--out", type=FOLDER, required=True, help="Folder for results.json, tables.md and figures.")
+@click.option("--runs", type=click.IntRange(1, 10_000), help="Of each setting.  [default: 100, with --quick 5]")
+@click.option("--seed", type=click.IntRange(0, 1 << 32), default=1, show_default=True, help="Of data and noise.")
+@click.option("--as-printed", is_flag=True, help="Epsilons and shares of beta as the thesis has them: more misses.")
+@click.option("--quick", is_flag=True, help="Fewer runs, and fewer points of each curve.")
+@json_option
+def decisions(*, out: Path, runs: int | None, seed: int, as_printed: bool, quick: bool, as_json: bool) -> None:
+    """Threshold decisions on data of known truth: what they cost, what they give away, how often they are wrong.
+
+    Queries Q1 to Q4 with high, medium and low thresholds; alpha, beta, first epsilon and steps varied; all and any of
+    two conditions for each day of a month. The same seed, options and version give the same numbers.
+
+    \b
+    tacet evaluate decisions --quick --out decisions
+    """
+    need_matplotlib("evaluate decisions")
+    tried = decision_trials.Extent(runs or (5 if quick else 100), seed, "thesis" if as_printed else "safe")
+    if quick:
+        tried = decision_trials.quick(tried)
+    out.mkdir(parents=True, exist_ok=True)
+    with progress("settings", len(decision_trials.every(tried))) as tick:
+        found = decision_trials.results(tried, tick)
+    with progress("days", len(tried.days)) as tick:
+        days = day_results(tried, tick)
+    figures.draw_all(out, seed, found, decision_trials.by_predicate(tried))
+    figures.draw_days(out, days)
+    made = document(tried, found, days)
+    write(out, made, found, days)
+    if as_json:
+        print_json(made)
+        return
+    shown = Table("query", "", *HEADER, title=f"means of {tried.runs} runs", title_justify="left")
+    for each in found["5.6"]:
+        shown.add_row(each.setting.query, each.setting.level, *cells(each))
+    Console().print(shown)
+    click.echo(f"{len(made['results'])} points, with tables and figures → {out}")
+
+
+# evaluate tasks
 
 WORDS = ("mechanism", "ε")
 NUMBERS = ("points", "spread", "right", "worthless", "off")
@@ -26,7 +81,7 @@ TITLES = {
 }
 
 
-@click.command()
+@evaluate.command()
 @click.option("--out", type=FOLDER, help="Folder for results.json and tables.md.")
 @click.option("--mechanism", "mechanisms", multiple=True, type=click.Choice(MECHANISMS), help="Only these.")
 @click.option("--epsilon", "epsilons", multiple=True, type=click.Choice(EPSILONS), help="Only these.")
@@ -43,10 +98,10 @@ def tasks(
     \b
     tacet evaluate tasks --mechanism pegasus --runs 1
     """
-    tried = trials.Extent(runs, epsilons or EPSILONS, cast("tuple[Mechanism, ...]", mechanisms or MECHANISMS))
-    with progress("settings", len(trials.settings(tried))) as tick:
-        found = trials.results(tried, tick)
-    made = trials.document(tried, found)
+    tried = task_trials.Extent(runs, epsilons or EPSILONS, cast("tuple[Mechanism, ...]", mechanisms or MECHANISMS))
+    with progress("settings", len(task_trials.settings(tried))) as tick:
+        found = task_trials.results(tried, tick)
+    made = task_trials.document(tried, found)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
@@ -62,20 +117,20 @@ def tasks(
     click.echo(f"points of 100 in the mean of {tried.rounds * runs} answers, with their standard deviation")
 
 
-def _of(task: str, found: Sequence[trials.Result]) -> list[trials.Result]:
+def _of(task: str, found: Sequence[task_trials.Result]) -> list[task_trials.Result]:
     return sorted((each for each in found if each.task == task), key=lambda each: each.epsilon is None)
 
 
-def _cells(each: trials.Result) -> tuple[str, ...]:
+def _cells(each: task_trials.Result) -> tuple[str, ...]:
     shares = (f"{each.right:.0%}", f"{each.worthless:.0%}")
     return each.mechanism, each.epsilon or "", f"{each.points:.0f}", f"{each.spread:.0f}", *shares, _off(each)
 
 
-def _off(each: trials.Result) -> str:
+def _off(each: task_trials.Result) -> str:
     return f"{each.off:.1f} {each.unit}"
 
 
-def _markdown(found: Sequence[trials.Result], runs: int) -> str:
+def _markdown(found: Sequence[task_trials.Result], runs: int) -> str:
     parts = [f"# An analyst's questions on simulated data\n\n{runs} runs of each of twelve versions."]
     header = (*WORDS, *NUMBERS)
     parts += [f"## {TITLES[task]}\n\n{markdown(header, map(_cells, _of(task, found)))}" for task in TASKS]

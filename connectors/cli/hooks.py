@@ -6,16 +6,10 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.metrics import (
-    MetricsPort,
-    metrics_option,
-    monitor_of,
-    watch_certificates,
-    watch_hooks,
-    watch_secrets,
-)
-from connectors.cli.options import FILE, Address, json_option, print_json, run_async
+from connectors.cli.options import FILE, Address, MetricsPort, json_option, metrics_option, monitor_of, run_async
+from connectors.cli.output import print_json
 from connectors.http.server import Tls
+from connectors.operations.monitoring.watches import watch_certificates, watch_hooks, watch_secrets
 from connectors.runtime.signals import stop_signals
 from connectors.sources.webhooks.config import HooksNow
 from connectors.sources.webhooks.service import WebhookConfig, WebhookListener, WebhookService

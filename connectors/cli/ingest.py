@@ -12,21 +12,14 @@ from typing import NoReturn
 import click
 import structlog
 
-from connectors.cli.kafka_metrics import BrokerWatch
-from connectors.cli.metrics import (
-    MetricsPort,
-    metrics_option,
-    monitor_of,
-    watch_certificates,
-    watch_key,
-    watch_receiver,
-    watch_secrets,
-    watch_topic,
-)
 from connectors.cli.options import (
+    MetricsPort,
     bootstrap,
+    dialect_options,
     json_option,
     key_option,
+    metrics_option,
+    monitor_of,
     on_grid,
     policy_option,
     public_range,
@@ -40,7 +33,6 @@ from connectors.cli.source_options import (
     alone,
     chosen,
     counts_options,
-    dialect_options,
     probing,
     report_counts,
     report_file,
@@ -49,6 +41,14 @@ from connectors.cli.source_options import (
 )
 from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.kafka import BrokerWatch
+from connectors.operations.monitoring.watches import (
+    watch_certificates,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_topic,
+)
 from connectors.runtime import logs
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end, stop_signals, within

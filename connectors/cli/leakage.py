@@ -20,11 +20,11 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, json_option, policy_option, print_json, read_policy
+from connectors.cli.options import FILE, FOLDER, json_option, policy_option, read_policy
+from connectors.cli.output import print_json
 from connectors.lab.learning import NOTICE, States, report_of, write_report
 from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries
-from stream.accounting.leakage.information import bits
 from stream.decisions.min_entropy import min_entropy
 from stream.errors import UsageError
 from stream.schemas import json_float
@@ -137,16 +137,16 @@ def print_answer(answer: Answer) -> None:
     click.echo(orjson.dumps(_plain(answer)).decode())
 
 
-def _print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
     table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
     for column in columns:
         table.add_column(column, justify="right")
     for row in rows:
-        table.add_row(*[_cell(value) for value in row])
+        table.add_row(*[cell(value) for value in row])
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -175,7 +175,7 @@ def _osdp(model: str, as_json: bool) -> None:
     ]
     columns = ["attribute", "prior odds", "factor", "posterior odds", "worst factor", "pairwise product"]
     note = "odds sensitive : not; worst over all outcomes of these queries; the product is an approximation"
-    return _print_table("Dependent attributes", columns, rows, note)
+    return print_table("Dependent attributes", columns, rows, note)
 
 
 @leakage.command("prior")
@@ -210,8 +210,8 @@ def _print_adversaries(answer: queries.Answer, as_json: bool, note: str) -> None
     if as_json:
         return print_answer(answer)
     rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
-    title = f"Largest leakage {_cell(answer['leakage'])}"
-    return _print_table(title, ["attacks", "knows", "leakage"], rows, note)
+    title = f"Largest leakage {cell(answer['leakage'])}"
+    return print_table(title, ["attacks", "knows", "leakage"], rows, note)
 
 
 @leakage.command("temporal")
@@ -240,12 +240,12 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
 def _print_temporal(answer: queries.Answer) -> None:
     if "total" not in answer:
         rows: list[list[Any]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
-        return _print_table("Epsilons for the target", ["release", "epsilon"], rows)
+        return print_table("Epsilons for the target", ["release", "epsilon"], rows)
     names = ["backward", "forward", "total"]
     lists = [answer[name] or [None] * len(answer["total"]) for name in names]
     rows = [[t + 1, *values] for t, values in enumerate(zip(*lists, strict=True))]
     rows.append(["for ever", *(answer["supremum"][name] for name in names)])
-    return _print_table("Temporal leakage", ["release", *names], rows)
+    return print_table("Temporal leakage", ["release", *names], rows)
 
 
 @leakage.command("min-entropy")
@@ -262,7 +262,7 @@ def _min_entropy(model: str, as_json: bool) -> None:
         return print_answer(answer)
     rows = [[answer["min_entropy"], answer["normalised"], answer["lower"], answer["upper"]]]
     note = "in nats; " + ("exact" if answer["exact"] else "the truth lies between lower and upper")
-    return _print_table("Min-entropy", ["min-entropy", "divided by ln k", "lower", "upper"], rows, note)
+    return print_table("Min-entropy", ["min-entropy", "divided by ln k", "lower", "upper"], rows, note)
 
 
 @leakage.command("compose")
@@ -280,53 +280,7 @@ def _compose(model: str, as_json: bool) -> None:
     epsilon, delta = answer["epsilon"], answer["delta"]
     rows: list[list[Any]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
     note = "pure: added up; approximate: holds at this delta only"
-    return _print_table("Composition", ["", "epsilon", "delta"], rows, note)
-
-
-@click.command()
-@MODEL
-@click.option("--budget", type=float, required=True, help="Total information T, in nats.")
-@click.option("--objective", type=click.Choice(["releases", "epsilon"]), default="releases", show_default=True)
-@click.option("--cap", type=float, help="Largest epsilon.")
-@JSON
-def optimise(model: str, budget: float, objective: str, cap: float | None, as_json: bool) -> None:
-    """Choose epsilons of attributes from an information target, with a bound on what any could give.
-
-    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights. The
-    other objective's choice stands beside the one asked for, which is marked with *.
-    """
-    fields = ("queries", "weights")
-    answer = answer_of(queries.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
-    if as_json:
-        return print_answer(answer)
-    return _print_choices(answer, answer["other"])
-
-
-_EACH = ("epsilon", "leakage", "expected_releases_each")
-
-
-def _print_choices(asked: queries.Answer, other: queries.Answer) -> None:
-    """Print each attribute's result under both objectives, side by side; the selected one is marked."""
-    columns = ["attribute"]
-    for choice, mark in ((asked, "*"), (other, "")):
-        columns += [f"{choice['maximises']}{mark}\nepsilon", "leakage\nnats", "expected\nreleases"]
-    each = zip(*(choice[name] for choice in (asked, other) for name in _EACH), strict=True)
-    rows: list[list[Any]] = [[i, *map(_brief, values)] for i, values in enumerate(each)]
-    totals = (("", _brief(c["leakage_total"]), _brief(c["expected_releases"])) for c in (asked, other))
-    rows.append(["all", *(cell for total in totals for cell in total)])
-    note = "\n".join(_certificate(choice) for choice in (asked, other))
-    return _print_table("Epsilons by objective (* asked for)", columns, rows, note)
-
-
-def _brief(value: float) -> str:
-    """Return a number in at most nine characters."""
-    return f"{value:.4g}" if value >= 1e-4 else f"{value:.3g}"
-
-
-def _certificate(choice: queries.Answer) -> str:
-    """Return an objective's value with its bound, and the information in bits."""
-    value, bound = _cell(choice["objective"]), _cell(choice["upper_bound"])
-    return f"{choice['maximises']}: {value}, no choice gives over {bound}; {bits(choice['leakage_total']):.6g} bits"
+    return print_table("Composition", ["", "epsilon", "delta"], rows, note)
 
 
 # leakage learn

@@ -6,14 +6,14 @@ import errno
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 from pydantic import ValidationError
 
-from connectors.cli.lazy_group import LazyGroup, Verb
 from connectors.runtime import logs
 from connectors.storage.kafka.broker_errors import broker_error
 from stream.errors import DataError, TacetError, UsageError
@@ -23,66 +23,80 @@ from stream.settings import Settings
 USAGE, DATA, OTHER = 2, 3, 1
 ROOT = Path(__file__).parents[2]
 
-SECTIONS = {
+SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": {
-        "demo": Verb("connectors.cli.demo", "Run one simulated day from SNMP traps to private releases"),
-        "key": Verb("connectors.cli.key", "Make key files"),
-        "policy": Verb("connectors.cli.policy", "Write a first policy, check one, or print what it promises"),
+        "demo": "Run one simulated day from SNMP traps to private releases",
+        "key": "Make key files",
+        "policy": "Write a first policy, check one, or print what it promises",
     },
     "Run": {
-        "run": Verb("connectors.cli.run", "Run the whole pipeline in one process, without a broker"),
-        "ingest": Verb("connectors.cli.ingest", "Send observations to Kafka"),
-        "worker": Verb("connectors.cli.worker", "Turn observations on Kafka into private topics"),
-        "topics": Verb("connectors.cli.topics", "Create the topics of a policy on Kafka"),
-        "hooks": Verb("connectors.cli.hooks", "Take webhooks of Mist and Meraki, read Cisco Spaces"),
-        "backfill": Verb("connectors.cli.backfill", "Settle recorded OBSERVATIONS with a store"),
+        "run": "Run the whole pipeline in one process, without a broker",
+        "ingest": "Send observations to Kafka",
+        "worker": "Turn observations on Kafka into private topics",
+        "topics": "Create the topics of a policy on Kafka",
+        "hooks": "Take webhooks of Mist and Meraki, read Cisco Spaces",
+        "backfill": "Settle recorded OBSERVATIONS with a store",
     },
     "Read": {
-        "subscribe": Verb("connectors.cli.subscribe", "Print private releases as they come"),
-        "serve": Verb("connectors.cli.serve", "Serve released records over HTTP"),
-        "token": Verb("connectors.cli.serve", "Say who may see what at 'tacet serve'"),
-        "account": Verb("connectors.cli.account", "Show what all releases together have cost"),
-        "sink": Verb("connectors.cli.sink", "Hand releases on"),
-        "export": Verb("connectors.cli.sink", "Show releases to those who come for them"),
+        "subscribe": "Print private releases as they come",
+        "serve": "Serve released records over HTTP",
+        "token": "Say who may see what at 'tacet serve'",
+        "account": "Show what all releases together have cost",
+        "sink": "Hand releases on",
+        "export": "Show releases to those who come for them",
     },
     "Look after": {
-        "status": Verb("connectors.cli.subscribe", "Show where each site stands"),
-        "doctor": Verb("connectors.cli.doctor", "Say what is wrong with an installation, and what to do"),
-        "recover": Verb("connectors.cli.recover", "Say what keeps a run from going on"),
-        "republish": Verb("connectors.cli.republish", "Publish lost records again, byte for byte"),
-        "store": Verb("connectors.cli.store", "Look after an embedded store"),
-        "audit": Verb("connectors.cli.audit", "Check the books that all releases are charged to"),
+        "status": "Show where each site stands",
+        "doctor": "Say what is wrong with an installation, and what to do",
+        "recover": "Say what keeps a run from going on",
+        "republish": "Publish lost records again, byte for byte",
+        "store": "Look after an embedded store",
+        "audit": "Check the books that all releases are charged to",
     },
     "Laboratory": {
-        "simulate": Verb("connectors.cli.replay", "Simulate a building"),
-        "replay": Verb(
-            "connectors.cli.replay", "Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files"
-        ),
-        "release": Verb(
-            "connectors.cli.replay",
-            "Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width)",
-        ),
-        "decide": Verb(
-            "connectors.cli.decide",
-            "Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha)",
-        ),
-        "tune": Verb(
-            "connectors.cli.tune",
-            "Find the least epsilon, or shortest salt life (ttl), at which what is released still serves a task",
-        ),
-        "evaluate": Verb("connectors.cli.evaluate", "Experiments on simulated data"),
-        "attack": Verb("connectors.cli.attack", "Look for people in what a policy releases of a recording"),
-        "leakage": Verb("connectors.cli.leakage", "Ask what releases give away"),
-        "optimise": Verb("connectors.cli.leakage", "Choose epsilons of attributes from an information target"),
+        "simulate": "Simulate a building",
+        "replay": "Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files",
+        "release": "Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width)",
+        "decide": "Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha)",
+        "tune": "Find the least epsilon, or shortest salt life (ttl), at which what is released still serves a task",
+        "evaluate": "Experiments on simulated data",
+        "attack": "Look for people in what a policy releases of a recording",
+        "leakage": "Ask what releases give away",
+        "optimise": "Choose epsilons of attributes from an information target",
     },
 }
-"""What each verb is for -> verb -> where it is, in the order in which somebody new needs them."""
+"""Purpose -> verb -> how its help text begins; all in the order in which a new user needs them.
+
+A verb is a function of the module ``connectors.cli`` with the same name.
+"""
 
 SERVICES = {"run", "ingest", "worker", "hooks", "serve", "sink", "export"}
 """Verbs that exit with 0 on a stop signal, from their first moment on."""
 
 
-@click.group(cls=LazyGroup, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
+class LazyGroup(click.Group):
+    """Loads the module of a verb when the verb is used, because most verbs need neither Kafka nor SciPy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs."""
+        return [name for verbs in SECTIONS.values() for name in verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load the module of a verb and return its command; None if there is no verb of this name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = cmd_name.replace("-", "_")
+        return cast(click.Command, getattr(import_module(f"connectors.cli.{name}"), name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, section by section, without loading them."""
+        width = max(map(len, self.list_commands(ctx)))
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in verbs.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tacet-occupancy", prog_name="tacet")
 @click.pass_context
 def tacet(context: click.Context) -> None:

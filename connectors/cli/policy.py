@@ -1,70 +1,199 @@
-"""policy show: promises, declared models and budgets, for people and as one object."""
+"""policy: write a first policy, check one, print its promises, plan its costs and errors, and compare two versions."""
 
 from __future__ import annotations
 
+import ipaddress
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import count, groupby
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, json_option, print_json, read_policy
-from connectors.cli.output import table
-from connectors.operations.reports.contribution_loss import loss_sentence, simulated_stays
+from connectors.cli.options import (
+    FILE,
+    FOLDER,
+    NEW_FILE,
+    dialect_options,
+    json_option,
+    read_policy,
+    refuse_dialect,
+)
+from connectors.cli.output import print_json, progress, table, utility_warning, working
+from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
+from connectors.operations.inventory.policy_text import Building, policy_text
+from connectors.operations.inventory.zones import Grouping, places_of
+from connectors.operations.reports.contracts import contract_files
+from connectors.operations.reports.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
 from connectors.operations.reports.contribution_loss import losses as losses_of
 from connectors.operations.reports.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
+from connectors.operations.reports.policy_diff import Change, Difference, difference
+from connectors.operations.reports.promises import promises
+from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attributes import DayModel, day_model, largest_epsilons, queried_attributes
+from stream.errors import DataError, UsageError
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
-from stream.policy.fields import EVERYBODY, decimal_string
+from stream.policy.fields import EVERYBODY, FEWEST_SHARED_BITS, decimal_string
+from stream.records import ObservationBatch
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
-from stream.release.validation import Policy
-from stream.schemas import json_float
+from stream.release.validation import Policy, load_policy
 
-# Releases that are charged per day.
-
-
-def days_paid(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
-    """Yield what is paid by the day: how much noise that leaves, and what to sign."""
-    by_day = [promise for promise in counted if promise.terms is not None]
-    columns = ("sigma, or\nepsilon", "one device,\nits day", "any part of\nit changed", "one person,\none day")
-    for site, promises in groupby(by_day, lambda p: p.site):
-        made = table(f"Site {site}: epsilons of whole days", ("release", "reader"), columns)
-        held = list(promises)
-        for p in held:
-            tight = (p.tight[unit] for unit in ("device_day", "device_day_moved", "person_day"))
-            made.add_row(f"{p.release}, {p.mechanism}", p.reader, _noise(p), *(f"{epsilon:.3g}" for epsilon in tight))
-        yield made
-        yield from (signed_sentence(policy, p) + "\n" for p in held if p.reader != EVERYBODY)
-    if any(p.delta for p in by_day) and policy.privacy.factor_delta is not None:
-        yield (
-            f"max_factor holds beside gaussian counts except with probability {float(policy.privacy.factor_delta):.2g} "
-            "for each paid day of each release (factor_delta).\n"
-        )
+if TYPE_CHECKING:
+    from connectors.operations.reports.quality import Quality, Windows
 
 
-def signed(policy: Policy) -> Iterator[str]:
-    """Yield the sentence to sign for each release that is charged per day and each of its audiences."""
-    for promise in count_promises(policy):
-        if promise.terms is not None and promise.reader != EVERYBODY:
-            yield signed_sentence(policy, promise) + "\n"
+@click.group()
+def policy() -> None:
+    """Write a first policy, check one, or print what it promises."""
 
 
-def _noise(promise: CountPromise) -> str:
-    """Return the scale of the noise of each level, leaves first."""
-    assert promise.terms is not None  # noqa: S101
-    gaussian = promise.terms.noise == "gaussian"
-    scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
-    return ", ".join(f"{scale:.4g}" for scale in scales)
+# policy init
 
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@policy.command("init")
+@click.option("--access-points", type=FILE, help="A list of access points (CSV; commas, semicolons or tabs).")
+@click.option(
+    "--columns",
+    multiple=True,
+    help="Names of the list's columns: ap=Radio MAC,name=AP Name. Of a recording's: device=mac,access_point=ap,time=when.",
+)
+@click.option("--controllers", help="Addresses or blocks that send traps, separated by commas.")
+@click.option("--from-observations", type=FILE, help="Laboratory: a recording to take the access points from.")
+@click.option(
+    "--group",
+    type=click.Choice(["floor", "name", "access-point"]),
+    default="floor",
+    show_default=True,
+    help="How to form zones if the list has none: one per floor, one per group of names that differ in the last part, "
+    "or one per access point.",
+)
+@click.option("--site", default="building", show_default=True, help="The site of rows that name none.")
+@click.option("--timezone", help="The building's time zone, such as Europe/Berlin.")
+@click.option(
+    "--shared-bits",
+    type=click.IntRange(FEWEST_SHARED_BITS, 47),
+    help="If traps contain BSSIDs: how many bits they share with the listed address, usually 44.",
+)
+@click.option("--out", type=NEW_FILE, help="The policy file to write.  [default: standard output]")
+def init(
+    *, access_points: Path | None, columns: tuple[str, ...], controllers: str | None, from_observations: Path | None,
+    group: Grouping, site: str, timezone: str | None, shared_bits: int | None, out: Path | None,
+) -> None:  # fmt: skip
+    """Write a policy with safe defaults for the access points of a list.
+
+    The list is CSV with the columns ap (address), name, site, floor, zone, kind and capacity. Only ap is required;
+    --columns maps the column names of another system's export. Rows of the same zone must agree on floor, kind and
+    capacity, or leave them empty. If zones are formed by --group, capacities add up.
+
+    The policy publishes counts of floors and of the building, and of zones that have room for enough people, charged
+    per day. A device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of the
+    recording's device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
+
+    \b
+    tacet policy init --access-points aps.csv --columns 'ap=Radio MAC,name=AP Name,floor=Location' \\
+        --controllers 10.2.0.5 --timezone Europe/Berlin --out building.toml
+    """
+    from connectors.operations.inventory.contribution import recorded_contribution  # noqa: PLC0415 - reads recordings
+
+    if (access_points is None) == (from_observations is None):
+        raise click.UsageError("give either --access-points or --from-observations")
+    _check_names(site, timezone)
+    if access_points is not None:
+        rows, unread = read_inventory(access_points, columns_of(columns))
+        if unread:
+            click.echo(f"{access_points}: columns not read: {', '.join(filter(None, unread))}", err=True)
+        places = places_of(access_points, rows, site, group)
+        text = policy_text(Building(places, _addresses(controllers), timezone, shared_bits))
+    else:
+        assert from_observations is not None  # noqa: S101
+        dialect = dialect_of(columns)
+        places = places_of(from_observations, recorded_access_points(from_observations, dialect), site, "access-point")
+        building = Building(places, _addresses(controllers), timezone, shared_bits, "recording")
+        draft = load_policy(policy_text(building), "the policy of this recording")
+        with progress("rows read") as advance:
+            contribution = recorded_contribution(from_observations, draft, dialect, advance)
+        text = policy_text(building if contribution is None else replace(building, contribution=contribution))
+    load_policy(text, "the policy of this list")
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    out.write_text(text, encoding="utf-8")
+    zones = sum(map(len, places.values()))
+    marked = sum("CHECK" in line for line in text.splitlines()) - 1
+    click.echo(f"{out}: {zones} zone(s) at {len(places)} site(s), {marked} line(s) marked CHECK")
+
+
+def _addresses(text: str | None) -> tuple[str, ...]:
+    """Return the controllers; UsageError unless each is an address or a block."""
+    addresses = tuple(part.strip() for part in text.split(",")) if text else ()
+    for address in addresses:
+        try:
+            ipaddress.ip_network(address)
+        except ValueError:
+            rule = "must be addresses or blocks such as 10.2.0.5 or 10.2.0.0/16, separated by commas"
+            raise UsageError(f"--controllers: {rule}, got {address!r}") from None
+    return addresses
+
+
+def _check_names(site: str, timezone: str | None) -> None:
+    if not _SITE.fullmatch(site):
+        raise UsageError(f"--site: must be a name of letters, digits, points, hyphens and underscores, got {site!r}")
+    try:
+        ZoneInfo(timezone or "UTC")
+    except (KeyError, ValueError, OSError):
+        raise UsageError(f"--timezone: must be a name such as Europe/Berlin, got {timezone!r}") from None
+
+
+# policy check, policy contracts
+
+
+@policy.command("check")
+@click.argument("file", type=FILE)
+@json_option
+def check(file: Path, *, as_json: bool) -> None:
+    """Check that a policy is valid; exit with code 2 and name the broken rule if it is not."""
+    valid = read_policy(file)
+    if as_json:
+        print_json({"valid": True, "policy_version": valid.version})
+    else:
+        click.echo(f"{file}: valid, version {valid.version}")
+
+
+@policy.command("contracts")
+@click.argument("file", type=FILE)
+@click.option("--out", required=True, type=FOLDER, help="Folder for the documents; created if missing.")
+@click.option("--audience", "audiences", multiple=True, help="Only topics of this audience; may be repeated.")
+def contracts(file: Path, *, out: Path, audiences: tuple[str, ...]) -> None:
+    """Write data contracts: a JSON Schema of each published record, and an AsyncAPI document of the topics.
+
+    The AsyncAPI document states the privacy cost of each topic (x-privacy). Existing documents are replaced.
+    """
+    valid = read_policy(file)
+    unknown = sorted(set(audiences) - {audience.name for audience in valid.audience})
+    if unknown:
+        raise UsageError(f"--audience must be one of the policy's, got {', '.join(unknown)}")
+    out.mkdir(parents=True, exist_ok=True)
+    for name, document in contract_files(valid, audiences).items():
+        (out / name).write_bytes(document)
+        click.echo(f"{out / name}")
+
+
+# policy show
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""
@@ -72,59 +201,59 @@ MOST_STATES = 8
 """States of a mobility model that are printed."""
 
 _UNIT = (
-    "The unit is one MAC address at one site. A person is taken to carry {devices} of them (devices_per_person), "
-    "and what several sites give away adds up. Everything below holds for observations that the connector accepted, "
-    "and as long as the key is secret (computational differential privacy). 'all' is everybody together. The account "
-    "('tacet account') keeps the running sums.\n"
+    "The unit is one MAC address at one site. A person is assumed to carry {devices} of them (devices_per_person), "
+    "and the losses at several sites add up. Everything below holds for observations that the connector accepted, "
+    "as long as the key is secret (computational differential privacy). 'all' means all audiences together. "
+    "'tacet account' shows what has been spent so far.\n"
 )
 _COUNTS = (
     "Counts: adding or removing the unit changes the probability of any output by at most a factor exp(epsilon); "
-    "having it elsewhere instead costs twice the epsilon. Budgets may keep it lower.\n"
+    "moving it elsewhere costs twice the epsilon. Budgets may keep the cost lower.\n"
 )
 _ATTRIBUTES = (
-    "Attributes: a day whose value is sensitive is never shown, and not showing it raises the odds that it is "
-    "sensitive. Every other value is shown exactly, about whoever caused it: for one device these releases have no "
-    "bound. The odds grow at most by these factors:"
+    "Attributes: a sensitive value of a day is never published, and withholding it raises the odds that it is "
+    "sensitive. Every other value is published exactly, whoever caused it: for one device these releases have no "
+    "bound. The odds grow by at most these factors:"
 )
 _ALONE = """\
-  alone        by this attribute alone; all there is if attributes do not
-               depend on each other"""
+  alone        from this attribute alone; the whole factor if attributes are
+               independent of each other"""
 _WITH_MODEL = """\
-  with model   by any outcome of the whole day, values shown included, if the
-               declared model is right"""
+  with model   from any outcome of the whole day, published values included,
+               if the declared model is right"""
 _WITH_COUNTS = """\
-  with counts  by the largest of these and the counts of the same zone
-  habit        of somebody who is sensitive on each of so many days
+  with counts  from the largest of these and the counts of the same zone
+  habit        for a person whose value is sensitive on each of that many days
 """
 
 _ERRORS = (
-    "This does not say how good the counts are: 'tacet policy plan' tries a day, and names each level at which always "
+    "To see how accurate the counts are, run 'tacet policy plan': it tries a day, and names each level at which always "
     "saying 0 would be nearer to the truth.\n"
 )
-_TRIED = "(The tried day is the simulated one; 'tacet policy plan --observations' tries a recording.)"
+_TRIED = "(On the simulated day; 'tacet policy plan --observations' uses a recording.)"
 _SHOWN = ("presence_tuple", "observation", "device_w_event", "person_w_event", "device_day", "person_day")
 _HEADS = 8
-"""Letters a line in which the words of a unit stand above a column."""
+"""Characters per line of a unit's name in a column's head."""
 
 
-@click.command("show")
+@policy.command("show")
 @click.argument("file", type=FILE)
 @json_option
 def show(file: Path, *, as_json: bool) -> None:
-    """Print what is promised: for every privacy unit, audience and coalition.
+    """Print the privacy guarantees of a policy: for every privacy unit, audience and coalition.
 
-    How good the releases will be says 'tacet policy plan', which tries them on a day.
+    'tacet policy plan' estimates how accurate the releases will be.
     """
-    checked = read_policy(file)
-    hidden = losses_of(checked, simulated_stays(checked))
+    valid = read_policy(file)
+    hidden = losses_of(valid, simulated_stays(valid))
     if as_json:
-        print_json(promises(checked) | {"losses": hidden})
+        print_json(promises(valid) | {"losses": hidden})
     else:
-        print_promises(checked, hidden)
+        print_promises(valid, hidden)
 
 
 def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
-    """Print everything that a policy promises, in the order in which one would ask."""
+    """Print all guarantees of a policy: counts, budgets, thresholds, attributes, and what is not protected."""
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
@@ -133,11 +262,10 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
         console.print(_COUNTS)
         counted = count_promises(policy)
-        tables = (
-            *_counts(policy, counted), *days_paid(policy, counted), *_budgets(policy), *_knowledge(policy, counted)
-        )  # fmt: skip
-        for made in tables:
-            console.print(made)
+        for part in (
+            *_counts(policy, counted), *_whole_days(policy, counted), *_budgets(policy), *_knowledge(policy, counted)
+        ):  # fmt: skip
+            console.print(part)
         console.print(_ERRORS)
     for promise in threshold_promises(policy):
         console.print(f"{promise.sentence()}\n")
@@ -148,29 +276,53 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
         console.print(line)
 
 
-# --- counts -------------------------------------------------------------------------------------------
-
-
 def _counts(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table]:
-    """Yield, per site, what each reader's counts cost in each unit."""
+    """Yield a table for each site: the epsilons of each reader's counts, in each privacy unit."""
     by_window = [promise for promise in counted if promise.terms is None]
-    for site, promises in groupby(by_window, lambda p: p.site):
+    for site, of_site in groupby(by_window, lambda p: p.site):
         people = policy.site[site].feed == "counts"
         shown = [unit for unit in _SHOWN if not people or unit in COUNTED]
         names = tuple(fill(describe_unit(unit, counted=people), _HEADS) for unit in shown)
         made = table(f"Site {site}: epsilons of counts; w is {policy.privacy.w} windows", ("release", "reader"), names)
         for column in made.columns[:2]:
             column.min_width = 10  # on a narrow terminal names take precedence over numbers
-        for p in promises:
+        for p in of_site:
             made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in shown))
         yield made
+
+
+def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
+    """Yield releases that are charged per day: the scale of their noise, their epsilons, and the sentence to sign."""
+    by_day = [promise for promise in counted if promise.terms is not None]
+    columns = ("sigma, or\nepsilon", "one device,\nits day", "any part of\nit changed", "one person,\none day")
+    for site, group in groupby(by_day, lambda p: p.site):
+        made = table(f"Site {site}: epsilons of whole days", ("release", "reader"), columns)
+        of_site = list(group)
+        for p in of_site:
+            tight = (p.tight[unit] for unit in ("device_day", "device_day_moved", "person_day"))
+            made.add_row(f"{p.release}, {p.mechanism}", p.reader, _noise(p), *(f"{epsilon:.3g}" for epsilon in tight))
+        yield made
+        yield from (signed_sentence(policy, p) + "\n" for p in of_site if p.reader != EVERYBODY)
+    if any(p.delta for p in by_day) and policy.privacy.factor_delta is not None:
+        yield (
+            f"Beside gaussian counts max_factor may fail with probability {float(policy.privacy.factor_delta):.2g} "
+            "for each charged day of each release (factor_delta).\n"
+        )
+
+
+def _noise(promise: CountPromise) -> str:
+    """Return the scale of the noise of each level, leaves first."""
+    assert promise.terms is not None  # noqa: S101
+    gaussian = promise.terms.noise == "gaussian"
+    scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
+    return ", ".join(f"{scale:.4g}" for scale in scales)
 
 
 def _budgets(policy: Policy) -> Iterator[Table | str]:
     """Yield each release's charge per window, and its limit."""
     releases = [release for release in policy.release if isinstance(release, CountRelease)]
-    columns = ("charged a\nwindow", "daily\nbudget", "begins\nanew", f"any {policy.privacy.w}\nwindows")
-    made = table("Budgets: a window that they cannot pay is denied", ("release", "audience"), columns)
+    columns = ("charge per\nwindow", "daily\nbudget", "restarts", f"any {policy.privacy.w}\nwindows")
+    made = table("Budgets: a window that a budget cannot pay is denied", ("release", "audience"), columns)
     for release in releases:
         for audience in audiences_of(release):
             if release.by_day:
@@ -185,17 +337,17 @@ def _budgets(policy: Policy) -> Iterator[Table | str]:
     yield made
     for release in releases:
         if len(set(release.epsilon.values())) < len(release.epsilon) and (release.daily_budget or release.w_budget):
-            yield f"{release.name}: audiences of equal epsilon get a window all together or not at all.\n"
+            yield f"{release.name}: audiences with the same epsilon get the same windows: all of them or none.\n"
     for release in releases:
         if release.revise:
             when = " and ".join(_REVISED[span] for span in release.revise)
             yield (
-                f"{release.name}: revised {when}, on {release.revised_name}: at no further cost, since each audience's "
-                "are made of its own noisy values.\n"
+                f"{release.name}: revised {when}, published as {release.revised_name}, at no further cost: each "
+                "audience's revisions are computed from its own noisy values.\n"
             )
 
 
-_REVISED = {"1h": "an hour after each hour", "1d": "when each day is over"}
+_REVISED = {"1h": "an hour after each hour", "1d": "at the end of each day"}
 
 
 def _with_w(release: CountRelease) -> str:
@@ -203,7 +355,7 @@ def _with_w(release: CountRelease) -> str:
 
 
 def _knowledge(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
-    """Yield the declared models of moves and meetings, and what they make of one tick."""
+    """Yield the declared models of moves and meetings, and the epsilons of one tick for adversaries who know them."""
     privacy, knowledge = policy.privacy, Knowledge.of(policy.privacy)
     columns = (["knows how\npeople move"] if privacy.mobility else []) + (
         ["knows who\nmeets whom"] if privacy.meetings else []
@@ -215,7 +367,7 @@ def _knowledge(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Tabl
         yield _moves(privacy.mobility.forward)
     for m in privacy.meetings:
         yield (
-            f"Meeting (privacy.meetings): {m.size} people, each there at a tick with probability {m.presence:g}, "
+            f"Meeting (privacy.meetings): {m.size} people, each present at a tick with probability {m.presence:g}, "
             f"correlation {m.correlation:g}."
         )
     title = "\nAdversaries with knowledge: epsilons of one tick"
@@ -223,8 +375,8 @@ def _knowledge(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Tabl
     for p in counted:
         epsilon = float(p.units["presence_tuple"])
         leaks = (knowledge.temporal(epsilon), knowledge.meeting(epsilon))
-        report = [_number(leak) for leak in leaks if leak is not None]
-        made.add_row(f"{p.site}/{p.release}", p.reader, decimal_string(p.units["presence_tuple"]), *report)
+        figures = [_number(leak) for leak in leaks if leak is not None]
+        made.add_row(f"{p.site}/{p.release}", p.reader, decimal_string(p.units["presence_tuple"]), *figures)
     yield made
 
 
@@ -236,9 +388,6 @@ def _moves(forward: Sequence[Sequence[float]]) -> Table | str:
     for state, row in zip(states, forward, strict=True):
         made.add_row(str(state), *(f"{probability:g}" for probability in row))
     return made
-
-
-# --- attributes ---------------------------------------------------------------------------------------
 
 
 def _print_attributes(console: Console, policy: Policy) -> None:
@@ -254,7 +403,7 @@ def _print_attributes(console: Console, policy: Policy) -> None:
         console.print(_odds(list(group), f"\nSite {site}: odds factors of {name}"))
         model = day_model(release)
         if model is not None:
-            console.print(f"How often each kind of day is, as declared for {name} (model.joint, model.cuts):")
+            console.print(f"Declared probabilities of the kinds of day for {name} (model.joint, model.cuts):")
             console.print(_joint(model))
         for line in _rules(release, model):
             console.print(line)
@@ -262,13 +411,13 @@ def _print_attributes(console: Console, policy: Policy) -> None:
 
 
 def _sensitive(release: AttributeRelease) -> str:
-    """Return what is sensitive, in the words of the keys: ``arrival after 10:00``."""
+    """Return the sensitive values, in the words of the policy's keys: ``arrival after 10:00``."""
     tests = (
         f"{name} {' or '.join(f'{key} {value}' for key, value in rule.sensitive.model_dump(exclude_none=True).items())}"
         for name, rule in release.attributes.items()
     )
-    absent = "counts as sensitive" if release.absent == "sensitive" else "may be published"
-    return f"{release.name}: sensitive is {', '.join(tests)}; a day without anybody {absent}."
+    absent = "is sensitive, too" if release.absent == "sensitive" else "may be published"
+    return f"{release.name}: sensitive values are {', '.join(tests)}; a day on which nobody is present {absent}."
 
 
 def _odds(promises: list[AttributePromise], title: str) -> Table:
@@ -308,40 +457,37 @@ def _class(model: DayModel, attribute: int, number: int) -> str:
 
 def _rules(release: AttributeRelease, model: DayModel | None) -> Iterator[str]:
     """Yield the release's other rules, by the names of their keys."""
-    asked = queried_attributes(release, model)
+    queried = queried_attributes(release, model)
     if release.cap is not None:
-        left_out = ", ".join(name for name in release.attributes if name not in asked) or "none"
-        how = "by leaving attributes out" if release.guard == "static" else "by asking no question that may break it"
+        left_out = ", ".join(name for name in release.attributes if name not in queried) or "none"
+        how = "leaves attributes out" if release.guard == "static" else "asks no query that may exceed it"
         yield (
             f"{release.name}: under the model no odds grow by more than e^{release.cap:g} = "
-            f"{math.exp(release.cap):.4g} (cap), kept {how} ({release.guard} guard); never asked: {left_out}."
+            f"{math.exp(release.cap):.4g} (cap): the {release.guard} guard {how}; never queried: {left_out}."
         )
     if release.days_per_month is not None:
-        yield f"{release.name}: asked on at most {release.days_per_month} days of any 30 (days_per_month)."
+        yield f"{release.name}: queried on at most {release.days_per_month} of any 30 days (days_per_month)."
     if model is not None:
-        epsilons = {name: epsilon for name, epsilon in largest_epsilons(release).items() if name in asked}
+        epsilons = {name: epsilon for name, epsilon in largest_epsilons(release).items() if name in queried}
         bits, target = math.fsum(model.information_bits(epsilons).values()), release.information_target
         aim = "no information_target" if target is None else f"information_target {target:g}"
-        yield f"{release.name}: reveals {bits:.3g} bits of a zone's day on average ({aim})."
-
-
-# --- the rest -----------------------------------------------------------------------------------------
+        yield f"{release.name}: reveals {bits:.3g} bits about a zone's day on average ({aim})."
 
 
 def _rest(policy: Policy) -> Iterator[str]:
     yield (
         f"Pseudonyms change {_when_names_change(policy)}. "
-        f"Largest factor allowed: {policy.privacy.max_factor:.4g} (max_factor), for any "
-        "coalition with the counts of the attribute's own zone; counts of other zones, where people go, are not in it."
+        f"The largest factor allowed is {policy.privacy.max_factor:.4g} (max_factor), for any coalition and with the "
+        "counts of the attribute's own zone; it does not include counts of other zones, to which people go."
     )
     yield (
-        "Not protected: a production key of which a copy is in use elsewhere. One key serves one process on one host, "
-        "or one cluster; a copy on another host, or under a second cluster, is not noticed, and both then release the "
-        "same windows with different noise."
+        "Not protected: a production key that is used twice. One key serves one process on one host, or one cluster. "
+        "Tacet cannot detect a copy on another host or in a second cluster; both would then release the same windows "
+        "with different noise."
     )
-    kept = [what for what, on in (("stays", policy.restricted.presence), ("counts", policy.restricted.occupancy)) if on]
-    if kept:
-        yield f"Restricted topics hold the true {' and '.join(kept)}: whoever reads them is promised nothing."
+    flags = (("stays", policy.restricted.presence), ("counts", policy.restricted.occupancy))
+    if stored := [what for what, on in flags if on]:
+        yield f"Restricted topics contain the true {' and '.join(stored)}: no guarantee holds for their readers."
 
 
 def _when_names_change(policy: Policy) -> str:
@@ -356,88 +502,272 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-# --- as one object -------------------------------------------------------------------------------------
+# policy plan
+
+NOTICE = (
+    "Restricted: computed from a recording of people, with noise that anybody can reproduce. Protect it like the raw "
+    "data. An epsilon that is chosen from it and then published reveals something about these people, which no "
+    "guarantee covers: choose epsilons from simulated or public data."
+)
+SIMULATED = "Counts and errors are those of the simulated day of 'tacet simulate --scale 0.45 --always-on 75'."
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s?%")
 
 
-def _pseudonyms(policy: Policy) -> str | dict[str, Any]:
-    """Return when names change: each UTC day, after a salt life, or at some sites with their privacy day."""
-    if policy.pseudonym.ttl is not None:
-        return {"ttl_seconds": policy.pseudonym.ttl / 1e6}
-    days = {name: site.day_starts for name, site in policy.site.items() if site.day_starts is not None}
-    return {"day_starts": days} if days else "daily"
+class Percentage(click.ParamType):
+    """A fraction, written as ``10%``."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        """Return the fraction; refuse values other than percentages above 0 and up to 100."""
+        match = _PERCENT.fullmatch(value)
+        fraction = Fraction(match[1]) / 100 if match else Fraction(0)
+        if not 0 < fraction <= 1:
+            self.fail(f"must be a percentage above 0% and up to 100%, such as 10%, got {value!r}", param, ctx)
+        return fraction
 
 
-def promises(policy: Policy) -> dict[str, Any]:
-    """Return what ``policy show`` reports, as one object."""
-    knowledge = Knowledge.of(policy.privacy)
-    return {
-        "policy_version": policy.version,
-        "devices_per_person": policy.privacy.devices_per_person,
-        "max_factor": policy.privacy.max_factor,
-        "w": policy.privacy.w,
-        "mobility": None if policy.privacy.mobility is None else policy.privacy.mobility.forward,
-        "meetings": [meeting.model_dump() for meeting in policy.privacy.meetings],
-        "pseudonyms": _pseudonyms(policy),
-        "counted_sites": [name for name, site in policy.site.items() if site.feed == "counts"],
-        "zeros": {name: site.zeros for name, site in policy.site.items() if site.feed == "counts"},
-        "restricted_topics": policy.restricted.model_dump(),
-        "counts": [
-            {
-                "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
-                "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
-                "temporal": json_float(knowledge.temporal(float(p.units["presence_tuple"]))),
-                "meeting": json_float(knowledge.meeting(float(p.units["presence_tuple"]))),
-            }
-            | _of_day(p)
-            for p in count_promises(policy)
-        ],
-        "attributes": [
-            {
-                "site": p.site, "release": p.release, "attribute": p.attribute, "reader": p.reader,
-                "epsilon": decimal_string(p.epsilon), "factor": p.factor, "exact": json_float(p.exact),
-                "with_counts": json_float(p.with_counts),
-                "habit": {str(days): json_float(factor) for days, factor in p.habit.items()},
-            }
-            for p in attribute_promises(policy)
-        ],
-        "budgets": {
-            f"{r.name}/{name}": decimal_string(budget)
-            for r in policy.release if isinstance(r, CountRelease)
-            for name, budget in sorted(r.daily_budget.items())
-        },
-        "w_budgets": {
-            f"{r.name}/{name}": decimal_string(budget)
-            for r in policy.release if isinstance(r, CountRelease)
-            for name, budget in sorted(r.w_budget.items())
-        },
-        "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
-        "thresholds": [promise.figures() for promise in threshold_promises(policy)],
-        "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
-    }  # fmt: skip
+@policy.command("plan")
+@click.argument("file", type=FILE, required=False)
+@click.option("--policy", "policy_file", type=FILE, help="The policy, instead of FILE.")
+@click.option("--observations", type=FILE, help="Use a recording (CSV or JSONL) instead of the simulated day: restricted.")
+@dialect_options
+@click.option("--target-error", "target", type=Percentage(), help="Find the epsilon whose mean error is this share of the mean count.")
+@json_option
+def plan(
+    file: Path | None, *, policy_file: Path | None, observations: Path | None, target: Fraction | None,
+    dialect: Dialect, as_json: bool,
+) -> None:  # fmt: skip
+    """Estimate what a day will cost and how accurate its releases will be, before anything runs.
+
+    Errors are estimated on the day of the demo, which 'tacet simulate --scale 0.45 --always-on 75' simulates, or on
+    --observations; the output is then restricted. With --target-error, the epsilon that reaches this error is printed
+    for each release and level.
+
+    \b
+    tacet policy plan policy.toml --target-error 10%
+    """
+    if (file is None) == (policy_file is None):
+        raise click.UsageError("give the policy once: as FILE, or with --policy")
+    policy = read_policy(file or policy_file or Path())
+    days, stays, problem = _days(policy, observations, dialect)
+    report = _planned(policy, days) if target is None else _targets(policy, days, target)
+    report["losses"] = losses_of(policy, stays)
+    if observations is not None:
+        report |= {"restricted": True, "notice": NOTICE}
+    if as_json:
+        print_json(report)
+    else:
+        console = Console(highlight=False)
+        _print_plan(console, report) if target is None else _print_targets(console, report)
+        for loss in report["losses"]:
+            console.print(loss_sentence(loss))
+        console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")
+    if problem is not None:
+        raise problem
 
 
-def _of_day(promise: CountPromise) -> dict[str, Any]:
-    """Return what a promise for a whole day says besides: its noise, and epsilon at delta in each unit."""
-    terms = promise.terms
-    if terms is None:
-        return {}
-    delta = float(promise.delta)
-    return {
-        "unit": "device_day", "noise": terms.noise, "ticks": terms.ticks, "delta": decimal_string(promise.delta),
-        "noise_scale": [math.sqrt(e) if terms.noise == "gaussian" else float(1 / e) for e in terms.parameters],
-        "tight": {unit: {"epsilon": round(e, 6), "delta": delta} for unit, e in promise.tight.items()},
-    }  # fmt: skip
+def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> tuple[Windows, Stays, DataError | None]:
+    """Return the windows and the stays of the day to try, and the error to raise for rows that are bad or lost."""
+    from connectors.operations.reports.quality import observed_windows, simulated_windows  # noqa: PLC0415 - only here
+
+    if observations is None:
+        refuse_dialect(dialect)
+        with working("simulating a day"):
+            return simulated_windows(policy), simulated_stays(policy), None
+    stays = stays_of(policy)
+
+    def add(batch: ObservationBatch) -> None:
+        if batch.site in stays:
+            stays[batch.site].add_batch(batch)
+
+    with progress("rows read") as advance:
+        observed = observed_windows(policy, observations, advance, dialect, add)
+    return observed.windows, stays, observed.problem
 
 
-def _model(release: AttributeRelease) -> dict[str, Any]:
-    """Return the declared model of an attribute release and what its guard does with it."""
-    asked = queried_attributes(release, day_model(release))
-    return {
-        "model": None if release.model is None else release.model.model_dump(),
-        "cap": release.cap,
-        "guard": release.guard,
-        "asked": [name for name in release.attributes if name in asked],
-        "left_out": [name for name in release.attributes if name not in asked],
-        "days_per_month": release.days_per_month,
-        "information_target": release.information_target,
-    }
+def _planned(policy: Policy, days: Windows) -> dict[str, Any]:
+    from connectors.operations.reports import policy_plan  # noqa: PLC0415 - only needed here
+
+    with progress("windows tried", policy_plan.windows_to_try(policy, days)) as advance:
+        tried = count(1)
+        return policy_plan.plan(policy, days, lambda: advance(next(tried)))
+
+
+def _targets(policy: Policy, days: Windows, target: Fraction) -> dict[str, Any]:
+    from connectors.operations.reports import policy_plan  # noqa: PLC0415 - only needed here
+
+    with progress("epsilons tried") as advance:
+        tried = count(1)
+        rows = policy_plan.targets(policy, days, target, lambda: advance(next(tried)))
+    return {"policy_version": policy.version, "target_error": float(target), "targets": rows}
+
+
+def _print_plan(console: Console, report: dict[str, Any]) -> None:
+    for site, rows in _by_site(report["counts"]):
+        title = f"A day at {site} under policy {report['policy_version']}"
+        _print_costs(console, f"{title}: costs", rows)
+        _print_errors(console, f"{title}: counts", rows)
+    for site, rows in _by_site(report["thresholds"]):
+        _print_thresholds(console, f"Threshold streams at {site}", rows)
+    for site, rows in _by_site(report["attributes"]):
+        attributes = table(
+            f"Attributes at {site}", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor")
+        )
+        for row in rows:
+            attributes.add_row(
+                row["release"], row["attribute"], row["audience"], row["epsilon"],
+                str(row["zones"]), f"{row['with_counts']:.4g}",
+            )  # fmt: skip
+        console.print(attributes)
+
+
+def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\nper run", "per day")
+    made = table(title, ("release", "audience"), columns)
+    for column, width in zip(made.columns, (12, 8), strict=False):
+        column.min_width = width  # on a narrow terminal names take precedence over numbers
+    for row in rows:
+        quiet = row["quiet"]
+        made.add_row(
+            row["release"], "\n".join(row["audiences"]), row["miss"], f"{row['within_seconds'] // 60} min",
+            str(quiet["devices"]), f"{quiet['false_alarms_a_day']:.2g}", f"{quiet['denied']:.2g}",
+            row["epsilon_run"], row["epsilon_day"],
+        )  # fmt: skip
+    console.print(made)
+    console.print(
+        "Quiet: a zone that stays that many devices below its threshold all day; false alarms and denied events are "
+        "per day."
+    )
+
+
+def _print_costs(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    columns = ("epsilon per\nwindow", "epsilon\nper day", "windows\nthat fit", "cost of\na day", "one person,\none day")
+    costs = table(title, ("release", "audience"), columns)
+    for row in rows:
+        by_day, cost = row["unit"] == "device_day", row["cost"]
+        costs.add_row(
+            row["release"], row["audience"], "-" if by_day else row["epsilon"],
+            row["epsilon"] if by_day else cost["device_day"], f"{row['releases_that_fit']} of {row['windows_per_day']}",
+            cost["day"], _tight(row, "person_day"),
+        )  # fmt: skip
+    console.print(costs)
+
+
+def _tight(row: dict[str, Any], unit: str) -> str:
+    """Return a unit's epsilon, at its delta if it has one."""
+    return f"{row['tight'][unit]['epsilon']:.3g}" if row["tight"] else str(row["cost"][unit])
+
+
+def _print_errors(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    columns = ("mean\ncount", "mean\nerror", "error of\nthe median")
+    errors, warnings = table(title, ("release", "audience", "level"), columns), []
+    for row in rows:
+        for level, expected, published in _levels(row):
+            name = level if published else f"({level})"
+            figures = (expected.mean, expected.error, expected.median)
+            errors.add_row(row["release"], row["audience"], name, *(f"{figure:.2f}" for figure in figures))
+            if expected.poor:
+                warnings.append(utility_warning(row["release"], row["audience"], level, expected))
+    console.print(errors)
+    for line in warnings:
+        console.print(line)
+    if any(row["left_out"] for row in rows):
+        console.print("In brackets: levels that are not published, as if all levels had equal shares of the price.")
+
+
+def _levels(row: dict[str, Any]) -> Iterator[tuple[str, Quality, bool]]:
+    """Yield each level of a release with its expected quality, and whether it is published."""
+    from connectors.operations.reports.quality import Quality  # noqa: PLC0415 - only needed here
+
+    for key in ("levels", "left_out"):
+        for level, expected in row[key].items():
+            figures = (
+                expected["expected_mean_absolute_error"], expected["expected_mean_count"], expected["median_error"],
+            )  # fmt: skip
+            yield level, Quality(*figures), key == "levels"
+
+
+def _print_targets(console: Console, report: dict[str, Any]) -> None:
+    from connectors.operations.reports.policy_plan import TRIED  # noqa: PLC0415 - only needed here
+
+    share = f"{100 * report['target_error']:g} %"
+    for site, rows in _by_site(report["targets"]):
+        columns = ("epsilon", "epsilon\nper day", "mean\ncount", "mean\nerror")
+        found = table(
+            f"Epsilons at {site} for a mean error of {share} of the mean count",
+            ("release", "level", "epsilon pays for"),
+            columns,
+        )
+        for row in rows:
+            pays = "a device's day" if row["unit"] == "device_day" else "a window"
+            if not row["reached"]:
+                found.add_row(row["release"], row["level"], pays, "unreachable", "-", "-", "-")
+                continue
+            figures = (f"{row[name]:.2f}" for name in ("mean_count", "mean_absolute_error"))
+            found.add_row(row["release"], row["level"], pays, row["epsilon"], row["epsilon_a_day"], *figures)
+        console.print(found)
+    console.print(
+        f"Epsilons of two digits from {float(TRIED[0]):g} to {float(TRIED[-1]):g} were tried; for gaussian days only "
+        "those whose noise is large enough to be supported."
+    )
+
+
+def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield each site with its rows, in their order."""
+    sites: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        sites.setdefault(row["site"], []).append(row)
+    yield from sites.items()
+
+
+# policy diff
+
+TITLES = {
+    "cheaper": "Cheaper",
+    "dearer": "More expensive",
+    "anew": "Restarts from an empty state",
+    "day_starts": "Changes when a privacy day begins",
+    "otherwise": "Other changes",
+}
+STATE_LOST = 1
+"""Exit code if something restarts from an empty state."""
+_CLOSING = (
+    "The ledger continues, and released windows stay as they are: a window is released again only if an operator "
+    "requests another attempt, which is charged again. --accept-policy lets the new policy begin with the next window."
+)
+
+
+@policy.command("diff")
+@click.argument("old", type=FILE)
+@click.argument("new", type=FILE)
+@json_option
+def diff(old: Path, new: Path, *, as_json: bool) -> None:
+    """Show what the policy NEW changes against OLD: what gets cheaper or more expensive, what restarts, and when.
+
+    The exit code is 1 if something restarts from an empty state: a filter or its groups, the current day, counters, or
+    a publication that continues from window to window; otherwise 0.
+    """
+    changed = difference(read_policy(old), read_policy(new))
+    if as_json:
+        print_json(changed.figures())
+    else:
+        _print_difference(changed)
+    sys.exit(STATE_LOST if changed.loses_state else 0)
+
+
+def _print_difference(changed: Difference) -> None:
+    if changed.old == changed.new:
+        click.echo(f"Both are policy {changed.old}: nothing changes.")
+        return
+    click.echo(f"Policy {changed.new} instead of {changed.old}.")
+    for kind, title in TITLES.items():
+        _print_changes(title, [change for change in changed.changes if change.kind == kind])
+    click.echo(f"\n{_CLOSING}")
+
+
+def _print_changes(title: str, changes: list[Change]) -> None:
+    if changes:
+        click.echo(f"\n{title}:")
+        for change in changes:
+            click.echo(f"  {change.where}: {change.text}")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
-from connectors.cli.storage_options import one_of
+from connectors.cli.options import FILE, FOLDER, json_option, kafka_unless, read_policy, refuse_unknown
+from connectors.cli.output import print_json
 from connectors.operations.reports.kafka_recovery import kafka_findings
 from connectors.operations.reports.recovery import rebuild_mark, store_findings
 from connectors.operations.reports.remedies import Finding
@@ -43,7 +43,7 @@ def recover(
 
     No way out publishes a window twice with different noise, or writes a ledger entry over another.
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     if store is None:
         if heads is not None or reopen:
             raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")

@@ -12,19 +12,18 @@ import click
 
 from connectors.cli.options import (
     FILE,
+    dialect_options,
     json_option,
+    kafka_unless,
     key_option,
     on_grid,
     policy_option,
-    print_json,
-    progress,
     read_policy,
     run_async,
+    storage_options,
     windows_options,
-    working,
 )
-from connectors.cli.source_options import dialect_options
-from connectors.cli.storage_options import one_of, where_options
+from connectors.cli.output import print_json, progress, working
 from connectors.keys import key_files
 from connectors.operations.reports.audit import merged_policies
 from connectors.sources.recordings.dialect import Dialect
@@ -52,7 +51,7 @@ Feed = Callable[[Republication], DataError | None]
 @click.argument("observations", type=FILE, required=False)
 @policy_option
 @key_option
-@where_options
+@storage_options
 @dialect_options
 @windows_options
 @json_option
@@ -72,7 +71,7 @@ def republish(
     tacet republish observations.csv --policy policy.toml --key-file key --store store
     tacet republish --policy policy.toml --key-file key --kafka broker:9092
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     if store is not None and observations is None:
         raise click.UsageError("OBSERVATIONS: must be given with --store")
     policy = read_policy(policy_file)

@@ -10,31 +10,24 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.metrics import (
-    MetricsPort,
-    metrics_option,
-    monitor_of,
-    watch_embedded,
-    watch_key,
-    watch_receiver,
-    watch_secrets,
-    watch_store,
-    watch_topic,
-)
 from connectors.cli.options import (
     FOLDER,
+    MetricsPort,
     Time,
     bootstrap,
+    dialect_options,
     json_option,
     key_option,
+    metrics_option,
+    monitor_of,
     on_grid,
     policy_option,
-    progress,
     public_range,
     read_policy,
     run_async,
     windows_options,
 )
+from connectors.cli.output import progress
 from connectors.cli.source_options import (
     CounterOptions,
     FeedSummary,
@@ -42,7 +35,6 @@ from connectors.cli.source_options import (
     alone,
     chosen,
     counts_options,
-    dialect_options,
     probing,
     report_counts,
     report_run,
@@ -51,6 +43,14 @@ from connectors.cli.source_options import (
 )
 from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.watches import (
+    watch_embedded,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_store,
+    watch_topic,
+)
 from connectors.runtime.clock import CLOCK_STEP, wall_clock
 from connectors.runtime.signals import stop_signals
 from connectors.sources.counters.files import CountsFile

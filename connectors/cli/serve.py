@@ -8,50 +8,33 @@ from typing import Any
 
 import click
 
-from connectors.cli.metrics import MetricsPort, ServiceWatch, metrics_option, monitor_of, watch_certificates
 from connectors.cli.options import (
     FILE,
     FOLDER,
-    NEW_FILE,
     Address,
-    json_option,
+    MetricsPort,
+    kafka_unless,
+    metrics_option,
+    monitor_of,
     policy_option,
-    print_json,
     read_policy,
     run_async,
+    storage_options,
 )
-from connectors.cli.storage_options import one_of, where_options
 from connectors.http.server import Tls
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.watches import watch_certificates
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import stop_signals
-from connectors.secrets.private_files import write_new_bytes
-from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role
+from connectors.serve.readiness import ServiceWatch
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig
 from connectors.serve.startup import serve as serve_until
-from stream.errors import TacetError, UsageError
-from stream.policy.fields import parse_duration
-from stream.records import Micros
-from stream.schemas import rfc3339
 from stream.settings import Settings
 
 
-class Span(click.ParamType):
-    """A duration such as 90d."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
-        """Return microseconds."""
-        try:
-            return value if isinstance(value, int) else parse_duration(str(value))
-        except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
-
-
 @click.command()
-@where_options
+@storage_options
 @policy_option
 @click.option("--audience", "audiences", multiple=True, help="Serve this audience; may be repeated.")
 @click.option("--account", is_flag=True, help="Serve the account, to who has that role.")
@@ -84,7 +67,7 @@ def serve(
     It opens outboxes (or private topics) of these audiences and nothing else, so it may run as a user who cannot open
     the store. Without --tokens it prints a link that lets one browser in; programs send a token of 'tacet token new'.
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
@@ -112,65 +95,3 @@ def serve_here(config: ServeConfig, monitor: Monitor | None = None) -> None:
             await serve_until(config, wall_clock, stop, click.echo, beside)
 
     run_async(watched.during(until_stopped()))
-
-
-@click.group()
-def token() -> None:
-    """Say who may see what at 'tacet serve'."""
-
-
-_tokens = click.option("--tokens", type=FILE, required=True, help="The file of tokens; made if missing.")
-
-
-@token.command("new")
-@_tokens
-@click.option("--name", required=True, help="Whose it is.")
-@click.option("--audience", "audiences", multiple=True, help="May read this audience's releases; may be repeated.")
-@click.option("--account", is_flag=True, help="May read the account.")
-@click.option("--operator", is_flag=True, help="May read the operator's figures.")
-@click.option("--expires", type=Span(), default="90d", show_default=True, help="For how long it is good.")
-@click.option("--out", type=NEW_FILE, help="Write the token to this new file (mode 0600) instead of printing it.")
-def new(
-    tokens: Path, name: str, audiences: tuple[str, ...], *, account: bool, operator: bool, expires: Micros,
-    out: Path | None,
-) -> None:  # fmt: skip
-    """Make a token and print it, or write it to a file: it is shown once, the file of tokens keeps a digest."""
-    more = [role for role, wanted in ((ACCOUNT, account), (OPERATOR, operator)) if wanted]
-    roles = [*map(audience_role, audiences), *more]
-    if not roles:
-        msg = "--audience: must be given, or --account or --operator: it would open nothing"
-        raise UsageError(msg)
-    held = TokenFile(tokens)
-    secret = held.add(name, roles, wall_clock() + expires)
-    if out is None:
-        click.echo(secret)
-        return
-    try:
-        write_new_bytes(out, secret.encode() + b"\n")
-    except TacetError:
-        held.revoke(name)
-        raise
-
-
-@token.command("list")
-@_tokens
-@json_option
-def listed(tokens: Path, *, as_json: bool) -> None:
-    """List names, roles and expiries."""
-    held = TokenFile(tokens).tokens()
-    if as_json:
-        rows = [{"name": t.name, "roles": sorted(t.roles), "expires": rfc3339(t.expires)} for t in held]
-        print_json({"tokens": rows})
-        return
-    for each in held:
-        over = "  (expired)" if each.expires <= wall_clock() else ""
-        click.echo(f"{each.name}  {', '.join(sorted(each.roles))}  until {rfc3339(each.expires)}{over}")
-
-
-@token.command("revoke")
-@_tokens
-@click.argument("name")
-def revoke(tokens: Path, name: str) -> None:
-    """Let go of the token NAME: open streams of it end within a second or two."""
-    TokenFile(tokens).revoke(name)
-    click.echo(f"{name}: revoked")

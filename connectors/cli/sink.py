@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -10,15 +10,13 @@ from typing import Any
 
 import click
 
-from connectors.cli.options import FILE, Address, F, run_async
-from connectors.cli.storage_options import source_of, source_options, storage_of
-from connectors.runtime.signals import first_to_end, stop_signals
+from connectors.cli.options import FILE, Address, F, origin_of, origin_options, run_async, storage_of, until_stopped
 from connectors.secrets.private_files import read_secret, read_secrets
 from connectors.sinks.feed import deliver_releases
 from connectors.sinks.occasions import Kind, Occasion
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.service import OWN_MACHINE, read_metadata
-from connectors.subscribe.subscriber import Origin, subscribe
+from connectors.subscribe.subscriber import Origin
 from stream.errors import OPTIONAL, UsageError
 from stream.settings import Settings
 
@@ -47,7 +45,7 @@ def sink() -> None:
 
 
 @sink.command()
-@source_options
+@origin_options
 @cursor_options
 @click.option("--broker", type=Address(), required=True, help="The MQTT broker.")
 @click.option("--tls/--no-tls", default=None, help="Default: TLS unless the broker is on this machine.")
@@ -76,14 +74,14 @@ def mqtt(
         raise UsageError(msg)
     password = None if password_file is None else read_secret(password_file)
     secure = broker[0] not in OWN_MACHINE if tls is None else tls
-    cursor, origin = Cursor(cursor_file), source_of(settings, **source)
+    cursor, origin = Cursor(cursor_file), origin_of(settings, **source)
     held = f"{prefix.strip('/')}/{source['audience']}"
 
     async def hold() -> None:
         sites = await read_metadata(**storage_of(origin))
         kept = MqttSink(Broker(*broker, secure, username, password, ca_file), held, cursor.notes, sites,
                         home_assistant=home_assistant)  # fmt: skip
-        await _until_stopped(
+        await until_stopped(
             deliver_releases(origin, cursor, kept.deliver, kept.deliver, until_end=until_end), kept.run()
         )
 
@@ -91,7 +89,7 @@ def mqtt(
 
 
 @sink.command()
-@source_options
+@origin_options
 @cursor_options
 @click.option("--from-start", is_flag=True, help="A new cursor begins with the first record kept, not with the next.")
 @click.option("--to", required=True, metavar="URL", help="Where to report.")
@@ -114,7 +112,7 @@ def webhook(
     """
     if (kind == "crossing") != (threshold is not None):
         raise click.UsageError("--threshold: must be given with --on crossing, and only then")
-    cursor, origin = Cursor(cursor_file), source_of(settings, **source)
+    cursor, origin = Cursor(cursor_file), origin_of(settings, **source)
     occasion = Occasion(kind, threshold, frozenset(nodes))
     run_async(_report(origin, cursor, occasion, to, partial(read_secrets, secret_file, 2), from_start=from_start,
                       until_end=until_end))  # fmt: skip
@@ -129,53 +127,6 @@ async def _report(
     report = WebhookSink(url, secrets, occasion, cursor.notes)
     try:
         begin = None if from_start else report.begin
-        await _until_stopped(deliver_releases(origin, cursor, report.deliver, begin, until_end=until_end))
+        await until_stopped(deliver_releases(origin, cursor, report.deliver, begin, until_end=until_end))
     finally:
         await report.close()
-
-
-@click.group()
-def export() -> None:
-    """Show releases to those who come for them."""
-
-
-@export.command()
-@source_options
-@click.option("--listen", type=Address(), default="127.0.0.1:9105", show_default=True, help="Where to answer.")
-@click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which it may be asked, besides addresses, localhost and this machine's name. May be repeated.",
-)
-@click.pass_obj
-def prometheus(settings: Settings, /, *, listen: tuple[str, int], names: tuple[str, ...], **source: Any) -> None:
-    """Show the latest releases of an audience as metrics, each value with its band.
-
-    Who can reach the address reads what the audience may read.
-    """
-    with library("export prometheus"):
-        from connectors.sinks.prometheus import LatestReleases, serve  # noqa: PLC0415
-    origin, latest = source_of(settings, **source), LatestReleases()
-    try:
-        server = serve(latest, listen, names)
-    except OSError as error:
-        msg = f"--listen: must be an address that is free here, got {listen[0]}:{listen[1]} ({error.strerror or error})"
-        raise UsageError(msg) from None
-    click.echo(f"http://{listen[0]}:{server.address[1]}/metrics")
-
-    async def follow() -> None:
-        async for record in subscribe(**origin, from_start=True):
-            latest.update(record)
-
-    try:
-        run_async(_until_stopped(follow()))
-    finally:
-        server.close()
-
-
-async def _until_stopped(*works: Coroutine[Any, Any, object]) -> None:
-    """Run several tasks until one of them ends, or a stop signal arrives."""
-    async with stop_signals() as stop:
-        await first_to_end(*works, stop.wait())

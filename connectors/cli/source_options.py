@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, cast
 
 import click
 
-from connectors.cli.options import FILE, Address, F, Speed, print_json, report_drops
+from connectors.cli.options import FILE, Address, F, Speed, refuse_dialect
+from connectors.cli.output import print_json, report_drops
 from connectors.monitoring.monitor import Monitor
 from connectors.sources.counters.topic import check_topic
 from connectors.sources.counters.windows import Gathering
@@ -32,7 +33,7 @@ from connectors.sources.inputs import (
 )
 from connectors.sources.probes.methods import declared, provoked
 from connectors.sources.radius.clients import ClientFile
-from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
+from connectors.sources.recordings.dialect import OWN, Dialect
 from connectors.sources.recordings.text_rows import RowCounts
 from connectors.sources.snmp.communities import CommunityFile, read_communities
 from connectors.sources.snmp.usm.receiver import V3Files
@@ -103,41 +104,6 @@ def source_options(function: F) -> F:
     ):
         made = option(made)
     return cast(F, made)
-
-
-def dialect_options(function: F) -> F:
-    """Add the four options of a recording's format, which become one argument ``dialect``."""
-
-    def with_dialect(*args: Any, columns: Any, timezone: Any, times: Any, devices: Any, **more: Any) -> Any:
-        return function(*args, dialect=dialect_of(columns, timezone, times, devices), **more)
-
-    made = update_wrapper(with_dialect, function)
-    for option in (
-        click.option(
-            "--devices",
-            type=click.Choice(["address", "opaque"]),
-            default="address",
-            show_default=True,
-            help="opaque: devices of the recording have ids that are no addresses.",
-        ),
-        click.option(
-            "--times",
-            type=click.Choice(["rfc3339", "seconds", "milliseconds"]),
-            default="rfc3339",
-            show_default=True,
-            help="How the recording writes times: seconds or milliseconds are since 1970.",
-        ),
-        click.option("--timezone", help="Of the recording's times without an offset.  [default: the site's]"),
-        click.option("--columns", multiple=True, help="The recording's columns: device=mac,access_point=ap,time=when."),
-    ):
-        made = option(made)
-    return cast(F, made)
-
-
-def refuse_dialect(dialect: Dialect) -> None:
-    """Refuse format options without a recording."""
-    if dialect != OWN:
-        raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
 
 
 class CounterOptions(NamedTuple):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import FOLDER, json_option, key_option, print_json, working
+from connectors.cli.options import FOLDER, json_option, key_option
+from connectors.cli.output import print_json, working
 from connectors.storage.embedded.backup import back_up, restore
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from connectors.cli.options import FILE, json_option, print_json, read_policy, run_async
-from connectors.cli.output import table
-from connectors.cli.storage_options import one_of, source_of, source_options, where_options
-from connectors.operations.reports.status import describe
-from connectors.storage.embedded.reader import read_snapshot
-from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
+from connectors.cli.options import (
+    FILE,
+    json_option,
+    origin_of,
+    origin_options,
+    run_async,
+)
+from connectors.cli.output import print_json
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
-from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 
 SAVE_EVERY = 1.0
@@ -27,7 +27,7 @@ SAVE_EVERY = 1.0
 
 
 @click.command()
-@source_options
+@origin_options
 @click.option("--from-start", is_flag=True, help="Begin with the first record kept.")
 @click.option("--after", metavar="RELEASE_ID", help="Begin behind this release.")
 @click.option("--cursor", "cursor_file", type=FILE, help="Go on where this file stands, and keep it up.")
@@ -45,7 +45,7 @@ def subscribe(
     tacet subscribe --store store --audience facilities --from-start
     tacet subscribe --kafka broker:9092 --audience public --json | jq .values
     """
-    source = source_of(settings, audience=audience, release=release, store=store, kafka=kafka, url=url,
+    source = origin_of(settings, audience=audience, release=release, store=store, kafka=kafka, url=url,
                        token_file=token_file)  # fmt: skip
     cursor = None if cursor_file is None else Cursor(cursor_file)
 
@@ -104,56 +104,3 @@ def one_line(record: Release) -> str:
     else:
         text = f"{record['window_end']} not released: {record['reason']}"
     return f"{record['site']}/{record['release']}  {text}  ε {record['spend']}{mark}"
-
-
-@click.command()
-@where_options
-@click.option("--policy", "policy_file", type=FILE, help="Also report how many releases its last day has left.")
-@json_option
-@click.pass_obj
-def status(
-    settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path | None, as_json: bool
-) -> None:
-    """Show where each site stands: position, lag, last window, releases left."""
-    servers = one_of(store, kafka, settings)
-    policy = None if policy_file is None else read_policy(policy_file)
-    if store is not None:
-        snapshot, waiting = read_snapshot(store)
-        parts = [] if snapshot is None else [describe(snapshot, policy) | {"partition": 0, "lag": waiting}]
-    else:
-        parts = []
-        for partition, (snapshot, end) in run_async(_positions(servers or "")).items():
-            if snapshot is not None:
-                report = describe(snapshot, policy)
-                parts.append(report | {"partition": partition, "lag": end - report["next"]})
-    print_json({"partitions": parts}) if as_json else _print_status(parts)
-
-
-async def _positions(kafka: str) -> dict[int, tuple[bytes | None, int]]:
-    ends = await end_offsets(kafka, OBSERVATIONS)
-    snapshots = await last_snapshots(kafka)
-    return {partition: (snapshots.get(partition), end) for partition, end in ends.items()}
-
-
-def _print_status(parts: list[dict[str, Any]]) -> None:
-    console = Console(highlight=False)
-    if not parts:
-        console.print("Nothing has been processed yet.")
-    for part in parts:
-        title = f"partition {part['partition']}: next message {part['next']}, lag {part['lag']}"
-        sites = table(title, ("site", "last window"), ("behind the\nclock", "ledger\nentries", "releases left\ntoday"))
-        for name, site in part["sites"].items():
-            left = site.get("releases_left_today")
-            sites.add_row(
-                f"{name} (closed)" if site["closed"] else name,
-                site["last_window"] or "-", _behind(site["watermark"]), str(site["ledger_entries"]),
-                "-" if left is None else "\n".join(f"{r}: {'no limit' if n is None else n}" for r, n in left.items()),
-            )  # fmt: skip
-        console.print(sites)
-
-
-def _behind(watermark: str | None) -> str:
-    if watermark is None:
-        return "-"
-    seconds = time.time() - parse_time(watermark) / 1e6
-    return f"{seconds:,.0f} s" if seconds < 2 * 86_400 else f"{seconds / 86_400:,.0f} days"

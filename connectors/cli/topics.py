@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
+from connectors.cli.options import bootstrap, json_option, policy_option, read_policy, run_async
+from connectors.cli.output import print_json
 from connectors.sources.counters.topic import check_topic
 from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_reserved, run_user, users
 from connectors.storage.kafka.cluster import found_cluster

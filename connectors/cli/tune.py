@@ -10,10 +10,8 @@ from typing import Any, cast, get_args
 import click
 from rich.console import Console
 
-from connectors.cli.decide import NUMBER
-from connectors.cli.options import FILE, json_option, policy_option, print_json, progress, read_policy
-from connectors.cli.output import table
-from connectors.cli.source_options import dialect_options
+from connectors.cli.options import FILE, NUMBER, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.output import print_json, progress, table
 from connectors.keys import key_files
 from connectors.lab.attacks.recording import laboratory
 from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site, site_named

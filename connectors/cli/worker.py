@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.kafka_metrics import WorkerWatch
-from connectors.cli.metrics import MetricsPort, metrics_option, monitor_of, watch_certificates, watch_key
 from connectors.cli.options import (
+    MetricsPort,
     bootstrap,
     key_option,
+    metrics_option,
+    monitor_of,
     on_grid,
     policy_option,
     read_policy,
@@ -21,6 +22,8 @@ from connectors.cli.options import (
     windows_options,
 )
 from connectors.keys import key_files
+from connectors.operations.monitoring.kafka import WorkerWatch
+from connectors.operations.monitoring.watches import watch_certificates, watch_key
 from connectors.runtime.logs import report_suspended_site
 from connectors.storage.kafka import metadata
 from connectors.storage.kafka.client import partition_of

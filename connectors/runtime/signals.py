@@ -1,4 +1,4 @@
-"""Signals that stop a service, and waiting with a limit after one."""
+"""Signals that stop a service, waiting with a limit after one, and cancellation that no other error hides."""
 
 from __future__ import annotations
 
@@ -51,3 +51,10 @@ async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.
     if doing.done():
         doing.result()
     return doing.done()
+
+
+def raise_if_cancelled(error: BaseException) -> None:
+    """Raise CancelledError if this task is cancelled: a client may end its last request with another error."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.storage.kafka.topic_readers import topic_names
 
 log = logging.getLogger(__name__)
@@ -78,13 +79,6 @@ class BrokerContact:
                 self.failed(error)
             wait = FIRST_WAIT if self._clock() - began > LONGEST_WAIT else min(2 * wait, LONGEST_WAIT)
             await asyncio.sleep(wait)
-
-
-def raise_if_cancelled(error: BaseException) -> None:
-    """Raise CancelledError if this task is cancelled: a client may end its last request with another error."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from error
 
 
 def is_outage(error: BaseException) -> bool:

@@ -1,0 +1,54 @@
+"""sink, export: deliver releases to other systems; a sink's library is imported when it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from connectors.cli.options import Address, origin_of, origin_options, run_async, until_stopped
+from connectors.cli.sink import library
+from connectors.subscribe.subscriber import subscribe
+from stream.errors import UsageError
+from stream.settings import Settings
+
+
+@click.group()
+def export() -> None:
+    """Show releases to those who come for them."""
+
+
+@export.command()
+@origin_options
+@click.option("--listen", type=Address(), default="127.0.0.1:9105", show_default=True, help="Where to answer.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which it may be asked, besides addresses, localhost and this machine's name. May be repeated.",
+)
+@click.pass_obj
+def prometheus(settings: Settings, /, *, listen: tuple[str, int], names: tuple[str, ...], **source: Any) -> None:
+    """Show the latest releases of an audience as metrics, each value with its band.
+
+    Who can reach the address reads what the audience may read.
+    """
+    with library("export prometheus"):
+        from connectors.sinks.prometheus import LatestReleases, serve  # noqa: PLC0415
+    origin, latest = origin_of(settings, **source), LatestReleases()
+    try:
+        server = serve(latest, listen, names)
+    except OSError as error:
+        msg = f"--listen: must be an address that is free here, got {listen[0]}:{listen[1]} ({error.strerror or error})"
+        raise UsageError(msg) from None
+    click.echo(f"http://{listen[0]}:{server.address[1]}/metrics")
+
+    async def follow() -> None:
+        async for record in subscribe(**origin, from_start=True):
+            latest.update(record)
+
+    try:
+        run_async(until_stopped(follow()))
+    finally:
+        server.close()
