@@ -1,4 +1,4 @@
-"""evaluate: experiments on data whose truth is known; a library call for each."""
+"""evaluate: experiments on data whose truth is known; each is one library call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from connectors.lab.simulation.lessons import EPSILONS, MECHANISMS, TASKS, Mecha
 
 @click.group()
 def evaluate() -> None:
-    """Experiments on simulated data: how good private answers are, beside the truth and published figures."""
+    """Run experiments on simulated data: how accurate private answers are, compared with the truth."""
 
 
 # evaluate decisions
@@ -32,41 +32,43 @@ def evaluate() -> None:
 
 @evaluate.command()
 @click.option("--out", type=FOLDER, required=True, help="Folder for results.json, tables.md and figures.")
-@click.option("--runs", type=click.IntRange(1, 10_000), help="Of each setting.  [default: 100, with --quick 5]")
-@click.option("--seed", type=click.IntRange(0, 1 << 32), default=1, show_default=True, help="Of data and noise.")
-@click.option("--as-printed", is_flag=True, help="Epsilons and shares of beta as the thesis has them: more misses.")
-@click.option("--quick", is_flag=True, help="Fewer runs, and fewer points of each curve.")
+@click.option("--runs", type=click.IntRange(1, 10_000), help="Runs of each setting.  [default: 100, with --quick 5]")
+@click.option("--seed", type=click.IntRange(0, 1 << 32), default=1, show_default=True, help="Seed of data and noise.")
+@click.option(
+    "--as-printed", is_flag=True, help="Use epsilons and shares of beta as printed in the thesis: more misses."
+)
+@click.option("--quick", is_flag=True, help="Use fewer runs and fewer points of each curve.")
 @json_option
 def decisions(*, out: Path, runs: int | None, seed: int, as_printed: bool, quick: bool, as_json: bool) -> None:
-    """Threshold decisions on data of known truth: what they cost, what they give away, how often they are wrong.
+    """Evaluate threshold decisions on data of known truth: their cost, their leakage, and their error rates.
 
-    Queries Q1 to Q4 with high, medium and low thresholds; alpha, beta, first epsilon and steps varied; all and any of
-    two conditions for each day of a month. The same seed, options and version give the same numbers.
+    Queries Q1 to Q4 are run with high, medium and low thresholds, with varied alpha, beta, first epsilon and steps, and
+    with all or any of two conditions for each day of a month. The same seed, options and version give the same numbers.
 
     \b
     tacet evaluate decisions --quick --out decisions
     """
     need_matplotlib("evaluate decisions")
-    tried = decision_trials.Extent(runs or (5 if quick else 100), seed, "thesis" if as_printed else "safe")
+    extent = decision_trials.Extent(runs or (5 if quick else 100), seed, "thesis" if as_printed else "safe")
     if quick:
-        tried = decision_trials.quick(tried)
+        extent = decision_trials.quick(extent)
     out.mkdir(parents=True, exist_ok=True)
-    with progress("settings", len(decision_trials.every(tried))) as tick:
-        found = decision_trials.results(tried, tick)
-    with progress("days", len(tried.days)) as tick:
-        days = day_results(tried, tick)
-    figures.draw_all(out, seed, found, decision_trials.by_predicate(tried))
+    with progress("settings", len(decision_trials.every(extent))) as advance:
+        found = decision_trials.results(extent, advance)
+    with progress("days", len(extent.days)) as advance:
+        days = day_results(extent, advance)
+    figures.draw_all(out, seed, found, decision_trials.by_predicate(extent))
     figures.draw_days(out, days)
-    made = document(tried, found, days)
-    write(out, made, found, days)
+    report = document(extent, found, days)
+    write(out, report, found, days)
     if as_json:
-        print_json(made)
+        print_json(report)
         return
-    shown = Table("query", "", *HEADER, title=f"means of {tried.runs} runs", title_justify="left")
+    shown = Table("query", "", *HEADER, title=f"means of {extent.runs} runs", title_justify="left")
     for each in found["5.6"]:
         shown.add_row(each.setting.query, each.setting.level, *cells(each))
     Console().print(shown)
-    click.echo(f"{len(made['results'])} points, with tables and figures → {out}")
+    click.echo(f"{len(report['results'])} points, with tables and figures → {out}")
 
 
 # evaluate tasks
@@ -74,47 +76,52 @@ def decisions(*, out: Path, runs: int | None, seed: int, as_printed: bool, quick
 WORDS = ("mechanism", "ε")
 NUMBERS = ("points", "spread", "right", "worthless", "off")
 TITLES = {
-    "above": "In how many windows of a day is a room fuller than it may be?",
+    "above": "In how many windows of a day is a room above its limit?",
     "region": "Which of five rooms is the most occupied at night?",
-    "stuck": "From when on does a sensor count nothing any more?",
+    "stuck": "Since when has a sensor counted nothing?",
     "event": "When does a weekly event begin?",
 }
 
 
 @evaluate.command()
 @click.option("--out", type=FOLDER, help="Folder for results.json and tables.md.")
-@click.option("--mechanism", "mechanisms", multiple=True, type=click.Choice(MECHANISMS), help="Only these.")
-@click.option("--epsilon", "epsilons", multiple=True, type=click.Choice(EPSILONS), help="Only these.")
-@click.option("--runs", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each question.")
+@click.option(
+    "--mechanism", "mechanisms", multiple=True, type=click.Choice(MECHANISMS), help="Only this one; may be repeated."
+)
+@click.option(
+    "--epsilon", "epsilons", multiple=True, type=click.Choice(EPSILONS), help="Only this one; may be repeated."
+)
+@click.option("--runs", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each question.")
 @json_option
 def tasks(
     *, out: Path | None, mechanisms: tuple[str, ...], epsilons: tuple[str, ...], runs: int, as_json: bool
 ) -> None:
-    """The four questions of the detective's game, answered by a program from released values: points against the truth.
+    """Evaluate the four questions of the page's detective game, which a program answers from released values.
 
-    Twelve versions of each question, of four weeks of a simulated building, with other noise in each run. Below what
-    the values answer stands what somebody scores who has seen nothing. The same options give the same numbers.
+    Twelve versions of each question are answered for four weeks of a simulated building, with different noise in each
+    run. The last row of each table is the score of somebody who has seen no values. The same options give the same
+    numbers.
 
     \b
     tacet evaluate tasks --mechanism pegasus --runs 1
     """
-    tried = task_trials.Extent(runs, epsilons or EPSILONS, cast("tuple[Mechanism, ...]", mechanisms or MECHANISMS))
-    with progress("settings", len(task_trials.settings(tried))) as tick:
-        found = task_trials.results(tried, tick)
-    made = task_trials.document(tried, found)
+    extent = task_trials.Extent(runs, epsilons or EPSILONS, cast("tuple[Mechanism, ...]", mechanisms or MECHANISMS))
+    with progress("settings", len(task_trials.settings(extent))) as advance:
+        found = task_trials.results(extent, advance)
+    report = task_trials.document(extent, found)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+        (out / "results.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
         (out / "tables.md").write_text(_markdown(found, runs), "utf-8")
     if as_json:
-        print_json(made)
+        print_json(report)
         return
     for task in TASKS:
         shown = table(TITLES[task], WORDS, NUMBERS)
         for each in _of(task, found):
             shown.add_row(*_cells(each))
         Console().print(shown)
-    click.echo(f"points of 100 in the mean of {tried.rounds * runs} answers, with their standard deviation")
+    click.echo(f"points: mean of {extent.rounds * runs} answers, at most 100; spread: their standard deviation")
 
 
 def _of(task: str, found: Sequence[task_trials.Result]) -> list[task_trials.Result]:
@@ -131,7 +138,7 @@ def _off(each: task_trials.Result) -> str:
 
 
 def _markdown(found: Sequence[task_trials.Result], runs: int) -> str:
-    parts = [f"# An analyst's questions on simulated data\n\n{runs} runs of each of twelve versions."]
+    parts = [f"# An analyst's questions on simulated data\n\n{runs} run(s) of each of twelve versions."]
     header = (*WORDS, *NUMBERS)
     parts += [f"## {TITLES[task]}\n\n{markdown(header, map(_cells, _of(task, found)))}" for task in TASKS]
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""sink, export: deliver releases to other systems; a sink's library is imported when it is used."""
+"""export: expose releases to programs that poll; the library for it is imported when it is used."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from stream.settings import Settings
 
 @click.group()
 def export() -> None:
-    """Show releases to those who come for them."""
+    """Expose releases as metrics."""
 
 
 @export.command()
 @origin_options
-@click.option("--listen", type=Address(), default="127.0.0.1:9105", show_default=True, help="Where to answer.")
+@click.option("--listen", type=Address(), default="127.0.0.1:9105", show_default=True, help="Address to serve.")
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="NAME",
-    help="A name by which it may be asked, besides addresses, localhost and this machine's name. May be repeated.",
+    help="A host name that requests may use, besides addresses, localhost and this machine's name. May be repeated.",
 )
 @click.pass_obj
 def prometheus(settings: Settings, /, *, listen: tuple[str, int], names: tuple[str, ...], **source: Any) -> None:
-    """Show the latest releases of an audience as metrics, each value with its band.
+    """Expose the latest releases of an audience as Prometheus metrics, each value with its band.
 
-    Who can reach the address reads what the audience may read.
+    Anyone who can reach the address can read these releases.
+
+    \b
+    tacet export prometheus --store store --audience facilities
     """
     with library("export prometheus"):
         from connectors.sinks.prometheus import LatestReleases, serve  # noqa: PLC0415

@@ -1,9 +1,9 @@
-"""``tacet leakage`` and ``tacet optimise``: leakage questions on a JSON file or standard input.
+"""leakage: compute what releases reveal, for a model in a JSON file or on standard input.
 
 Each command reads one model, calls the function of the same name in ``stream.accounting.leakage.queries`` and prints a
 table for people or, with ``--json``, one object. The model is one JSON object that is parsed strictly: duplicate keys,
 literals that are not numbers, unknown and missing entries are refused by name, with exit code 2. ``leakage learn``
-learns models from a restricted history into a restricted report.
+learns models from a restricted history, and writes them to a restricted report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stream.schemas import json_float
 Model = dict[str, Any]
 Answer = dict[str, Any]
 
-#: A direction that is not known may be left out or written as null.
+#: An unknown direction may be omitted or null.
 _MAY_BE_NULL = ("backward", "forward")
 
 MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
@@ -100,13 +100,13 @@ def _quoted(key: str) -> str:
 
 
 def answer_of(
-    ask: Callable[..., Answer],
+    query: Callable[..., Answer],
     path: str,
     required: tuple[str, ...],
     optional: tuple[str, ...] = (),
     **options: object,
 ) -> Answer:
-    """Call a question with the model's fields; refuse unknown and missing ones by name."""
+    """Call a query with the model's fields; refuse unknown and missing fields by name."""
     fields = (*required, *optional)
     model = _read(path)
     for key in model:
@@ -118,7 +118,7 @@ def answer_of(
     if missing:
         _refuse(f'{path}: the entry "{missing[0]}" is missing')
     try:
-        return ask(**model, **options)
+        return query(**model, **options)
     except UsageError as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -138,6 +138,7 @@ def print_answer(answer: Answer) -> None:
 
 
 def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+    """Print a table of numbers, with a note below it."""
     table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
     for column in columns:
         table.add_column(column, justify="right")
@@ -147,6 +148,7 @@ def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str
 
 
 def cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -154,17 +156,17 @@ def cell(value: Any) -> str:
 
 @click.group()
 def leakage() -> None:
-    """Ask what releases give away, about a model in a JSON file (or - for standard input)."""
+    """Compute what releases reveal, for a model in a JSON file (or - for standard input)."""
 
 
 @leakage.command("osdp")
 @MODEL
 @JSON
 def _osdp(model: str, as_json: bool) -> None:
-    """Odds that records are sensitive, after released and withheld values of dependent attributes.
+    """Compute the odds that records are sensitive, after released and withheld values of dependent attributes.
 
-    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
-    often each was asked) and released (how many of those were released).
+    FILE contains joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (number of
+    queries of each) and released (number of released values of each).
     """
     answer = answer_of(queries.osdp, model, ("joint", "epsilon"), ("queries", "released"))
     if as_json:
@@ -180,14 +182,20 @@ def _osdp(model: str, as_json: bool) -> None:
 
 @leakage.command("prior")
 @MODEL
-@click.option("--method", type=click.Choice(["exact", "full", "fast"]), default="exact", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(["exact", "full", "fast"]),
+    default="exact",
+    show_default=True,
+    help="Exact, or a heuristic.",
+)
 @click.option("--keep", type=click.IntRange(min=1), help="Nodes kept per layer, with --method fast.")
 @JSON
 def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
-    """Leakage of a noisy sum to every adversary who knows some of the tuples.
+    """Compute the leakage of a noisy sum to every adversary who knows some of the tuples.
 
-    FILE holds domains (values per tuple), joint (nested by tuple), scale (of the Laplace noise) and, for a
-    linear query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
+    FILE contains domains (values per tuple), joint (nested by tuple), scale (of the Laplace noise) and, for a linear
+    query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
     """
     required = ("domains", "joint", "scale")
     answer = answer_of(queries.prior, model, required, ("weights",), method=method, keep=keep)
@@ -198,9 +206,9 @@ def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
 @MODEL
 @JSON
 def _gaussian(model: str, as_json: bool) -> None:
-    """Leakage of a noisy sum of Gaussian tuples, in closed form.
+    """Compute the leakage of a noisy sum of Gaussian tuples, in closed form.
 
-    FILE holds covariance, range (largest difference of two values) and scale (of the Laplace noise).
+    FILE contains covariance, range (largest difference of two values) and scale (of the Laplace noise).
     """
     answer = answer_of(queries.gaussian, model, ("covariance", "range", "scale"), ("weights",))
     _print_adversaries(answer, as_json, "")
@@ -218,14 +226,18 @@ def _print_adversaries(answer: queries.Answer, as_json: bool, note: str) -> None
 @MODEL
 @click.option("--target", type=float, help="Find epsilons for this total leakage.")
 @click.option("--horizon", type=click.IntRange(min=1), help="Number of releases, with --target.")
-@click.option("--method", type=click.Choice(["bound", "quantified"]), help="How to find them [bound].")
+@click.option(
+    "--method",
+    type=click.Choice(["bound", "quantified"]),
+    help="With --target: how to find the epsilons.  [default: bound]",
+)
 @JSON
 def _temporal(model: str, target: float | None, horizon: int | None, method: str | None, as_json: bool) -> None:
-    """Leakage of a stream of releases to someone who knows how people move.
+    """Compute the leakage of a stream of releases to an adversary who knows how people move.
 
-    FILE holds backward and forward (transition matrices; one may be missing), or forward and
-    "stationary": true, and epsilon (per release). With --target and --horizon the epsilons are the answer; those
-    in FILE are checked and left aside.
+    FILE contains backward and forward (transition matrices; one may be missing), or forward and "stationary": true, and
+    epsilon (per release). With --target and --horizon the epsilons are computed; those in FILE are checked, but not
+    used.
     """
     if (target is None) != (horizon is None) or (method is not None and target is None):
         raise click.UsageError("--target and --horizon go together, --method with them")
@@ -252,10 +264,10 @@ def _print_temporal(answer: queries.Answer) -> None:
 @MODEL
 @JSON
 def _min_entropy(model: str, as_json: bool) -> None:
-    """Least that remains unknown of which predicate holds, after an answer that costs each its own epsilon.
+    """Compute the least uncertainty about which predicate holds, after an answer with an epsilon for each.
 
-    FILE holds epsilons (one per predicate) and, where they were not equally likely, priors. Exact with few
-    different pairs of them, otherwise in a bracket whose lower end is the answer.
+    FILE contains epsilons (one per predicate) and, unless all predicates are equally likely, priors. With few different
+    pairs the result is exact; otherwise it is an interval whose lower end is the answer.
     """
     answer = answer_of(min_entropy, model, ("epsilons",), ("priors",))
     if as_json:
@@ -269,10 +281,10 @@ def _min_entropy(model: str, as_json: bool) -> None:
 @MODEL
 @JSON
 def _compose(model: str, as_json: bool) -> None:
-    """What a list of noisy releases costs together: the epsilons added up, and epsilon at a small delta.
+    """Compute the joint cost of noisy releases: the sum of their epsilons, and epsilon at a small delta.
 
-    FILE holds delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
-    times, the values that the change alters by one) and group (devices that change together).
+    FILE contains delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
+    times, the number of values that a change alters by one) and group (devices that change together).
     """
     answer = answer_of(queries.compose, model, ("delta", "releases"), ("group",))
     if as_json:
@@ -289,14 +301,16 @@ def _compose(model: str, as_json: bool) -> None:
 @click.command()
 @click.argument("history", type=FOLDER)
 @policy_option
-@click.option("--states", type=click.Choice(["floors", "zones"]), default="floors", show_default=True)
-@click.option("--out", type=FILE, help="The report to write, mode 0600.  [default: HISTORY/learnt.json]")
+@click.option(
+    "--states", type=click.Choice(["floors", "zones"]), default="floors", show_default=True, help="States of moves."
+)
+@click.option("--out", type=FILE, help="Report to write, mode 0600.  [default: HISTORY/learnt.json]")
 @json_option
 def learn(history: Path, *, policy_file: Path, states: States, out: Path | None, as_json: bool) -> None:
     """Learn how attributes are jointly distributed and how people move, from a replay folder HISTORY.
 
-    HISTORY must have been made with 'tacet replay --include-restricted'. What is learnt is personal data: it
-    goes into one file that only you can read, never to a topic, into the account or onto the screen.
+    HISTORY must have been made with 'tacet replay --include-restricted'. The report is personal data: it is written to
+    one file that only you can read, and never to a topic, the account or the terminal.
     """
     target = out if out is not None else history / "learnt.json"
     policy = read_policy(policy_file)

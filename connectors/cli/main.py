@@ -26,42 +26,42 @@ ROOT = Path(__file__).parents[2]
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": {
         "demo": "Run one simulated day from SNMP traps to private releases",
-        "key": "Make key files",
-        "policy": "Write a first policy, check one, or print what it promises",
+        "key": "Create, export and retire key files",
+        "policy": "Write, check and compare policies",
     },
     "Run": {
         "run": "Run the whole pipeline in one process, without a broker",
         "ingest": "Send observations to Kafka",
-        "worker": "Turn observations on Kafka into private topics",
+        "worker": "Process observations on Kafka into private releases",
         "topics": "Create the topics of a policy on Kafka",
-        "hooks": "Take webhooks of Mist and Meraki, read Cisco Spaces",
-        "backfill": "Settle recorded OBSERVATIONS with a store",
+        "hooks": "Receive webhooks of Mist and Meraki, and read Cisco Spaces",
+        "backfill": "Release the windows of a recording that a store has missed",
     },
     "Read": {
-        "subscribe": "Print private releases as they come",
+        "subscribe": "Print private releases as they arrive",
         "serve": "Serve released records over HTTP",
-        "token": "Say who may see what at 'tacet serve'",
+        "token": "Manage the access tokens of 'tacet serve'",
         "account": "Show what all releases together have cost",
-        "sink": "Hand releases on",
-        "export": "Show releases to those who come for them",
+        "sink": "Deliver releases to an MQTT broker or a webhook",
+        "export": "Expose releases as metrics",
     },
     "Look after": {
-        "status": "Show where each site stands",
-        "doctor": "Say what is wrong with an installation, and what to do",
-        "recover": "Say what keeps a run from going on",
+        "status": "Show the progress of each site",
+        "doctor": "Check an installation, and suggest remedies",
+        "recover": "Find out why a run cannot continue",
         "republish": "Publish lost records again, byte for byte",
-        "store": "Look after an embedded store",
-        "audit": "Check the books that all releases are charged to",
+        "store": "Back up and restore an embedded store",
+        "audit": "Verify, sign and export the audit log",
     },
     "Laboratory": {
         "simulate": "Simulate a building",
-        "replay": "Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files",
-        "release": "Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width)",
-        "decide": "Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha)",
-        "tune": "Find the least epsilon, or shortest salt life (ttl), at which what is released still serves a task",
-        "evaluate": "Experiments on simulated data",
-        "attack": "Look for people in what a policy releases of a recording",
-        "leakage": "Ask what releases give away",
+        "replay": "Run a recording through the whole pipeline into files",
+        "release": "Release a table of counts privately",
+        "decide": "Decide privately which counts are above their thresholds",
+        "tune": "Find the most private epsilon that still serves a task",
+        "evaluate": "Run experiments on simulated data",
+        "attack": "Try to find people in the releases of a recording",
+        "leakage": "Compute what releases reveal",
         "optimise": "Choose epsilons of attributes from an information target",
     },
 }
@@ -71,7 +71,7 @@ A verb is a function of the module ``connectors.cli`` with the same name.
 """
 
 SERVICES = {"run", "ingest", "worker", "hooks", "serve", "sink", "export"}
-"""Verbs that exit with 0 on a stop signal, from their first moment on."""
+"""Verbs that exit with 0 on a stop signal, even before they have installed a handler of their own."""
 
 
 class LazyGroup(click.Group):
@@ -102,15 +102,15 @@ class LazyGroup(click.Group):
 def tacet(context: click.Context) -> None:
     """Private occupancy streams from Wi-Fi.
 
-    Controllers send SNMP traps; Tacet counts devices per zone every five minutes, publishes the counts and
-    facts about a room's day with differential privacy, and keeps the account of what has been given away.
+    Wi-Fi controllers send SNMP traps. Tacet counts devices per zone every five minutes, publishes these counts
+    and facts about a room's day with differential privacy, and keeps an account of the privacy that this costs.
 
     \b
-    Start here:   tacet demo
+    First steps:  tacet demo
     Your policy:  tacet policy check policy.toml; tacet policy show policy.toml
     Live:         tacet run --policy policy.toml --key-file key --store store --udp 0.0.0.0:1162
 
-    Exit codes: 0 done; 2 wrong usage, policy or key; 3 bad data (the rest was processed); 1 anything else.
+    Exit codes: 0 success; 2 wrong usage, policy or key; 3 bad data (the rest was processed); 1 any other error.
     """
     settings = Settings()
     logs.configure(settings.log_level, json=settings.log_json)
@@ -119,7 +119,7 @@ def tacet(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line; an error becomes one line on standard error and an exit code."""
-    if SERVICES.intersection(sys.argv[1:2]):  # until the verb installs its own handler; nothing has started yet
+    if SERVICES.intersection(sys.argv[1:2]):  # until the verb installs its own handler
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logs.catch_strays()
     try:
@@ -129,7 +129,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.ClickException as error:
-        _misused(error)
+        _fail_usage(error)
     except ValidationError as error:
         _fail("\n".join(map(_setting, error.errors())), USAGE)
     except UsageError as error:
@@ -139,7 +139,7 @@ def main() -> None:
     except (TacetError, OSError) as error:
         _fail(_disk_full(error) or str(error), OTHER)
     except Exception as error:
-        _fail(broker_error(error) or _fault(error), OTHER)
+        _fail(broker_error(error) or _internal_error(error), OTHER)
 
 
 def _run() -> None:
@@ -160,7 +160,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _setting(problem: Any) -> str:
-    """Return which environment variable broke which rule."""
+    """Return the message for an environment variable that breaks a rule."""
     name = "_".join(map(str, problem["loc"])).upper()
     return f"TACET_{name}: {rule_of(problem)}{shown(problem['input'])}"
 
@@ -169,18 +169,18 @@ def _disk_full(error: Exception) -> str | None:
     """Return the message for a full disk, None for other errors."""
     if not isinstance(error, OSError) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
         return None
-    return f"{error.filename or 'a file'}: disk full; make room and start again"
+    return f"{error.filename or 'a file'}: disk full; free space and start again"
 
 
-def _fault(error: Exception) -> str:
+def _internal_error(error: Exception) -> str:
     """Return type and place of an internal error, never its text, which may contain data."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).parent.is_relative_to(ROOT)] or frames
     place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
-    return f"internal error, {type(error).__name__}{place}; its text is not shown, for it may hold data"
+    return f"internal error, {type(error).__name__}{place}; its text is not shown because it may contain data"
 
 
-def _misused(error: click.ClickException) -> NoReturn:
+def _fail_usage(error: click.ClickException) -> NoReturn:
     if logs.writes_json():
         _fail(error.format_message(), USAGE)
     error.show()

@@ -1,10 +1,4 @@
-"""``tacet leakage`` and ``tacet optimise``: leakage questions on a JSON file or standard input.
-
-Each command reads one model, calls the function of the same name in ``stream.accounting.leakage.queries`` and prints a
-table for people or, with ``--json``, one object. The model is one JSON object that is parsed strictly: duplicate keys,
-literals that are not numbers, unknown and missing entries are refused by name, with exit code 2. ``leakage learn``
-learns models from a restricted history into a restricted report.
-"""
+"""optimise: choose epsilons of attributes from an information target, for a model in a JSON file."""
 
 from __future__ import annotations
 
@@ -20,14 +14,20 @@ from stream.accounting.leakage.information import bits
 @click.command()
 @MODEL
 @click.option("--budget", type=float, required=True, help="Total information T, in nats.")
-@click.option("--objective", type=click.Choice(["releases", "epsilon"]), default="releases", show_default=True)
+@click.option(
+    "--objective",
+    type=click.Choice(["releases", "epsilon"]),
+    default="releases",
+    show_default=True,
+    help="What to maximise.",
+)
 @click.option("--cap", type=float, help="Largest epsilon.")
 @JSON
 def optimise(model: str, budget: float, objective: str, cap: float | None, as_json: bool) -> None:
-    """Choose epsilons of attributes from an information target, with a bound on what any could give.
+    """Choose epsilons of attributes from an information target, with a bound on what any choice can reach.
 
-    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights. The
-    other objective's choice stands beside the one asked for, which is marked with *.
+    FILE contains joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights. The
+    choices for both objectives are printed; the selected objective is marked with *.
     """
     fields = ("queries", "weights")
     answer = answer_of(queries.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
@@ -39,17 +39,17 @@ def optimise(model: str, budget: float, objective: str, cap: float | None, as_js
 _EACH = ("epsilon", "leakage", "expected_releases_each")
 
 
-def _print_choices(asked: queries.Answer, other: queries.Answer) -> None:
+def _print_choices(selected: queries.Answer, other: queries.Answer) -> None:
     """Print each attribute's result under both objectives, side by side; the selected one is marked."""
     columns = ["attribute"]
-    for choice, mark in ((asked, "*"), (other, "")):
+    for choice, mark in ((selected, "*"), (other, "")):
         columns += [f"{choice['maximises']}{mark}\nepsilon", "leakage\nnats", "expected\nreleases"]
-    each = zip(*(choice[name] for choice in (asked, other) for name in _EACH), strict=True)
+    each = zip(*(choice[name] for choice in (selected, other) for name in _EACH), strict=True)
     rows: list[list[Any]] = [[i, *map(_brief, values)] for i, values in enumerate(each)]
-    totals = (("", _brief(c["leakage_total"]), _brief(c["expected_releases"])) for c in (asked, other))
+    totals = (("", _brief(c["leakage_total"]), _brief(c["expected_releases"])) for c in (selected, other))
     rows.append(["all", *(cell for total in totals for cell in total)])
-    note = "\n".join(_certificate(choice) for choice in (asked, other))
-    return print_table("Epsilons by objective (* asked for)", columns, rows, note)
+    note = "\n".join(_certificate(choice) for choice in (selected, other))
+    return print_table("Epsilons by objective (* selected)", columns, rows, note)
 
 
 def _brief(value: float) -> str:
@@ -60,4 +60,4 @@ def _brief(value: float) -> str:
 def _certificate(choice: queries.Answer) -> str:
     """Return an objective's value with its bound, and the information in bits."""
     value, bound = cell(choice["objective"]), cell(choice["upper_bound"])
-    return f"{choice['maximises']}: {value}, no choice gives over {bound}; {bits(choice['leakage_total']):.6g} bits"
+    return f"{choice['maximises']}: {value}, upper bound {bound}; {bits(choice['leakage_total']):.6g} bits"

@@ -61,7 +61,7 @@ class _NewFile(click.Path):
         """Refuse an existing file, which would be overwritten; a pipe or a device is accepted."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.is_file():
-            self.fail(f"{str(path)!r} must not exist yet; no file is written over", param, ctx)
+            self.fail(f"{str(path)!r} must not exist yet; no file is overwritten", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{str(path)!r} must be in a folder that exists", param, ctx)
         return path
@@ -229,7 +229,7 @@ def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:
 def public_range(
     key_file: Path, policy: Policy, first: Micros | None, last: Micros | None
 ) -> tuple[Micros | None, Micros | None]:
-    """Return the range of a recording, on the grid.
+    """Return the range of a recording, on the grid of ticks.
 
     Raises:
         UsageError: an end is missing under a production key: the rows, and so people, would decide which windows
@@ -262,7 +262,7 @@ def bootstrap(settings: Settings, given: str | None) -> str:
         if match is None or not 0 < int(match[1]) < 65_536:
             name = "--kafka" if given else "TACET_KAFKA"
             # Credentials are not supported here, so the address is not printed either.
-            msg = f"{name}: must be HOST:PORT, or several with commas between{shown(server.rpartition('@')[2])}"
+            msg = f"{name}: must be HOST:PORT, or several separated by commas{shown(server.rpartition('@')[2])}"
             raise UsageError(msg)
     return servers
 
@@ -355,17 +355,19 @@ def dialect_options(function: F) -> F:
             type=click.Choice(["address", "opaque"]),
             default="address",
             show_default=True,
-            help="opaque: devices of the recording have ids that are no addresses.",
+            help="How the recording names devices: by address, or by opaque ids.",
         ),
         click.option(
             "--times",
             type=click.Choice(["rfc3339", "seconds", "milliseconds"]),
             default="rfc3339",
             show_default=True,
-            help="How the recording writes times: seconds or milliseconds are since 1970.",
+            help="How the recording writes times; seconds and milliseconds count from 1970.",
         ),
-        click.option("--timezone", help="Of the recording's times without an offset.  [default: the site's]"),
-        click.option("--columns", multiple=True, help="The recording's columns: device=mac,access_point=ap,time=when."),
+        click.option("--timezone", help="Time zone of the recording's times without an offset.  [default: the site's]"),
+        click.option(
+            "--columns", multiple=True, help="Names of the recording's columns: device=mac,access_point=ap,time=when."
+        ),
     ):
         made = option(made)
     return cast(F, made)
@@ -391,11 +393,13 @@ def metrics_option(function: F) -> F:
     """Add ``--metrics`` and ``--metrics-name``, as one value."""
 
     @click.option(
-        "--metrics", type=Address(), help="Show metrics and health here, to whoever can reach it (:PORT: loopback)."
+        "--metrics",
+        type=Address(),
+        help="Serve metrics and health at this address, to anyone who can reach it (:PORT is loopback).",
     )
     @click.option(
         "--metrics-name", "metrics_names", multiple=True, metavar="NAME",
-        help="A name by which --metrics may be asked, besides addresses, localhost and this machine's name. "
+        help="A host name that requests to --metrics may use, besides addresses, localhost and this machine's name. "
         "May be repeated.",
     )  # fmt: skip
     @wraps(function)

@@ -70,7 +70,7 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 @click.option(
     "--columns",
     multiple=True,
-    help="Names of the list's columns: ap=Radio MAC,name=AP Name. Of a recording's: device=mac,access_point=ap,time=when.",
+    help="Names of columns: ap=Radio MAC,name=AP Name; in a recording device=mac,access_point=ap,time=when.",
 )
 @click.option("--controllers", help="Addresses or blocks that send traps, separated by commas.")
 @click.option("--from-observations", type=FILE, help="Laboratory: a recording to take the access points from.")
@@ -227,8 +227,8 @@ _WITH_COUNTS = """\
 """
 
 _ERRORS = (
-    "To see how accurate the counts are, run 'tacet policy plan': it tries a day, and names each level at which always "
-    "saying 0 would be nearer to the truth.\n"
+    "This does not show how accurate the counts are: 'tacet policy plan' tries a day, and names each level at which "
+    "always saying 0 would be nearer to the truth.\n"
 )
 _TRIED = "(On the simulated day; 'tacet policy plan --observations' uses a recording.)"
 _SHOWN = ("presence_tuple", "observation", "device_w_event", "person_w_event", "device_day", "person_day")
@@ -530,9 +530,16 @@ class Percentage(click.ParamType):
 @policy.command("plan")
 @click.argument("file", type=FILE, required=False)
 @click.option("--policy", "policy_file", type=FILE, help="The policy, instead of FILE.")
-@click.option("--observations", type=FILE, help="Use a recording (CSV or JSONL) instead of the simulated day: restricted.")
+@click.option(
+    "--observations", type=FILE, help="Use a recording (CSV or JSONL) instead of the simulated day: restricted."
+)
 @dialect_options
-@click.option("--target-error", "target", type=Percentage(), help="Find the epsilon whose mean error is this share of the mean count.")
+@click.option(
+    "--target-error",
+    "target",
+    type=Percentage(),
+    help="Find the epsilon whose mean error is this share of the mean count.",
+)
 @json_option
 def plan(
     file: Path | None, *, policy_file: Path | None, observations: Path | None, target: Fraction | None,
@@ -623,7 +630,7 @@ def _print_plan(console: Console, report: dict[str, Any]) -> None:
 
 
 def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
-    columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\nper run", "per day")
+    columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\nper run", "per\nday")
     made = table(title, ("release", "audience"), columns)
     for column, width in zip(made.columns, (12, 8), strict=False):
         column.min_width = width  # on a narrow terminal names take precedence over numbers

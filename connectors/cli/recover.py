@@ -20,20 +20,25 @@ from stream.settings import Settings
 @click.command()
 @click.option("--store", type=FOLDER, help="Folder of an embedded store.")
 @click.option("--kafka", help="Or bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
-@click.option("--key-file", type=FILE, help="Also look at the key and the mark beside it.")
-@click.option("--policy", "policy_file", type=FILE, help="Also look whether the store was made under this policy.")
+@click.option("--key-file", type=FILE, help="Also check the key file and the mark beside it.")
+@click.option("--policy", "policy_file", type=FILE, help="Also check whether the store was made under this policy.")
 @click.option(
-    "--heads", type=FILE, help="Write a lost mark anew if the store holds these heads: a kept 'audit verify --json'."
+    "--heads",
+    type=FILE,
+    help="Rebuild a lost mark if the store contains these heads, the output of an earlier 'audit verify --json'.",
 )
-@click.option("--reopen", multiple=True, metavar="SITE", help="Let a site that closed at max_devices go on.")
+@click.option(
+    "--reopen", multiple=True, metavar="SITE", help="Resume a site that was suspended at max_devices. May be repeated."
+)
 @json_option
 @click.pass_obj
 def recover(
     settings: Settings, *, store: Path | None, kafka: str | None, key_file: Path | None, policy_file: Path | None,
-    heads: Path | None, reopen: tuple[str, ...],
-    as_json: bool,
+    heads: Path | None, reopen: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what keeps a run from going on, and every way out with its price; change nothing unless told to.
+    """Find out why a run cannot continue, and list the remedies with their prices.
+
+    Nothing is changed without --heads or --reopen.
 
     \b
     tacet recover --store store --key-file key --policy policy.toml
@@ -41,7 +46,7 @@ def recover(
     tacet recover --store store --key-file key --policy policy.toml --reopen east
     tacet recover --kafka broker:9092 --key-file key --policy policy.toml
 
-    No way out publishes a window twice with different noise, or writes a ledger entry over another.
+    No remedy publishes a window twice with different noise, or overwrites a ledger entry.
     """
     servers = kafka_unless(store, kafka, settings)
     if store is None:
@@ -82,4 +87,4 @@ def _report(findings: list[Finding], *, as_json: bool) -> None:
         for way in found.remedies:
             click.echo(f"  * {way.do}\n    price: {way.price}")
     if not findings:
-        click.echo("nothing keeps a run from going on")
+        click.echo("nothing prevents a run from continuing")

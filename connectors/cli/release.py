@@ -1,4 +1,4 @@
-"""simulate, replay, release: commands that read files and write files."""
+"""release: release a table of counts privately."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def noise_of_table(price: ReleaseCost) -> NoiseParameter:
         (by_day == (price.ticks is not None), "--ticks: must go with --unit device_day, and only with it"),
         (
             by_day or price.noise == "laplace",
-            "--noise: gaussian must go with --unit device_day, whose price it keeps to",
+            "--noise: gaussian must go with --unit device_day",
         ),
         (price.noise == "gaussian" or price.delta is None, "--delta: must go with --noise gaussian"),
         (
@@ -93,45 +93,58 @@ PAID_BY_WINDOW = [name for name, declared in MECHANISMS.items() if not declared.
 
 @click.command()
 @click.argument("counts", type=FILE)
-@click.option("--mechanism", type=click.Choice(PAID_BY_WINDOW), required=True)
+@click.option("--mechanism", type=click.Choice(PAID_BY_WINDOW), required=True, help="How to release.")
 @click.option(
-    "--smoother", type=click.Choice(["average", "median", "james-stein"]), default="median", show_default=True
+    "--smoother",
+    type=click.Choice(["average", "median", "james-stein"]),
+    default="median",
+    show_default=True,
+    help="PeGaSus' smoother.",
 )
-@click.option("--calendar/--no-calendar", default=True, show_default=True, help="The filter's calendar.")
-@click.option("--epsilon", required=True, help="Of what --unit says, a decimal such as 0.1.")
-@click.option("--noise", type=click.Choice(["laplace", "gaussian"]), default="laplace", show_default=True)
+@click.option("--calendar/--no-calendar", default=True, show_default=True, help="Whether the filter uses a calendar.")
+@click.option("--epsilon", required=True, help="Epsilon of --unit, a decimal such as 0.1.")
+@click.option(
+    "--noise",
+    type=click.Choice(["laplace", "gaussian"]),
+    default="laplace",
+    show_default=True,
+    help="Law of the noise.",
+)
 @click.option(
     "--unit",
     type=click.Choice(["window", "device_day"]),
     default="window",
     show_default=True,
-    help="What epsilon pays for: one time and zone, or all of a device's day.",
+    help="What epsilon pays for: one time and zone, or the whole day of a device.",
 )
-@click.option("--ticks", type=click.IntRange(1, 10_000), help="Times of a day at which one device counts, at most.")
-@click.option("--delta", help="With which epsilon holds, with gaussian noise.  [default: 1e-6]")
+@click.option(
+    "--ticks", type=click.IntRange(1, 10_000), help="Largest number of times per day at which one device counts."
+)
+@click.option("--delta", help="With gaussian noise: the delta of epsilon.  [default: 1e-6]")
 @click.option(
     "--max-count",
     type=click.IntRange(1, 1_000_000),
-    help="The filter's largest count.  [default: the largest noisy one]",
+    help="The filter's largest count.  [default: the largest noisy count]",
 )
-@click.option("--timezone", default="UTC", show_default=True, help="Of the filter's calendar.")
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of the filter's calendar.")
 @click.option(
-    "--revise", type=click.Choice(["1h", "1d"]), help="Values as they are known an hour after their hour, or day."
+    "--revise",
+    type=click.Choice(["1h", "1d"]),
+    help="Values as estimated an hour after each hour, or at the end of each day.",
 )
 @key_option
-@click.option("--out", type=NEW_FILE, required=True)
+@click.option("--out", type=NEW_FILE, required=True, help="New file for the released table.")
 @json_option
 def release(
     counts: Path, *, mechanism: str, smoother: str, calendar: bool, epsilon: str, noise: NoiseKind, unit: str,
     ticks: int | None, delta: str | None, max_count: int | None, timezone: str, revise: Span | None, key_file: Path,
     out: Path, as_json: bool,
 ) -> None:  # fmt: skip
-    """Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width).
+    """Release a table of counts privately: from columns time, zone, count to time, zone, value, half_width.
 
-    For research on recorded counts: takes a laboratory key only, and keeps no ledger. With --unit device_day the counts
-    must be such that one device is in at most --ticks of them a day: nothing here can bound that. With --revise the
-    filter's values are those that are known when what comes after them is too, at no further cost; the last times have
-    less behind them.
+    This is for research on recorded counts: it requires a laboratory key and keeps no ledger. With --unit device_day a
+    device must be in at most --ticks counts per day, which this command cannot enforce. With --revise the filter also
+    uses later values, at no further cost; fewer of them exist for the last times of the table.
 
     \b
     tacet release counts.csv --mechanism filter --noise gaussian --unit device_day --ticks 96 \\
@@ -139,15 +152,20 @@ def release(
     """
     law = noise_of_table(ReleaseCost(mechanism, epsilon, noise, unit, ticks, delta))
     keys = key_files.laboratory_keys(key_file)
-    with progress("rows released") as tick:
-        how = TableRelease(mechanism, law, smoother, calendar, max_count, timezone, revise)
-        made = release_file(counts, out, keys, how, tick)
+    with progress("rows released") as advance:
+        terms = TableRelease(mechanism, law, smoother, calendar, max_count, timezone, revise)
+        result = release_file(counts, out, keys, terms, advance)
     if as_json:
-        report: dict[str, Any] = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
+        report: dict[str, Any] = {
+            "rows": result.rows,
+            "zones": result.zones,
+            "windows": result.windows,
+            "bad": result.bad,
+        }
         if unit == "device_day":
             report |= {"noise": law.kind, "noise_scale": law.scale}
-        print_json(report | {"left_out": made.left_out, "laboratory": True})
+        print_json(report | {"left_out": result.left_out, "laboratory": True})
     else:
-        click.echo(f"{made.windows:,} windows of {made.zones} zone(s) → {out}")
-    if made.problem is not None:
-        raise made.problem
+        click.echo(f"{result.windows:,} windows of {result.zones} zone(s) → {out}")
+    if result.problem is not None:
+        raise result.problem

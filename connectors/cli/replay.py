@@ -1,4 +1,4 @@
-"""simulate, replay, release: commands that read files and write files."""
+"""replay: run a recording through the whole pipeline into files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from stream.records import Micros
 @click.argument("observations", type=FILE)
 @policy_option
 @key_option
-@click.option("--out", type=FOLDER, required=True, help="New folder for what comes out (mode 0700).")
-@click.option("--include-restricted", is_flag=True, help="Also write true presence and counts.")
-@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an operator-requested re-release.")
+@click.option("--out", type=FOLDER, required=True, help="New folder for the records (mode 0700).")
+@click.option("--include-restricted", is_flag=True, help="Also write true stays and counts.")
+@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: release again, with different noise.")
 @dialect_options
 @windows_options
 @json_option
@@ -41,9 +41,12 @@ def replay(
     observations: Path, *, policy_file: Path, key_file: Path, out: Path, include_restricted: bool, attempt: int,
     first_window: Micros | None, last_window: Micros | None, dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files.
+    """Run a recording through the whole pipeline into files: OBSERVATIONS, as CSV or JSONL.
 
-    Takes a laboratory key only. The same file, policy and key give the same bytes every time.
+    A laboratory key is required. The same file, policy and key always give the same bytes.
+
+    \b
+    tacet replay observations.csv --policy policy.toml --key-file lab.key --out replayed
     """
     policy = read_policy(policy_file)
     keys = key_files.laboratory_keys(key_file)
@@ -51,20 +54,22 @@ def replay(
         attempt=attempt, presence=include_restricted, occupancy=include_restricted,
         first_window=on_grid(policy, first_window, up=True), last_window=on_grid(policy, last_window, up=False),
     )  # fmt: skip
-    with progress("rows replayed") as tick:
+    with progress("rows replayed") as advance:
         file = ObservationFile(
             observations, policy, key_files.pseudonym_key(key_file),
-            since=options.first_window, until=options.last_window, dialect=dialect, progress=tick,
+            since=options.first_window, until=options.last_window, dialect=dialect, progress=advance,
         )  # fmt: skip
-        made = run_replay(file, policy, keys, out, options)
-    report = asdict(made) | {"tally": made.tally.figures(), "policy_version": policy.version}
+        summary = run_replay(file, policy, keys, out, options)
+    report = asdict(summary) | {"tally": summary.tally.figures(), "policy_version": policy.version}
     if as_json:
         print_json(report)
     else:
-        click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} denied by budget → {out}")
-        for name, records in sorted(made.records.items()):
+        click.echo(
+            f"{summary.tally.rows:,} rows, {summary.windows} windows, {summary.refused} denied by budget → {out}"
+        )
+        for name, records in sorted(summary.records.items()):
             click.echo(f"  {records:>8,}  {name}")
-        report_drops(made.dropped, made.tally.unknown_access_points, made.tally.outside)
-    problem = shortfall(made.tally, made.dropped)
+        report_drops(summary.dropped, summary.tally.unknown_access_points, summary.tally.outside)
+    problem = shortfall(summary.tally, summary.dropped)
     if problem is not None:
         raise problem

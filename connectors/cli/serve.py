@@ -1,4 +1,4 @@
-"""serve, token: the HTTP service with its page, and the tokens of its readers."""
+"""serve: the HTTP service and its page."""
 
 from __future__ import annotations
 
@@ -37,18 +37,26 @@ from stream.settings import Settings
 @storage_options
 @policy_option
 @click.option("--audience", "audiences", multiple=True, help="Serve this audience; may be repeated.")
-@click.option("--account", is_flag=True, help="Serve the account, to who has that role.")
-@click.option("--operator", is_flag=True, help="Serve the operator's figures, to who has that role.")
-@click.option("--listen", type=Address(), default="127.0.0.1:8050", show_default=True)
-@click.option("--tokens", type=FILE, help="Who may see what: a file made by 'tacet token new'.")
-@click.option("--open", "opened", metavar="AUDIENCE", help="Let anyone read this audience of counts, without a token.")
-@click.option("--index", type=FILE, help="Keep the index of released records in this file.  [default: in memory]")
+@click.option("--account", is_flag=True, help="Serve the account to readers with that role.")
+@click.option("--operator", is_flag=True, help="Serve the operator's figures to readers with that role.")
+@click.option("--listen", type=Address(), default="127.0.0.1:8050", show_default=True, help="Address to serve.")
+@click.option("--tokens", type=FILE, help="File of access tokens, made by 'tacet token new'.")
+@click.option("--open", "opened", metavar="AUDIENCE", help="Let anyone read this audience of counts without a token.")
+@click.option("--index", type=FILE, help="Store the index of released records in this file.  [default: in memory]")
 @click.option("--plans", type=FOLDER, help="Floor plans: SITE/FLOOR.svg or .geojson.")
-@click.option("--play", type=click.FloatRange(0.1, 100_000), help="Play what is there, at this speed.")
-@click.option("--name", "names", multiple=True, metavar="HOST[:PORT]", help="A name by which it is reached.")
+@click.option(
+    "--play", type=click.FloatRange(0.1, 100_000), help="Play the existing records, at this multiple of real time."
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="A host name by which clients reach it. May be repeated.",
+)
 @click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
-@click.option("--tls-key", type=FILE, help="Its key (PEM).")
-@click.option("--behind-proxy", is_flag=True, help="A proxy of yours has TLS, and says who asks.")
+@click.option("--tls-key", type=FILE, help="Private key of the certificate (PEM).")
+@click.option("--behind-proxy", is_flag=True, help="A trusted proxy terminates TLS and names the client.")
 @metrics_option
 @click.pass_obj
 def serve(
@@ -64,34 +72,34 @@ def serve(
     tacet serve --store store --policy policy.toml --audience public
     tacet serve --kafka broker:9092 --policy policy.toml --audience public --index history --tokens tokens
 
-    It opens outboxes (or private topics) of these audiences and nothing else, so it may run as a user who cannot open
-    the store. Without --tokens it prints a link that lets one browser in; programs send a token of 'tacet token new'.
+    The service opens only the outboxes or private topics of these audiences, so it may run as a user who cannot open
+    the store. Without --tokens it prints a link that admits one browser. Programs send a token of 'tacet token new'.
     """
     servers = kafka_unless(store, kafka, settings)
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
-    wanted = ServeConfig(
+    config = ServeConfig(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,
         listen=listen, tokens=tokens, opened=opened, index=index, plans=plans, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
     )  # fmt: skip
-    with monitor_of("serve", wanted.policy, metrics) as monitor:
+    with monitor_of("serve", config.policy, metrics) as monitor:
         files = {"kafka": settings.kafka_cert_file, "kafka_ca": settings.kafka_ca_file}
         watch_certificates(monitor, page=tls_cert, **({} if servers is None else files))
-        serve_here(wanted, monitor)
+        serve_here(config, monitor)
 
 
 def serve_here(config: ServeConfig, monitor: Monitor | None = None) -> None:
     """Serve until a stop signal, and print the address."""
-    watched = monitor or monitor_of("serve", config.policy, None)
+    own_monitor = monitor or monitor_of("serve", config.policy, None)
 
     def beside(service: Service) -> list[Coroutine[Any, Any, None]]:
-        watch = ServiceWatch(watched, config, service)
-        return [] if watched.address is None else [watch.poll()]
+        watch = ServiceWatch(own_monitor, config, service)
+        return [] if own_monitor.address is None else [watch.poll()]
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
             await serve_until(config, wall_clock, stop, click.echo, beside)
 
-    run_async(watched.during(until_stopped()))
+    run_async(own_monitor.during(until_stopped()))

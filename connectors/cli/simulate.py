@@ -1,4 +1,4 @@
-"""simulate, replay, release: commands that read files and write files."""
+"""simulate: simulate a building, and write or send its observations."""
 
 from __future__ import annotations
 
@@ -29,23 +29,42 @@ FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 
 
 @click.command()
-@click.option("--days", type=click.IntRange(1, 3660), default=1, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same building.")
-@click.option("--zones", type=click.IntRange(1, 4095), default=64, show_default=True)
+@click.option("--days", type=click.IntRange(1, 3660), default=1, show_default=True, help="Days to simulate.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="The same seed gives the same building."
+)
+@click.option(
+    "--zones", type=click.IntRange(1, 4095), default=64, show_default=True, help="Zones, with one access point each."
+)
 @click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="First day.  [default: 2018-02-01]")
-@click.option("--timezone", default="America/Los_Angeles", show_default=True)
-@click.option("--site", default="dbh", show_default=True)
-@click.option("--scale", type=float, default=1.0, show_default=True, help="People, against the real building.")
-@click.option("--always-on", type=click.IntRange(0), default=0, show_default=True, help="Machines that never leave.")
-@click.option("--out", type=NEW_FILE, help="File of observations to write.")
-@click.option("--format", "form", type=click.Choice(["csv", "jsonl", "snmptrapd"]), default="csv", show_default=True)
-@click.option("--truth", type=NEW_FILE, help="Also write every true visit.")
+@click.option("--timezone", default="America/Los_Angeles", show_default=True, help="Time zone of the building.")
+@click.option("--site", default="dbh", show_default=True, help="Name of the site.")
+@click.option(
+    "--scale", type=float, default=1.0, show_default=True, help="Number of people, relative to the real building."
+)
+@click.option(
+    "--always-on", type=click.IntRange(0), default=0, show_default=True, help="Number of devices that never leave."
+)
+@click.option("--out", type=NEW_FILE, help="Write observations to this file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "jsonl", "snmptrapd"]),
+    default="csv",
+    show_default=True,
+    help="Format of the file.",
+)
+@click.option("--truth", type=NEW_FILE, help="Also write all true visits.")
 @click.option("--policy-out", type=NEW_FILE, help="Also write a policy for this building.")
-@click.option("--udp", type=Address(), help="Send it as SNMP traps to HOST:PORT.")
-@click.option("--community", default="public", show_default=True, help="Of the traps sent with --udp.")
-@click.option("--speed", type=Speed(), default="max", show_default=True, help="Times real time, or 'max'.")
-@click.option("--faults", default="", help="duplicates,reordering,loss,reboot,unknown-ap,wrong-community,flood,…")
-@click.option("--controllers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--udp", type=Address(), help="Send the observations as SNMP traps to HOST:PORT.")
+@click.option("--community", default="public", show_default=True, help="SNMP community of the traps.")
+@click.option("--speed", type=Speed(), default="max", show_default=True, help="How many times real time, or max.")
+@click.option(
+    "--faults",
+    default="",
+    help="Faults of the traps: duplicates,reordering,loss,reboot,unknown-ap,wrong-community,flood,…",
+)
+@click.option("--controllers", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of controllers.")
 @json_option
 def simulate(
     *, days: int, seed: int, zones: int, start: Any, timezone: str, site: str, scale: float, always_on: int,
@@ -54,10 +73,9 @@ def simulate(
 ) -> None:  # fmt: skip
     """Simulate a building: people with phones, classrooms, offices, and 64 access points.
 
-    The model is calibrated to published figures of a real building (36,000 devices and 3.9 million events
-    in 89 days). With --always-on so many of its machines are heard every few minutes, as printers are
-    in most buildings: --scale 0.45 --always-on 75 is the demo's. Write its observations to a file, send
-    them as SNMP traps, or both.
+    The model is calibrated to published figures of a real building (36,000 devices and 3.9 million events in 89 days).
+    --always-on adds devices that are seen every few minutes, such as printers; the demo uses --scale 0.45
+    --always-on 75. Write the observations to a file, send them as SNMP traps, or both.
 
     \b
     tacet simulate --scale 0.45 --always-on 75 --out observations.csv --policy-out policy.toml
@@ -72,19 +90,19 @@ def simulate(
         days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, always_on=always_on, **settings
     )
     with working("simulating"):
-        made = run_simulation(config)
-    report: dict[str, Any] = {"events": len(made.time), "devices": len(made.devices)}
+        building = run_simulation(config)
+    report: dict[str, Any] = {"events": len(building.time), "devices": len(building.devices)}
     if out is not None:
-        _write(out, lambda file, tick: _writer(form)(made, file, tick), len(made.time))
+        _write(out, lambda file, advance: _writer(form)(building, file, advance), len(building.time))
     if truth is not None:
-        _write(truth, lambda file, _: simulation.write_truth(made, file), None)
+        _write(truth, lambda file, _: simulation.write_truth(building, file), None)
     if policy_out is not None:
-        policy_out.write_text(simulation_policy.policy_text(made))
+        policy_out.write_text(simulation_policy.policy_text(building))
     if udp is not None:
         faulty = [str(fault) for fault in chosen]
-        schedule = trap_schedule(made, faulty, seed, controllers, community=community.encode())
-        with progress("sending traps", len(schedule)) as tick:
-            report["sent"] = run_async(send_schedule(schedule, udp, speed, tick))
+        schedule = trap_schedule(building, faulty, seed, controllers, community=community.encode())
+        with progress("sending traps", len(schedule)) as advance:
+            report["sent"] = run_async(send_schedule(schedule, udp, speed, advance))
         report["traps"] = dict(schedule.counts)
     if as_json:
         print_json(report)
@@ -99,6 +117,6 @@ def _writer(form: str) -> Any:
 
 
 def _write(path: Path, write: Any, total: int | None) -> None:
-    with path.open("w", newline="") as file, progress(f"writing {path.name}", total) as tick:
+    with path.open("w", newline="") as file, progress(f"writing {path.name}", total) as advance:
         out: TextIO = file
-        write(out, tick)
+        write(out, advance)

@@ -1,4 +1,4 @@
-"""sink, export: deliver releases to other systems; a sink's library is imported when it is used."""
+"""sink: deliver releases to an MQTT broker or a webhook; a sink's library is imported when it is used."""
 
 from __future__ import annotations
 
@@ -33,34 +33,36 @@ def library(verb: str) -> Iterator[None]:
 
 def cursor_options(function: F) -> F:
     """Add the options of all sinks: ``--cursor`` and ``--until-end``."""
-    function = click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")(function)
+    function = click.option("--until-end", is_flag=True, help="Stop after the last record that exists now.")(function)
     return click.option(
-        "--cursor", "cursor_file", type=FILE, required=True, help="How far it has come; made where there is none."
+        "--cursor", "cursor_file", type=FILE, required=True, help="File with the position; created if missing."
     )(function)  # fmt: skip
 
 
 @click.group()
 def sink() -> None:
-    """Hand releases on: to an MQTT broker, or to a webhook."""
+    """Deliver releases to an MQTT broker or a webhook."""
 
 
 @sink.command()
 @origin_options
 @cursor_options
-@click.option("--broker", type=Address(), required=True, help="The MQTT broker.")
-@click.option("--tls/--no-tls", default=None, help="Default: TLS unless the broker is on this machine.")
-@click.option("--ca-file", type=FILE, help="Authorities for the broker's certificate; the system's otherwise.")
-@click.option("--username")
+@click.option("--broker", type=Address(), required=True, help="Address of the MQTT broker.")
+@click.option(
+    "--tls/--no-tls", default=None, help="Whether to use TLS.  [default: yes, unless the broker is on this machine]"
+)
+@click.option("--ca-file", type=FILE, help="Certificate authorities for the broker.  [default: the system's]")
+@click.option("--username", help="User name on the broker.")
 @click.option("--password-file", type=FILE, help="With --username: a file with the password, mode 0600.")
-@click.option("--prefix", default="tacet", show_default=True, help="First words of every topic; the audience follows.")
-@click.option("--home-assistant", metavar="PREFIX", help="Announce a sensor for each node below this topic.")
+@click.option("--prefix", default="tacet", show_default=True, help="Prefix of every topic; the audience follows.")
+@click.option("--home-assistant", metavar="PREFIX", help="Announce each node as a sensor, under this discovery prefix.")
 @click.pass_obj
 def mqtt(
     settings: Settings, /, *, cursor_file: Path, until_end: bool, broker: tuple[str, int], tls: bool | None,
     ca_file: Path | None, username: str | None, password_file: Path | None, prefix: str, home_assistant: str | None,
     **source: Any,
 ) -> None:  # fmt: skip
-    """Hold the latest count of each node on an MQTT broker, as retained messages.
+    """Publish the latest count of each node to an MQTT broker, as retained messages.
 
     \b
     tacet sink mqtt --store store --audience facilities --cursor mqtt.cursor --broker 127.0.0.1:1883
@@ -70,41 +72,48 @@ def mqtt(
     if (password_file is None) != (username is None):
         raise click.UsageError("--username and --password-file: must be given together")
     if any(word in f"{prefix}{home_assistant or ''}" for word in "+#$") or not prefix.strip("/"):
-        msg = f"--prefix: must be words of a topic, without + # and $, got {prefix!r}"
+        msg = f"--prefix: must be a topic without + # and $, got {prefix!r}"
         raise UsageError(msg)
     password = None if password_file is None else read_secret(password_file)
     secure = broker[0] not in OWN_MACHINE if tls is None else tls
     cursor, origin = Cursor(cursor_file), origin_of(settings, **source)
-    held = f"{prefix.strip('/')}/{source['audience']}"
+    topic = f"{prefix.strip('/')}/{source['audience']}"
 
-    async def hold() -> None:
+    async def publish() -> None:
         sites = await read_metadata(**storage_of(origin))
-        kept = MqttSink(Broker(*broker, secure, username, password, ca_file), held, cursor.notes, sites,
+        mqtt_sink = MqttSink(Broker(*broker, secure, username, password, ca_file), topic, cursor.notes, sites,
                         home_assistant=home_assistant)  # fmt: skip
         await until_stopped(
-            deliver_releases(origin, cursor, kept.deliver, kept.deliver, until_end=until_end), kept.run()
+            deliver_releases(origin, cursor, mqtt_sink.deliver, mqtt_sink.deliver, until_end=until_end), mqtt_sink.run()
         )
 
-    run_async(hold())
+    run_async(publish())
 
 
 @sink.command()
 @origin_options
 @cursor_options
-@click.option("--from-start", is_flag=True, help="A new cursor begins with the first record kept, not with the next.")
-@click.option("--to", required=True, metavar="URL", help="Where to report.")
-@click.option("--secret-file", type=FILE, required=True, help="A file with the secret, whsec_…, mode 0600.")
 @click.option(
-    "--on", "kind", type=click.Choice(["release", "change", "crossing"]), default="release", show_default=True
+    "--from-start", is_flag=True, help="With a new cursor: start with the first stored record, not with the next one."
 )
-@click.option("--threshold", type=float, help="Of crossings, in devices.")
-@click.option("--node", "nodes", multiple=True, help="zone:ID, floor:ID or building; all otherwise. May be repeated.")
+@click.option("--to", required=True, metavar="URL", help="Address to report to.")
+@click.option("--secret-file", type=FILE, required=True, help="File with the signing secret, whsec_…, mode 0600.")
+@click.option(
+    "--on",
+    "kind",
+    type=click.Choice(["release", "change", "crossing"]),
+    default="release",
+    show_default=True,
+    help="What to report: every release, changed values, or crossings of --threshold.",
+)
+@click.option("--threshold", type=float, help="With --on crossing: the threshold, in devices.")
+@click.option("--node", "nodes", multiple=True, help="Only this node: zone:ID, floor:ID or building. May be repeated.")
 @click.pass_obj
 def webhook(
     settings: Settings, /, *, cursor_file: Path, until_end: bool, from_start: bool, to: str, secret_file: Path,
     kind: Kind, threshold: float | None, nodes: tuple[str, ...], **source: Any,
 ) -> None:  # fmt: skip
-    """Report releases, changes or crossings of a threshold to an address, signed (Standard Webhooks).
+    """Report releases, changed values or crossings of a threshold to a URL, signed (Standard Webhooks).
 
     \b
     tacet sink webhook --store store --audience facilities --cursor hook.cursor \\

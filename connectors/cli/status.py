@@ -1,4 +1,4 @@
-"""subscribe, status: read releases and the status of sites."""
+"""status: show the progress of each site."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from stream.settings import Settings
 
 @click.command()
 @storage_options
-@click.option("--policy", "policy_file", type=FILE, help="Also report how many releases its last day has left.")
+@click.option(
+    "--policy", "policy_file", type=FILE, help="Also show how many releases the budgets of the last day have left."
+)
 @json_option
 @click.pass_obj
 def status(
     settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path | None, as_json: bool
 ) -> None:
-    """Show where each site stands: position, lag, last window, releases left."""
+    """Show the progress of each site: position, lag, last window, releases left."""
     servers = kafka_unless(store, kafka, settings)
     policy = None if policy_file is None else read_policy(policy_file)
     if store is not None:
@@ -59,12 +61,12 @@ def _print_status(parts: list[dict[str, Any]]) -> None:
     if not parts:
         console.print("Nothing has been processed yet.")
     for part in parts:
-        title = f"partition {part['partition']}: next message {part['next']}, lag {part['lag']}"
+        title = f"partition {part['partition']}: next message {part['next']}, lag {part['lag']} messages"
         sites = table(title, ("site", "last window"), ("behind the\nclock", "ledger\nentries", "releases left\ntoday"))
         for name, site in part["sites"].items():
             left = site.get("releases_left_today")
             sites.add_row(
-                f"{name} (closed)" if site["closed"] else name,
+                f"{name} (suspended)" if site["closed"] else name,
                 site["last_window"] or "-", _behind(site["watermark"]), str(site["ledger_entries"]),
                 "-" if left is None else "\n".join(f"{r}: {'no limit' if n is None else n}" for r, n in left.items()),
             )  # fmt: skip

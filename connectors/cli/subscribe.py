@@ -1,4 +1,4 @@
-"""subscribe, status: read releases and the status of sites."""
+"""subscribe: print an audience's releases as they arrive."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SAVE_EVERY = 1.0
 
 @click.command()
 @origin_options
-@click.option("--from-start", is_flag=True, help="Begin with the first record kept.")
-@click.option("--after", metavar="RELEASE_ID", help="Begin behind this release.")
-@click.option("--cursor", "cursor_file", type=FILE, help="Go on where this file stands, and keep it up.")
-@click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")
+@click.option("--from-start", is_flag=True, help="Start with the first stored record.")
+@click.option("--after", metavar="RELEASE_ID", help="Start after this release.")
+@click.option("--cursor", "cursor_file", type=FILE, help="Resume at the position in this file, and update it.")
+@click.option("--until-end", is_flag=True, help="Stop after the last record that exists now.")
 @json_option
 @click.pass_obj
 def subscribe(
@@ -39,7 +39,7 @@ def subscribe(
     url: str | None, token_file: Path | None, from_start: bool, after: str | None, cursor_file: Path | None,
     until_end: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print private releases as they come: each once, each site in window order.
+    """Print private releases as they arrive: each once, and those of a site in the order of windows.
 
     \b
     tacet subscribe --store store --audience facilities --from-start
@@ -50,20 +50,20 @@ def subscribe(
     cursor = None if cursor_file is None else Cursor(cursor_file)
 
     async def show() -> int:
-        shown, saved = 0, time.monotonic()
+        printed, saved = 0, time.monotonic()
         async for record in follow(**source, from_start=from_start, after=after, cursor=cursor, until_end=until_end):
             print_json(record) if as_json else click.echo(one_line(record))
-            shown += 1
+            printed += 1
             if cursor is not None and time.monotonic() - saved > SAVE_EVERY:
                 cursor.save()
                 saved = time.monotonic()
-        return shown
+        return printed
 
     try:
         with suppress(KeyboardInterrupt):
             if not run_async(show()) and not (from_start or after or cursor):
                 click.echo(
-                    "tacet: --until-end without --from-start or --after begins and ends at the present", err=True
+                    "tacet: --until-end without --from-start or --after starts and ends at the present", err=True
                 )
     finally:
         if cursor is not None:
@@ -79,9 +79,9 @@ def _by_node(levels: dict[str, Any]) -> dict[str, int]:
 def _alerts(record: Release) -> str:
     """Return the nodes with an alert, and those without an answer."""
     alerts = [node for node, above in record["above"].items() if above]
-    unknown = [f"{node} not answered ({why})" for node, why in record["denied"].items()]
-    said = f"{record['alert']}: {', '.join(alerts)}" if alerts else f"none {record['alert']}"
-    return "; ".join([said, *unknown])
+    unanswered = [f"{node} not answered ({why})" for node, why in record["denied"].items()]
+    summary = f"{record['alert']}: {', '.join(alerts)}" if alerts else f"none {record['alert']}"
+    return "; ".join([summary, *unanswered])
 
 
 def one_line(record: Release) -> str:

@@ -83,7 +83,7 @@ def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -
     given = ("--store", ground / "store", "--key-file", ground / "key", "--policy", ground / "policy.toml")
     unknown = run("recover", *given, "--reopen", "elsewhere")
     assert (unknown.code, "must name a site of the policy (dbh), got 'elsewhere'" in unknown.problem) == (2, True)
-    assert run("recover", *given, "--reopen", SITE).out == "nothing keeps a run from going on\n"
+    assert run("recover", *given, "--reopen", SITE).out == "nothing prevents a run from continuing\n"
     twice = run("recover", *given, "--reopen", SITE)
     assert (twice.code, "must be one that has shut" in twice.problem) == (2, True)
     with embedded(small, ground / "key", ground / "store") as runner:
@@ -271,7 +271,7 @@ def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: A
     mark_path(ground / "key").unlink()
     assert "is gone" in only(ground)[0]
     done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--heads", ground / "heads.json")
-    assert (done.code, done.out) == (0, "nothing keeps a run from going on\n")
+    assert (done.code, done.out) == (0, "nothing prevents a run from continuing\n")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
     with embedded(POLICY, ground / "key", ground / "store"):
         pass

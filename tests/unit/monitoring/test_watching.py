@@ -38,6 +38,7 @@ from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
 from stream.schemas import parse_time
 from tests.core_ground import building
+from tests.patience import within_patience
 from tests.unit.monitoring.test_figures import shown
 
 NOW = 1_700_000_000 * SECOND
@@ -79,6 +80,40 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
     while not checks(made)["broker"]:
         await asyncio.sleep(0.01)
     asking.cancel()
+
+
+async def test_a_broker_check_that_is_cancelled_while_the_broker_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``asyncio.wait_for`` on Python 3.11 loses a cancellation that arrives together with the result."""
+
+    async def names(_: str) -> list[str]:
+        asyncio.get_running_loop().call_soon(polling.cancel)
+        return []
+
+    monkeypatch.setattr(kafka, "topic_names", names)
+    polling = asyncio.create_task(BrokerWatch(monitor(), "broker:9092").poll())
+    with pytest.raises(asyncio.CancelledError):
+        await within_patience(polling, "the end of a cancelled task")
+
+
+async def test_a_broker_check_that_is_cancelled_ends_although_its_client_raises_another_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = asyncio.Event()
+
+    async def names(_: str) -> list[str]:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("closed") from None
+        return []
+
+    monkeypatch.setattr(kafka, "topic_names", names)
+    polling = asyncio.create_task(BrokerWatch(monitor(), "broker:9092").poll())
+    await waiting.wait()
+    polling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within_patience(polling, "the end of a cancelled task")
 
 
 def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open() -> None:
