@@ -15,10 +15,11 @@ from connectors.cli.options import FILE, FOLDER, dialect_options, json_option, p
 from connectors.cli.output import print_json, progress
 from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
 from connectors.lab.attacks.membership import membership as attack_by_membership
-from connectors.lab.attacks.recording import opened_at_random, record, site_of
+from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import NOTICE, draw, report, tables
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.lab.plots import need_matplotlib
+from connectors.lab.sites import observed_site
 from connectors.secrets.private_files import check_private_folder, private_folder
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.replay import refuse_used
@@ -61,7 +62,7 @@ def membership(
     policy = read_policy(policy_file)
     promising = policy if promised is None else read_policy(promised)
     policy, promising = (_with_only(each, only) for each in (policy, promising))
-    name = site_of(policy, site)
+    name = observed_site(policy, site)
     check_promised(policy, promising, name)
     with progress("rows read") as advance:
         recorded = record(observations, policy, name, seed, dialect, advance)
@@ -171,7 +172,7 @@ def attack(
     need_matplotlib("attack")
     _check_out(out)
     policy = read_policy(policy_file)
-    name = site_of(policy, site)
+    name = observed_site(policy, site)
     is_open = _opened(policy, name, attacker, open_kinds)
     terms = AttackTerms(span * MINUTE, runs, seed, learn_days, tuple(life * 1_000_000 for life in lives))
     _check_span(policy, name, span)

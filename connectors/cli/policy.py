@@ -40,7 +40,7 @@ from connectors.operations.reports.policy_diff import Change, Difference, differ
 from connectors.operations.reports.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import DayModel, day_model, largest_epsilons, queried_attributes
+from stream.accounting.attribute_leakage import DayModel, day_model, largest_epsilons, queried_attributes
 from stream.errors import DataError, UsageError
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease

@@ -14,7 +14,8 @@ from connectors.cli.options import FILE, NUMBER, dialect_options, json_option, p
 from connectors.cli.output import print_json, progress, table
 from connectors.keys import key_files
 from connectors.lab.attacks.recording import laboratory
-from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site, site_named
+from connectors.lab.sites import observed_site
+from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site
 from connectors.lab.tuning import tune as tuned
 from connectors.sources.recordings.dialect import Dialect
 from stream.lab.tuning.bench import Task, Unit
@@ -197,7 +198,7 @@ def tune(
         task, tuple(dict.fromkeys(mechanism)), tuple(dict.fromkeys(utility)), periods, unit, days, before,
         1 - confidence, runs, (epsilon_min, epsilon_max), clamp,
     )  # fmt: skip
-    name = site_named(policy, site)
+    name = observed_site(policy, site)
     check_request(policy, name, request)
     with progress("rows read") as advance:
         recorded = recorded_site(policy, name, observations, advance, dialect)

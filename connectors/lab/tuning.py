@@ -86,22 +86,6 @@ class RecordedSite(NamedTuple):
         return np.array([end for end, _ in held], dtype=np.int64), np.array([row for _, row in held], dtype=np.int64)
 
 
-def site_named(policy: Policy, name: str | None) -> str:
-    """Return the site that is named, or the policy's only one.
-
-    Raises:
-        UsageError: the policy has no such site, or several and none is named; or its devices are not counted.
-    """
-    if name is None and len(policy.site) != 1:
-        raise UsageError(f"--site: must name one of {', '.join(policy.site)}")
-    site = next(iter(policy.site)) if name is None else name
-    if site not in policy.site:
-        raise UsageError(f"--site: must be one of {', '.join(policy.site)}, got {site!r}")
-    if policy.site[site].feed == "counts":
-        raise UsageError(f"--site: must be one whose devices are counted (feed = 'devices'), got {site!r}")
-    return site
-
-
 def recorded_site(
     policy: Policy, site: str, path: Path, progress: Callable[..., None] | None = None, dialect: Dialect = OWN
 ) -> RecordedSite:

@@ -21,7 +21,7 @@ import orjson
 
 from stream.accounting.account import Account, AccountState
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import AttributeAccount, day_model
+from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.accounting.ledger import LedgerState, account_of
 from stream.accounting.reader_spend import Readers, readers_of
 from stream.errors import UsageError
@@ -35,7 +35,7 @@ from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import DAY, AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, Spent
-from stream.release.attributes import ABSENT
+from stream.release.attribute_stage import ABSENT
 from stream.release.ledger_writer import Budgets
 from stream.release.prices import PaidByDay, RunPrice
 from stream.release.state import ReleaseState

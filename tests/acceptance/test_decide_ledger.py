@@ -91,7 +91,7 @@ def test_a_label_is_given_to_one_question_of_one_table(ground: Path, changed: st
         write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(reversed(MANY), "50,0"))
     done = ask(ground, "monday", words=words)
     assert (done.code, done.out) == (2, "")
-    assert "given to another question or to other counts" in done.problem
+    assert "belongs to another query or to other counts" in done.problem
     assert (ground / "ledger").read_bytes() == booked
 
 

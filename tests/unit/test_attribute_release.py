@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import stream.release.attributes
+import stream.release.attribute_stage
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
 from stream.records import DayAttribute, DayClosed, Spent
 from stream.release.account_stage import account_stage
-from stream.release.attributes import AttributePlan
+from stream.release.attribute_stage import AttributePlan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, parse_time
@@ -70,13 +70,13 @@ def closed(values: tuple[str | float, ...], day: str = "2026-03-03", zones: tupl
 
 
 def outcomes(
-    plan: stream.release.attributes.AttributePlan,
+    plan: stream.release.attribute_stage.AttributePlan,
     values: tuple[str, float],
     coins: dict[str, bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Any]:
     """Return (reason, shown value or None) of arrival and level when the coins fall like this."""
-    monkeypatch.setattr(stream.release.attributes, "released", lambda *_, attribute, **__: coins[attribute])
+    monkeypatch.setattr(stream.release.attribute_stage, "released", lambda *_, attribute, **__: coins[attribute])
     made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), {}))
     return {record.attribute: (outcome.reason, outcome.public) for record, outcome in made}
 

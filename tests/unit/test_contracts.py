@@ -153,7 +153,7 @@ def test_what_is_no_record_is_no_instance(name: str, made: dict[str, list[dict[s
 
 def test_a_schema_says_what_the_model_says_of_a_field() -> None:
     fields = record_schema("count-record")["properties"]
-    assert fields["noisy"]["description"].startswith("With levels_noisy: of filters and groups")
+    assert fields["noisy"]["description"].startswith("Counts with noise that is independent from window to window")
     assert fields["window_end"]["format"] == "date-time"
     assert not any("default" in field for field in fields.values()), "a field that is left out is not there"
 

@@ -241,7 +241,7 @@ def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(
     set_back(ground)
     assert len(only(ground)[1]) == 3
     key_files.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
-    assert "must hold the day asked for" in starts_with(ground, LOG[len(LOG) // 2 :])
+    assert "must contain the requested day" in starts_with(ground, LOG[len(LOG) // 2 :])
     assert [way.split()[0] for way in only(ground)[1]] == ["put", "begin"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from connectors.operations.reports.guarantees import signed_sentence
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import day_model, queried_attributes
+from stream.accounting.attribute_leakage import day_model, queried_attributes
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string

@@ -11,7 +11,7 @@ import pytest
 
 from stream.accounting.account import AccountState
 from stream.accounting.adversaries import Habit, HabitOf
-from stream.accounting.attributes import AttributeAccount, day_model
+from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.policy.attributes import AttributeRelease
 from stream.records import DAY, AttributeCharge, Spent
 from stream.release.account_stage import account_stage

@@ -71,7 +71,7 @@ def test_an_answer_that_was_booked_costs_nothing_again_even_where_there_is_no_bu
 def test_a_label_is_given_to_one_question_of_one_table(path: Path) -> None:
     book(path, "monday", F(1))
     booked = path.read_bytes()
-    with pytest.raises(UsageError, match="given to another question or to other counts"):
+    with pytest.raises(UsageError, match="belongs to another query or to other counts"):
         book(path, "monday", F(1), counts=b"other")
     assert path.read_bytes() == booked
 

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from stream.accounting.attributes import DayModel, Value, day_model, largest_epsilons, queried_attributes
+from stream.accounting.attribute_leakage import DayModel, Value, day_model, largest_epsilons, queried_attributes
 from stream.domains import Purpose
 from stream.keys import Keys, key_day_of, subkey
 from stream.local_time import span_of_day
