@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.options import FILE, FOLDER, VerbGroup, dialect_options, json_option, policy_option, read_policy
 from connectors.cli.output import print_json, progress
 from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
 from connectors.lab.attacks.membership import membership as attack_by_membership
@@ -110,7 +110,7 @@ def _table(tried: list[MembershipTrial], runs: int) -> Table:
     return made
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=VerbGroup, invoke_without_command=True)
 @click.option("--observations", type=FILE, help="A recording of at least two whole days. The last day is attacked.")
 @click.option("--policy", "policy_file", type=FILE, help="The policy (TOML) whose count releases are attacked.")
 @click.option(

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from connectors.cli.options import FILE, NEW_FILE, ONE_STORAGE, bootstrap, json_option, kafka_unless, storage_options
+from connectors.cli.options import (
+    FILE,
+    NEW_FILE,
+    ONE_STORAGE,
+    VerbGroup,
+    bootstrap,
+    json_option,
+    kafka_unless,
+    storage_options,
+)
 from connectors.cli.output import print_json, working
 from connectors.keys import signing_key
 from connectors.operations.reports.audit import AuditBundle, store_bundle, verified, verify
@@ -26,7 +35,7 @@ from stream.errors import AuditError, UsageError
 from stream.settings import Settings
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def audit() -> None:
     """Verify, sign and export the audit log, which contains every charge."""
 

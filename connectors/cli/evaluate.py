@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FOLDER, json_option
+from connectors.cli.options import FOLDER, VerbGroup, json_option
 from connectors.cli.output import print_json, progress, table
 from connectors.lab.experiments import decision_report as figures
 from connectors.lab.experiments import decisions as decision_trials
@@ -22,7 +22,7 @@ from connectors.lab.plots import need_matplotlib
 from connectors.lab.simulation.lessons import EPSILONS, MECHANISMS, TASKS, Mechanism
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def evaluate() -> None:
     """Run experiments on simulated data: how accurate private answers are, compared with the truth."""
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from connectors.cli.options import Address, origin_of, origin_options, run_async, until_stopped
+from connectors.cli.options import Address, VerbGroup, origin_of, origin_options, run_async, until_stopped
 from connectors.cli.sink import library
 from connectors.subscribe.subscriber import subscribe
 from stream.errors import UsageError
 from stream.settings import Settings
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def export() -> None:
     """Expose releases as metrics."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import click
 
-from connectors.cli.options import FILE, FOLDER, json_option, kafka_unless, run_async
+from connectors.cli.options import FILE, FOLDER, VerbGroup, json_option, kafka_unless, run_async
 from connectors.cli.output import print_json
 from connectors.keys import key_files
 from connectors.storage.embedded import succession
@@ -16,7 +16,7 @@ from connectors.storage.kafka import key_rotation as kafka_succession
 from stream.settings import Settings
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def key() -> None:
     """Create, export and retire key files. Anyone with a key can undo its noise: protect it like the raw data."""
 
@@ -27,6 +27,7 @@ def key() -> None:
 @click.option(
     "--first-day",
     type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
     help="First UTC day of a production key.  [default: the first day it is used for]",
 )
 def create(file: Path, *, laboratory: bool, first_day: datetime | None) -> None:

@@ -20,7 +20,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, json_option, policy_option, read_policy
+from connectors.cli.options import FILE, FOLDER, VerbGroup, json_option, policy_option, read_policy
 from connectors.cli.output import print_json
 from connectors.lab.learning import NOTICE, States, report_of, write_report
 from connectors.sources.recordings.replay import read_history
@@ -154,7 +154,7 @@ def cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def leakage() -> None:
     """Compute what releases reveal, for a model in a JSON file (or - for standard input)."""
 

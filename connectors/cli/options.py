@@ -48,6 +48,19 @@ async def until_stopped(*works: Coroutine[Any, Any, object]) -> None:
         await first_to_end(*works, stop.wait())
 
 
+class VerbGroup(click.Group):
+    """A group that lists its verbs in the order of their definition, with the whole first sentence of each."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs in the order of their definition."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs without shortening their texts."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(limit=1000)) for name, verb in self.commands.items()])
+
+
 # Types of values.
 
 FILE = click.Path(path_type=Path, dir_okay=False)

@@ -23,6 +23,7 @@ from connectors.cli.options import (
     FILE,
     FOLDER,
     NEW_FILE,
+    VerbGroup,
     dialect_options,
     json_option,
     read_policy,
@@ -55,9 +56,9 @@ if TYPE_CHECKING:
     from connectors.operations.reports.quality import Quality, Windows
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def policy() -> None:
-    """Write a first policy, check one, or print what it promises."""
+    """Write, check and compare policies, and print their guarantees and costs."""
 
 
 # policy init

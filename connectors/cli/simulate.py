@@ -36,7 +36,7 @@ FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 @click.option(
     "--zones", type=click.IntRange(1, 4095), default=64, show_default=True, help="Zones, with one access point each."
 )
-@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="First day.  [default: 2018-02-01]")
+@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="First day.  [default: 2018-02-01]")
 @click.option("--timezone", default="America/Los_Angeles", show_default=True, help="Time zone of the building.")
 @click.option("--site", default="dbh", show_default=True, help="Name of the site.")
 @click.option(

@@ -10,7 +10,17 @@ from typing import Any
 
 import click
 
-from connectors.cli.options import FILE, Address, F, origin_of, origin_options, run_async, storage_of, until_stopped
+from connectors.cli.options import (
+    FILE,
+    Address,
+    F,
+    VerbGroup,
+    origin_of,
+    origin_options,
+    run_async,
+    storage_of,
+    until_stopped,
+)
 from connectors.secrets.private_files import read_secret, read_secrets
 from connectors.sinks.feed import deliver_releases
 from connectors.sinks.occasions import Kind, Occasion
@@ -39,7 +49,7 @@ def cursor_options(function: F) -> F:
     )(function)  # fmt: skip
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def sink() -> None:
     """Deliver releases to an MQTT broker or a webhook."""
 

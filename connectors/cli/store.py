@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import FOLDER, json_option, key_option
+from connectors.cli.options import FOLDER, VerbGroup, json_option, key_option
 from connectors.cli.output import print_json, working
 from connectors.storage.embedded.backup import back_up, restore
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def store() -> None:
     """Back up and restore an embedded store."""
 

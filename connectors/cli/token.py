@@ -10,6 +10,7 @@ from connectors.cli.options import (
     FILE,
     NEW_FILE,
     Duration,
+    VerbGroup,
     json_option,
 )
 from connectors.cli.output import print_json
@@ -21,7 +22,7 @@ from stream.records import Micros
 from stream.schemas import rfc3339
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def token() -> None:
     """Manage the access tokens of 'tacet serve'."""
 

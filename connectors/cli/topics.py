@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import bootstrap, json_option, policy_option, read_policy, run_async
+from connectors.cli.options import VerbGroup, bootstrap, json_option, policy_option, read_policy, run_async
 from connectors.cli.output import print_json
 from connectors.sources.counters.topic import check_topic
 from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_reserved, run_user, users
@@ -16,7 +16,7 @@ from stream.errors import UsageError
 from stream.settings import Settings, group_name
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def topics() -> None:
     """Create the topics of a policy on Kafka, and print the access rules that they need."""
 

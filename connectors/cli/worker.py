@@ -61,7 +61,7 @@ FORGET_EVERY = 600.0
     "--again",
     type=int,
     metavar="N",
-    help="With --accept-policy: a policy that was replaced takes the place of number N once more.",
+    help="With --accept-policy: use a replaced policy again, in place of policy number N.",
 )
 @click.option(
     "--reopen",
