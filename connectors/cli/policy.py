@@ -335,7 +335,8 @@ def _budgets(policy: Policy) -> Iterator[Table | str]:
                 "none" if daily is None else decimal_string(daily), "" if daily is None else days,
                 "none" if w is None else decimal_string(w),
             )  # fmt: skip
-    yield made
+    if made.row_count:
+        yield made
     for release in releases:
         if len(set(release.epsilon.values())) < len(release.epsilon) and (release.daily_budget or release.w_budget):
             yield f"{release.name}: audiences with the same epsilon get the same windows: all of them or none.\n"

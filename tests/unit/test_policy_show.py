@@ -82,7 +82,7 @@ def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_p
     assert "halls facilities 0.5 70 every 7 days 6" in lines
     assert "halls public 0.5 none none" in lines
     assert "release audience window budget restarts windows" in lines
-    assert "halls: audiences with the same epsilon get the same windows" in lines
+    assert "halls: audiences with the same epsilon get the same windows: all of them or none." in lines
 
 
 def test_declared_models_of_moves_and_meetings_are_told_with_what_they_leak(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exac
         assert line in lines
     rule = "office-day: sensitive values are arrival after 10:00, occupancy_level below 0.3; a day on which nobody is"
     assert f"{rule} present is sensitive, too." in " ".join(lines)
-    assert any("bits of a zone's day on average (information_target 0.5)" in line for line in lines)
+    assert any("bits about a zone's day on average (information_target 0.5)" in line for line in lines)
     exceeded = []
     for a in attribute_promises(load_policy(text)):
         assert a.exact is not None
