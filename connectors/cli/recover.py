@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
-from connectors.cli.storage_options import one_of
+from connectors.cli.options import FILE, FOLDER, json_option, kafka_unless, read_policy, refuse_unknown
+from connectors.cli.output import print_json
 from connectors.operations.recovery.cluster import cluster_obstacles
 from connectors.operations.recovery.mark import rebuild_mark
 from connectors.operations.recovery.obstacles import Obstacle
@@ -21,20 +21,25 @@ from stream.settings import Settings
 @click.command()
 @click.option("--store", type=FOLDER, help="Folder of an embedded store.")
 @click.option("--kafka", help="Or bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
-@click.option("--key-file", type=FILE, help="Also look at the key and the mark beside it.")
-@click.option("--policy", "policy_file", type=FILE, help="Also look whether the store was made under this policy.")
+@click.option("--key-file", type=FILE, help="Also check the key file and the mark beside it.")
+@click.option("--policy", "policy_file", type=FILE, help="Also check whether the store was made under this policy.")
 @click.option(
-    "--heads", type=FILE, help="Write a lost mark anew if the store holds these heads: a kept 'audit verify --json'."
+    "--heads",
+    type=FILE,
+    help="Rebuild a lost mark if the store contains these heads, the output of an earlier 'audit verify --json'.",
 )
-@click.option("--reopen", multiple=True, metavar="SITE", help="Let a site that closed at max_devices go on.")
+@click.option(
+    "--reopen", multiple=True, metavar="SITE", help="Resume a site that was suspended at max_devices. May be repeated."
+)
 @json_option
 @click.pass_obj
 def recover(
     settings: Settings, *, store: Path | None, kafka: str | None, key_file: Path | None, policy_file: Path | None,
-    heads: Path | None, reopen: tuple[str, ...],
-    as_json: bool,
+    heads: Path | None, reopen: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what keeps a run from going on, and every way out with its price; change nothing unless told to.
+    """Find out why a run cannot continue, and list the remedies with their prices.
+
+    Nothing is changed without --heads or --reopen.
 
     \b
     tacet recover --store store --key-file key --policy policy.toml
@@ -42,9 +47,9 @@ def recover(
     tacet recover --store store --key-file key --policy policy.toml --reopen east
     tacet recover --kafka broker:9092 --key-file key --policy policy.toml
 
-    No way out publishes a window twice with different noise, or writes a ledger entry over another.
+    No remedy publishes a window twice with different noise, or overwrites a ledger entry.
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     if store is None:
         if heads is not None or reopen:
             raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")

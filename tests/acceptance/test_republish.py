@@ -118,7 +118,7 @@ def test_other_observations_put_back_only_what_they_prove(ground: Path) -> None:
     done = republish(ground)
     assert done.code == 3
     assert "site dbh: " in done.problem
-    assert "give the whole ledger again" in done.problem
+    assert "reproduce the whole ledger" in done.problem
     assert 0 < len(held(ground)["board"]) < len(before["board"])
     assert set(held(ground)["board"]) <= set(before["board"])
     write_csv(ground / "rows.csv", SEEN)

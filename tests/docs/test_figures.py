@@ -360,7 +360,7 @@ TESTED = [
     ("docs/reference/account.md", "292 windows at 0.1 cost 29.2 added up, and 9.01 at δ = 1e-6", ADDED_UP),
     ("docs/reference/account.md", "never too small, at most 7 % too large", ROUNDED),
     ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
-    ("docs/reference/commands.md", "Make a new key FILE with mode 0600", OWNERS),
+    ("docs/reference/commands.md", "Create a new key FILE with mode 0600", OWNERS),
     *(
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)

@@ -380,7 +380,7 @@ async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
 def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_recover_and_by_the_worker(
     ground: Ground,
 ) -> None:
-    """It was said that nothing keeps a run from going on, while each worker ended with 1."""
+    """It was said that nothing prevents a run from continuing, while each worker ended with 1."""
     first = ground.worker(*ground.words())
     wait_until(lambda: all_out(ground.kafka), "the worker must release the recording")
     first.terminate()

@@ -232,13 +232,16 @@ def test_what_the_run_of_a_store_drops_is_wrong(installed: Path, tmp_path: Path)
     told = " ".join(done.output.split())
     assert done.exit_code == 1, told
     assert "7 bad community: the community is not in the file" in told
-    assert "1 thing(s) wrong" in told
+    assert "1 problem(s)" in told
 
 
 @pytest.mark.usefixtures("machine_is_fine")
 @pytest.mark.parametrize(
     ("dropped", "told"),
-    [(None, "what it drops is not known here"), ({"bad_community": 0}, "lists what the store's run")],
+    [
+        (None, "for the first time with the first window that closes after its start"),
+        ({"bad_community": 0}, "lists what the store's run"),
+    ],
 )
 def test_of_a_run_whose_drops_are_not_known_it_is_not_said_that_nothing_is_wrong(
     installed: Path, tmp_path: Path, dropped: dict[str, int] | None, told: str

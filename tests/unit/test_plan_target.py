@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli import main
-from connectors.cli.policy_plan import NOTICE
+from connectors.cli.policy import NOTICE
 from connectors.operations.policy.plan import TRIED, plan, targets
 from connectors.operations.policy.quality import expected_quality, observed_windows, simulated_windows
 from stream.policy.counts import CountRelease

@@ -1,4 +1,4 @@
-"""``--metrics`` of the processes on Kafka: readiness of a worker or an ingest."""
+"""Readiness of the processes on Kafka: an ingest and a worker need a broker, a worker also its partitions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 
 import structlog
 
-from connectors.cli.metrics import ANSWERED_WITHIN, ASK_EVERY, watch_engine
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.watches import watch_engine
 from connectors.runtime.clock import wall_clock
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.storage.kafka.topic_readers import topic_names
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.engine.partition import PartitionEngine
 from stream.release.validation import Policy
 from stream.runners.partition_tasks import TaskManager
 
-ASK_WITHIN = 10.0
-"""Seconds for an answer of the broker."""
+POLL_SECONDS, ANSWER_VALID_SECONDS = 15.0, 45.0
+"""Seconds between two queries of the broker, and the age of the last answer beyond which a process is not ready."""
+ANSWER_SECONDS = 10.0
+"""Seconds that the broker has to answer."""
 log = structlog.get_logger("tacet.monitoring")
 
 
@@ -28,18 +31,20 @@ class BrokerWatch:
 
     def __init__(self, monitor: Monitor, servers: str) -> None:
         """Make readiness depend on the broker's answer."""
-        self._servers, self._answered = servers, -ANSWERED_WITHIN
-        monitor.health.require("broker", lambda: time.monotonic() - self._answered < ANSWERED_WITHIN)
+        self._servers, self._answered = servers, -ANSWER_VALID_SECONDS
+        monitor.health.require("broker", lambda: time.monotonic() - self._answered < ANSWER_VALID_SECONDS)
 
     async def poll(self) -> None:
         """Query the broker until cancelled."""
         while True:
             try:
-                await asyncio.wait_for(topic_names(self._servers), ASK_WITHIN)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await topic_names(self._servers)
                 self._answered = time.monotonic()
             except Exception as error:  # unavailable or not authorised: not ready in both cases
+                raise_if_cancelled(error)
                 log.debug("broker does not answer", error=type(error).__name__)
-            await asyncio.sleep(ASK_EVERY)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 class WorkerWatch:
@@ -78,11 +83,11 @@ class WorkerWatch:
         """Run the worker with the broker check beside it."""
         if self._monitor.address is None:
             return await work
-        asking = asyncio.create_task(self._broker.poll())
+        polling = asyncio.create_task(self._broker.poll())
         try:
             return await self._monitor.during(work)
         finally:
-            asking.cancel()
+            polling.cancel()
 
     def failed(self, error: BaseException) -> None:
         """Log the error that ended it."""
