@@ -277,10 +277,10 @@ def report_run(summary: FeedSummary, *, as_json: bool) -> None:
 def report_counts(gathered: WindowCollector, *, as_json: bool) -> None:
     """Print the counts of a topic's rows."""
     if as_json:
-        print_json({"rows": gathering.rows, "dropped": dict(sorted(gathering.dropped.items()))})
+        print_json({"rows": gathered.rows, "dropped": dict(sorted(gathered.dropped.items()))})
         return
-    click.echo(f"{gathering.rows:,} rows read")
-    report_drops(gathering.dropped, 0, 0)
+    click.echo(f"{gathered.rows:,} rows read")
+    report_drops(gathered.dropped, 0, 0)
 
 
 def _tally_entries(tally: RowCounts) -> dict[str, Any]:

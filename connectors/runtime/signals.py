@@ -62,10 +62,3 @@ async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.
     if doing.done():
         doing.result()
     return doing.done()
-
-
-def raise_if_cancelled(error: BaseException) -> None:
-    """Raise CancelledError if this task is cancelled: a client may end its last request with another error."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from error
