@@ -25,14 +25,21 @@ class PlainConsumer(driver.Consumer):  # type: ignore[misc]
         return StrictThread(self, loop=self.loop, beacon=self.beacon)
 
     async def perform_seek(self) -> None:
-        tenures: TaskManager = self.app.task_manager
-        tenures.release()
+        task_manager: TaskManager = self.app.task_manager
+        task_manager.release()
         await super().perform_seek()
         for tp in sorted(self.assignment()):
-            await tenures.open(tp.partition, _anywhere)
+            await task_manager.open(tp.partition, _anywhere)
 
-    async def retake(self) -> None:
-        """What is lost stays lost here."""
+    async def reopen_lost(self) -> None:
+        """Reopen nothing: what is lost stays lost here."""
+
+    def unopened(self) -> list[int]:
+        """Leave the watchdog nothing to do."""
+        return []
+
+    def ended_tasks(self) -> list[str]:
+        return []
 
 
 async def _anywhere() -> tuple[int, int]:
