@@ -445,6 +445,8 @@ ALIKE_FILTERED, ALIKE_GROUPED = 0.1, 0.03
 
 def level_half_width(mechanism: CountMechanism, values: Values, members: Sequence[int]) -> int:
     """Return the 95 % half-width of a plain sum: of the summed noise, or of errors that are a little alike."""
+    if values.sums is not None:
+        return values.sums.half_width(members)
     if mechanism.half_width_kind == "noise":
         return (values.noise or mechanism.noise).sum_half_width_95(len(members))
     places = list(members)
