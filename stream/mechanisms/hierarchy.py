@@ -62,7 +62,7 @@ from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import CountMechanism, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
-from stream.mechanisms.exact import Floats, ordered_sum
+from stream.mechanisms.exact import Floats, deviation_of_sum, ordered_sum
 from stream.mechanisms.group_errors import GroupErrors, group_errors
 from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem
 from stream.mechanisms.noise import Ints, chain, check_epsilon, discrete_laplace, std
@@ -439,8 +439,8 @@ def shared_out(total: int, parts: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(shared)
 
 
-ALIKE_FILTERED, ALIKE_GROUPED = 0.1, 0.03
-"""ρ of filters and of groups: the assumed correlation of the errors of two zones (module docstring)."""
+ALIKE_REVISED, ALIKE_GROUPED = 0.1, 0.03
+"""ρ of revised values and of groups: the assumed correlation of the errors of two zones (module docstring)."""
 
 
 def level_half_width(mechanism: CountMechanism, values: Values, members: Sequence[int]) -> int:
@@ -453,18 +453,12 @@ def level_half_width(mechanism: CountMechanism, values: Values, members: Sequenc
     if len(places) == 1:
         return int(values.half_width[places[0]])
     if values.errors is None:
-        return math.ceil(_of_sum(values.half_width[places].astype(np.float64), ALIKE_FILTERED))
+        return math.ceil(deviation_of_sum(values.half_width[places].astype(np.float64), ALIKE_REVISED))
     bias = abs(float(ordered_sum(values.errors.mean[places])))
-    deviation = _of_sum(values.errors.deviation[places], ALIKE_GROUPED)
+    deviation = deviation_of_sum(values.errors.deviation[places], ALIKE_GROUPED)
     return math.ceil(max(_TWO_SIDED * deviation, bias + _ONE_SIDED * deviation) - 0.5)
 
 
 _TWO_SIDED, _ONE_SIDED = 2.17, 1.88
 """A normal error exceeds the first multiple of its deviation in 3 % of cases on both sides together, the second one in
 3 % on one side: ``group_errors.BAND``."""
-
-
-def _of_sum(parts: Floats, alike: float) -> float:
-    """Return the deviation (or half-width) of a sum of errors of which each two have this correlation."""
-    squares, together = float(ordered_sum(parts * parts)), float(ordered_sum(parts))
-    return math.sqrt((1 - alike) * squares + alike * together * together)
