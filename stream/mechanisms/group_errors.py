@@ -93,6 +93,8 @@ def group_errors(groups: Groups, value: Floats, scale: Floats) -> GroupErrors:
     exponent = ordered_sum(known.swapaxes(0, 1)) - ln(scales)
     exponent = exponent[:, None] - np.abs(distance) / scales[:, None]
     weight = ordered_sum(exp(exponent - exponent.max(axis=(0, 1)))) * exp(-np.abs(noise) / scale)
+    is_count = value + distance >= -0.5
+    weight = np.where(is_count | ~is_count.any(axis=0), weight, 0.0)
     return GroupErrors(distance, np.asarray(weight / ordered_sum(weight)))
 
 

@@ -313,7 +313,9 @@ class Hierarchy:
         """Return the part of each node's deviation that is left when the levels have been made consistent."""
         precision = np.where(kinds == PRUNED, 0, 1 / (deviation * deviation))
         variance = downward_pass(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
-        return np.asarray(np.sqrt(variance) / deviation)
+        left = np.sqrt(variance) / deviation
+        left[len(self.tree.names[0]) :] = np.sqrt(left[len(self.tree.names[0]) :])
+        return np.asarray(left)
 
     def _noise_half_widths(self, kinds: Ints) -> Ints:
         """Return 95 % half-widths of the noise that is left, and of rounding."""
@@ -439,7 +441,7 @@ def shared_out(total: int, parts: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(shared)
 
 
-ALIKE_REVISED, ALIKE_GROUPED = 0.1, 0.03
+ALIKE_REVISED, ALIKE_GROUPED = 0.1, 0.05
 """ρ of revised values and of groups: the assumed correlation of the errors of two zones (module docstring)."""
 
 
