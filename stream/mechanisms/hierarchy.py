@@ -38,9 +38,12 @@ arithmetic. With ``laplace``, which is published as it is, nothing is clamped, a
 sums. Zones stay as they are: they are rounded and clamped one by one, and their sum is not the building.
 
 The noise of a sum is that of the zones' independent noises. Errors of smoothed values are not quite independent: where
-many zones fill at once, all filters and groups follow late. So their half-widths w_i (of groups: deviations) are summed
-as those of errors with a correlation ρ, √((1 - ρ) Σw² + ρ (Σw)²). ρ is a constant; it was measured, and is larger in
-some buildings (``docs/bands.md``). With groups the sum of the expected errors is added. A floor's half-width also
+many zones fill at once, all filters and groups follow late. A mechanism that knows more about sums than about zones
+gives their half-widths itself (``Values.sums``): ``filter`` from the difference between noisy and filtered values
+(:mod:`stream.mechanisms.filter.residuals`), ``sample`` and ``ba`` from the changes of sums
+(:mod:`stream.mechanisms.wevent`). Otherwise the half-widths w_i (of groups: deviations) are summed as those of errors
+with a correlation ρ, √((1 - ρ) Σw² + ρ (Σw)²). ρ is a constant; it was measured, and is larger in some buildings
+(``docs/bands.md``). With groups the absolute sum of the expected errors is added. A floor's half-width also
 contains the distance by which scaling has moved it, so that this errs to the safe side: with t the truth, published - t
 is at most as far from 0 as F_i - t, which clamping has only made smaller, and that distance.
 """
@@ -310,7 +313,11 @@ class Hierarchy:
         return variance
 
     def _left(self, kinds: Ints, deviation: Floats) -> Floats:
-        """Return the part of each node's deviation that is left when the levels have been made consistent."""
+        """Return the part of each node's deviation that is left when the levels have been made consistent.
+
+        Weights assume that errors are independent. Errors of groups on several levels are late together, so of nodes
+        above the leaves the root of this part is returned, which is larger.
+        """
         precision = np.where(kinds == PRUNED, 0, 1 / (deviation * deviation))
         variance = downward_pass(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
         left = np.sqrt(variance) / deviation
@@ -441,12 +448,12 @@ def shared_out(total: int, parts: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(shared)
 
 
-ALIKE_REVISED, ALIKE_GROUPED = 0.1, 0.05
+ALIKE_REVISED, ALIKE_GROUPED = 0.03, 0.05
 """ρ of revised values and of groups: the assumed correlation of the errors of two zones (module docstring)."""
 
 
 def level_half_width(mechanism: CountMechanism, values: Values, members: Sequence[int]) -> int:
-    """Return the 95 % half-width of a plain sum: of the summed noise, or of errors that are a little alike."""
+    """Return the 95 % half-width of a plain sum: the mechanism's own, of summed noise, or of errors that are alike."""
     if values.sums is not None:
         return values.sums.half_width(members)
     if mechanism.half_width_kind == "noise":

@@ -55,7 +55,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -164,7 +164,7 @@ class Repeated:
         """
         squares, doubt, windows, weight = np.zeros(changes.shape[1]), 0.0, 0.0, 1.0
         for change, move in zip(changes.astype(np.float64), self.state.moves, strict=True):
-            variance = zones * sum(self._variance(units) for units in move.units)
+            variance = zones * sum(_variance(units * self.unit) for units in move.units)
             squares += weight * (change * change - variance)
             doubt += weight * weight * variance * variance
             windows += weight * move.windows
@@ -172,10 +172,12 @@ class Repeated:
         rate: Floats = np.maximum(squares + _UNSEEN * math.sqrt(2 * doubt), 0) / max(windows, 1)
         return np.asarray(np.rint(np.sqrt(own * own + _WIDER * _WIDER * rate * self.state.age)), np.int64)
 
-    def _variance(self, units: int) -> float:
-        """Return the variance of the noise of a publication at ``units`` times u."""
-        deviation = laplace_noise(units * self.unit).deviation
-        return deviation * deviation
+
+@lru_cache(maxsize=4096)
+def _variance(epsilon: Fraction) -> float:
+    """Return the variance of Laplace noise."""
+    deviation = laplace_noise(epsilon).deviation
+    return deviation * deviation
 
 
 @dataclass(frozen=True)
