@@ -367,8 +367,8 @@ class NightlyFilter:
         ]
         noisy = np.array([item.noisy for item in state.log]).astype(_NOISY).view(np.uint8).reshape(-1, 4)
         ranks = np.ascontiguousarray(noisy.T)  # bytes of equal rank are adjacent: they compress better
-        known = (*slots, ranks.data, *map(pack, arrays_of(state.coming)))
-        return b"".join((head, filtered, total.astype("<f8").tobytes(), *known))
+        held = total.astype("<f8").tobytes()
+        return b"".join((head, filtered, held, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
 
     def decode(self, data: bytes) -> NightlyState:
         """Return the state of a byte form; DataError where it is not one of this filter."""

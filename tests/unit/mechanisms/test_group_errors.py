@@ -44,12 +44,12 @@ def density(far: float, one: float, other: float) -> float:
 def expected(group: list[int], grid: Floats, value: float) -> Floats:
     """The law of the module docstring, in plain loops."""
     weight: NDArray[np.float64] = np.zeros(len(grid))
-    group = [y - value for y in group]
+    apart_by = [y - value for y in group]
     for j in range(9):
         t = B * 2**j / np.sqrt(len(group))
         apart = 1.02 * B if abs(t / B - 1) < 0.02 else t
-        seen = np.prod([density(abs(y), apart, B) for y in group[-12:]])
-        weight += seen * np.exp(-np.abs(grid) / t) / t * np.exp(-np.abs(group[-1] - grid) / B)
+        seen = np.prod([density(abs(y), apart, B) for y in apart_by[-12:]])
+        weight += seen * np.exp(-np.abs(grid) / t) / t * np.exp(-np.abs(apart_by[-1] - grid) / B)
     weight[value + grid < -0.5] = 0
     return np.asarray(weight / weight.sum())
 

@@ -72,7 +72,7 @@ def test_a_sum_over_one_zone_has_the_band_of_the_zone() -> None:
 def test_noise_that_differs_from_zone_to_zone_makes_no_sum_wider_and_a_common_error_does() -> None:
     """Ten zones whose noisy values lie 20 above and below the published ones, or all above."""
     none, widths = np.zeros((40, 10), np.int64), np.full(10, 4)
-    apart = FilteredSums(widths, residuals_of(Differences(none + [20, -20] * 5, none)), NOISE)
+    apart = FilteredSums(widths, residuals_of(Differences(none + np.array([20, -20] * 5), none)), NOISE)
     late = FilteredSums(widths, residuals_of(Differences(none + 20, none)), NOISE)
     own = deviation_of_sum(widths.astype(np.float64), ALIKE)
     assert apart.half_width(range(10)) == round(own) == 14

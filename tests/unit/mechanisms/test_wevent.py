@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
@@ -224,7 +225,7 @@ def expected_width(own: int, changes: Sequence[int], zones: int, moves: Sequence
         doubt += 0.64**place * variance**2
         windows += 0.8**place * move.windows
     rate = max(0.0, squares + 0.3 * (2 * doubt) ** 0.5) / max(1.0, windows)
-    return round((own**2 + 2.7**2 * rate * age) ** 0.5)
+    return round(math.sqrt(own**2 + 2.7**2 * rate * age))
 
 
 MOVES = (Move(np.array([30, -2, 1]), 4, (8, 8)), Move(np.array([-25, 0, 9]), 2, (8, 4)))
@@ -271,7 +272,7 @@ def test_state_contains_the_latest_moves_and_their_windows(name: str) -> None:
     state, published = mechanism.initial(), []
     for window in range(60):
         state, [value] = mechanism.step(state, input_of(window, 100 * (window // 3)))
-        if mechanism.spent(state) > mechanism.unit:
+        if mechanism.spent(state) > SILENT / 4:
             published.append((window, int(value.values[0])))
     both = list(zip(published[::-1], published[-2::-1], strict=False))[:MOST_MOVES]
     found = [(int(move.change[0]), move.windows) for move in state.moves]
