@@ -75,7 +75,7 @@ class DataKeys:
         """Return the decrypted content.
 
         Raises:
-            GoneKeyError: the key of that day has been destroyed.
+            DestroyedKeyError: the key of that day has been destroyed.
             KeyFileError: it was encrypted under another data key.
             DataError: it is damaged, or does not belong to ``bound``.
         """
