@@ -75,7 +75,7 @@ class DataKeys:
         """Return the decrypted content.
 
         Raises:
-            GoneKeyError: the key of that day has been destroyed.
+            DestroyedKeyError: the key of that day has been destroyed.
             KeyFileError: it was encrypted under another data key.
             DataError: it is damaged, or does not belong to ``bound``.
         """
@@ -83,7 +83,7 @@ class DataKeys:
         if len(key_id) != _DAY_BYTES + _CHECK_BYTES or key_day > _LAST:
             raise DataError("encrypted: must say under which day's key")
         if key_day < self.first:
-            msg = f"data key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
+            msg = f"data key: must contain the requested day, which was {self.first - key_day} days before its oldest"
             raise DestroyedKeyError(msg)
         lock = self.lock(key_day)
         if not hmac.compare_digest(lock.key_id, key_id):

@@ -1,4 +1,4 @@
-"""What waits for a window is the same, whether entries have been made of it or not."""
+"""Buffered rows of a window are the same, whether entries have been made of them or not."""
 
 from __future__ import annotations
 

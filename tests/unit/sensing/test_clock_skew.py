@@ -1,4 +1,4 @@
-"""What a message may claim against the time at which its log took it."""
+"""Times in a message against the time at which its log appended it."""
 
 from __future__ import annotations
 

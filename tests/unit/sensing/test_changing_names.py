@@ -1,4 +1,4 @@
-"""Counts under names that are salted anew: devices where they never are, and more of them where they often are."""
+"""Counts under changing names: those of devices if names never change, larger ones if they change often."""
 
 from __future__ import annotations
 

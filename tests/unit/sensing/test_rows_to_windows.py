@@ -1,4 +1,4 @@
-"""Filing a batch at once leaves the site exactly as filing it row by row does, and says the same."""
+"""A batch that is added at once leaves the site exactly as one that is added row by row, with the same outputs."""
 
 from __future__ import annotations
 
