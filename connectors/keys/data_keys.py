@@ -64,12 +64,12 @@ class DataKeys:
     def lock(self, key_day: int) -> DayLock:
         """Return the cipher of a UTC day, or of the oldest available day if that is later."""
         wanted = min(max(key_day, self.first), _LAST)
-        held = self._locks.get(wanted)
-        if held is None:
+        lock = self._locks.get(wanted)
+        if lock is None:
             while len(self._locks) >= _HELD:
                 del self._locks[next(iter(self._locks))]
-            held = self._locks[wanted] = DayLock(wanted, self.key_of(wanted))
-        return held
+            lock = self._locks[wanted] = DayLock(wanted, self.key_of(wanted))
+        return lock
 
     def open(self, key_id: bytes, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
         """Return the decrypted content.

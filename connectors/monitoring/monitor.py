@@ -132,14 +132,14 @@ def _metric(family: Family) -> Metric:
     metric = family.metric
     if metric.kind == "histogram":
         spread = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
-        for labels, held in sorted(family.spreads.items()):
-            spread.add_metric(labels, _buckets(held), held.total)
+        for labels, values in sorted(family.spreads.items()):
+            spread.add_metric(labels, _buckets(values), values.total)
         return spread
     simple = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-    made = simple(metric.name, metric.text, labels=metric.labels)
+    exported = simple(metric.name, metric.text, labels=metric.labels)
     for labels, value in sorted(family.values.items()):
-        made.add_metric(labels, value)
-    return made
+        exported.add_metric(labels, value)
+    return exported
 
 
 def _buckets(spread: Spread) -> list[tuple[str, float]]:

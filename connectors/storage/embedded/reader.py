@@ -81,7 +81,7 @@ def read_topic(folder: Path, topic: str, vault: Vault | None = None) -> list[byt
     """
     with reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
-        return [given for (value,) in rows if (given := as_given(topic, value, vault)) is not None]
+        return [record for (value,) in rows if (record := as_given(topic, value, vault)) is not None]
 
 
 def read_identity(folder: Path) -> str:
@@ -123,8 +123,8 @@ def contradicted(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for topic, identity, value in rows:
         audience = topic.split(".")[2]
-        held = _of_outbox(folder, audience, "SELECT value FROM records WHERE id = ?", identity)
-        if held not in ([], [(value,)]):
+        stored = _of_outbox(folder, audience, "SELECT value FROM records WHERE id = ?", identity)
+        if stored not in ([], [(value,)]):
             found.setdefault(audience, identity)
     return found
 
