@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.keys import key_files
+from connectors.operations.audit.verification import AuditBundle
 from connectors.operations.recovery import report
 from connectors.operations.recovery.cluster import ClusterStorage, of_ended
 from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
@@ -115,7 +116,7 @@ def test_a_deleted_state_can_be_made_again_from_observations_that_reach_back() -
 class Unreadable(ClusterStorage):
     """A cluster whose audit cannot be read."""
 
-    def audit(self, *, records: bool) -> report.AuditBundle:
+    def audit(self, *, records: bool) -> AuditBundle:
         raise AuditError("broken")
 
 
