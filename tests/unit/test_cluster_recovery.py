@@ -130,5 +130,11 @@ def test_the_ledger_is_compared_unless_it_is_already_in_doubt() -> None:
     ]
 
 
+def test_with_an_obstacle_of_a_topic_the_records_are_not_read() -> None:
+    grown = Obstacle("topic a: has 8 partitions, the cluster 4", ())
+    storage = ClusterStorage("nowhere:1", cluster_advice(), ClusterState(), topics=[grown])
+    assert recovery_report(storage, None, None) == [grown]
+
+
 def test_a_storage_that_has_released_nothing_has_no_wrong_key(key: Path) -> None:
     assert list(report.of_key(cluster(ClusterState()), key, key_files.FileKeys(key))) == []
