@@ -3,8 +3,7 @@
 The key of a day follows from that of the day before by a one-way step, so a file that has stepped forward opens nothing
 of earlier days. The chain begins with day 0, 1970-01-01, so a new file has the key of every day. AES-GCM-SIV is used
 because the same content in the same place must give the same bytes again after a crash, and it remains safe if a nonce
-is
-used twice (RFC 8452).
+is used twice (RFC 8452).
 """
 
 from __future__ import annotations

@@ -94,8 +94,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
     """Write a new key file with mode 0600.
 
     A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day for which it
-    is
-    used.
+    is used.
 
     Raises:
         KeyFileError: the file exists, or no key can begin with that day.

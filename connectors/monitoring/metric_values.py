@@ -1,9 +1,8 @@
 """The metrics of one process: coarse where the catalogue requires it, and all read at one moment.
 
 Metrics that depend on people are sums over enough access points and minutes (``Traffic``). A counter that moved with
-each
-datagram would reveal when somebody walked by. So counts are withheld until a point of the clock's grid, and published
-only if the sites that were counted all the time since the last step have enough access points.
+each datagram would reveal when somebody walked by. So counts are withheld until a point of the clock's grid, and
+published only if the sites that were counted all the time since the last step have enough access points.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 - ``Health``: whether the service lives, is ready and has started. A check without a recent result counts as failed.
 - ``MetricsServer``: metrics for Prometheus, and three answers about health. It runs in a thread of its own, because the
-  service's
-  loop may hang, and that is when it must answer.
+  service's loop may hang, and that is when it must answer.
 - ``Monitor``: a context manager around all work of a command.
 """
 
@@ -207,8 +206,7 @@ class Monitor:
     """A context manager around all work of a command; without an address it monitors and serves nothing.
 
     If the command ends with an error, the port continues to answer, not alive and not ready, until the metrics were
-    read once
-    more or ``LAST_WORD`` is over: otherwise no alert could name the error.
+    read once more or ``LAST_WORD`` is over: otherwise no alert could name the error.
     """
 
     def __init__(

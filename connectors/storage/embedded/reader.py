@@ -76,8 +76,7 @@ def read_topic(folder: Path, topic: str, vault: Vault | None = None) -> list[byt
     """Return the store's records of a topic that is not private, for processes that may open the store.
 
     True stays and counts are returned only if the vault can decrypt them: those of a day whose key is destroyed are
-    left
-    out.
+    left out.
     """
     with reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))

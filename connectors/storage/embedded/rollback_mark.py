@@ -1,11 +1,9 @@
 """The mark beside the key: how far each site's hash chain has been published, per store.
 
 The mark reveals a store that was rolled back or replaced. It only moves forward, and it survives the store. A
-production
-key is bound to one store from the moment the store is first opened, and its key file records that too: a copy of the
-key
-works with no other store, and a missing mark is detected. A laboratory key may serve many stores, also at the same
-time.
+production key is bound to one store from the moment the store is first opened, and its key file records that too: a
+copy of the key works with no other store, and a missing mark is detected. A laboratory key may serve many stores, also
+at the same time.
 
 A production key also serves one process at a time. A restored copy of a store has the same id, so only a lock beside
 the mark distinguishes a second run from the first (``one_run``). The mark is read again before each commit: a run stops
