@@ -204,8 +204,8 @@ def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
     for unit, epsilon in units.items():
         if isinstance(epsilon, str):
             yield unit, "0", float(epsilon)
-    for unit, held in units["tight"].items():
-        yield unit, str(held["delta"]), float(held["epsilon"])
+    for unit, tight in units["tight"].items():
+        yield unit, str(tight["delta"]), float(tight["epsilon"])
 
 
 def _observed(counters: Mapping[str, int]) -> Iterator[tuple[Series, int]]:

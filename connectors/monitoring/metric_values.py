@@ -1,9 +1,8 @@
 """The metrics of one process: coarse where the catalogue requires it, and all read at one moment.
 
 Metrics that depend on people are sums over enough access points and minutes (``Traffic``). A counter that moved with
-each
-datagram would reveal when somebody walked by. So counts are withheld until a point of the clock's grid, and published
-only if the sites that were counted all the time since the last step have enough access points.
+each datagram would reveal when somebody walked by. So counts are withheld until a point of the clock's grid, and
+published only if the sites that were counted all the time since the last step have enough access points.
 """
 
 from __future__ import annotations
@@ -63,15 +62,15 @@ class MetricValues:
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge; seconds and sizes are rounded."""
-        told = _coarse(self._metric(name, "gauge", labels), value)
+        coarse = _coarse(self._metric(name, "gauge", labels), value)
         with self._lock:
-            self._values.setdefault(name, {})[labels] = told
+            self._values.setdefault(name, {})[labels] = coarse
 
     def only(self, name: str, values: Mapping[Labels, float]) -> None:
         """Set a gauge to these values and no others."""
-        told = {labels: _coarse(self._metric(name, "gauge", labels), value) for labels, value in values.items()}
+        coarse = {labels: _coarse(self._metric(name, "gauge", labels), value) for labels, value in values.items()}
         with self._lock:
-            self._values[name] = told
+            self._values[name] = coarse
 
     def only_since(self, name: str, moments: Mapping[Labels, Micros]) -> None:
         """Set a gauge to the ages of these moments at the time of reading, and no others."""
@@ -84,8 +83,8 @@ class MetricValues:
         """Add ``amount`` to a counter; 0 creates it."""
         self._metric(name, "counter", labels)
         with self._lock:
-            held = self._values.setdefault(name, {})
-            held[labels] = held.get(labels, 0) + amount
+            counts = self._values.setdefault(name, {})
+            counts[labels] = counts.get(labels, 0) + amount
 
     def begin(self, name: str, *labels: str) -> None:
         """Create a histogram before its first duration, so that the first one is visible."""
@@ -183,15 +182,15 @@ class Traffic:
 
     def _step(self, number: int, parts: dict[str, Part]) -> None:
         """Publish the counts since the last step of the parts that were present all the time."""
-        told = self._published[number]
-        whole = {name: part for name, part in parts.items() if name in told and _continues(told[name], part)}
+        published = self._published[number]
+        whole = {name: part for name, part in parts.items() if name in published and _continues(published[name], part)}
         if sum(part.access_points for part in whole.values()) >= TOGETHER:
             for name, part in whole.items():
                 for series, value in part.counts.items():
-                    self._metrics.add(series[0], value - told[name].counts.get(series, 0), *series[1:])
+                    self._metrics.add(series[0], value - published[name].counts.get(series, 0), *series[1:])
             self._published[number] = parts
         else:  # a new or restarted part counts from here
-            self._published[number] = {name: told[name] if name in whole else part for name, part in parts.items()}
+            self._published[number] = {name: published[name] if name in whole else part for name, part in parts.items()}
 
 
 def _continues(before: Part, after: Part) -> bool:

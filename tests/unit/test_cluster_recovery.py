@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.keys import key_files
+from connectors.operations.audit.verification import AuditBundle
 from connectors.operations.recovery import report
 from connectors.operations.recovery.cluster import ClusterStorage, of_ended
 from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
@@ -115,7 +116,7 @@ def test_a_deleted_state_can_be_made_again_from_observations_that_reach_back() -
 class Unreadable(ClusterStorage):
     """A cluster whose audit cannot be read."""
 
-    def audit(self, *, records: bool) -> report.AuditBundle:
+    def audit(self, *, records: bool) -> AuditBundle:
         raise AuditError("broken")
 
 
@@ -127,6 +128,12 @@ def test_the_ledger_is_compared_unless_it_is_already_in_doubt() -> None:
     assert [each.what for each in recovery_report(doubtful, None, None)] == [
         "partition 0: topic holds records, but audit and snapshot hold none"
     ]
+
+
+def test_with_an_obstacle_of_a_topic_the_records_are_not_read() -> None:
+    grown = Obstacle("topic a: has 8 partitions, the cluster 4", ())
+    storage = ClusterStorage("nowhere:1", cluster_advice(), ClusterState(), topics=[grown])
+    assert recovery_report(storage, None, None) == [grown]
 
 
 def test_a_storage_that_has_released_nothing_has_no_wrong_key(key: Path) -> None:

@@ -1,4 +1,4 @@
-"""What keeps a run from going on is told with every way out, and the ways out that change something."""
+"""``recover --store``: every obstacle with its remedies, and the remedies that change something."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
     }
 
 
-def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -> None:
+def test_a_closed_site_is_named_and_continues_when_it_is_reopened(ground: Any) -> None:
     small = building(releases=COUNTS, site="max_devices = 1")
     (ground / "policy.toml").write_text(policy_text(COUNTS, site="max_devices = 1"))
     begin = reached(LOG[-1])
@@ -107,7 +107,7 @@ def test_nothing_is_found_where_nothing_is_wrong(ground: Any) -> None:
     assert json.loads(done.out) == {"ok": True, "findings": []}
 
 
-def test_a_store_that_was_set_back_is_told_with_three_ways_and_their_prices(ground: Any) -> None:
+def test_a_store_that_was_set_back_has_three_remedies_with_prices(ground: Any) -> None:
     set_back(ground)
     what, ways = only(ground)
     assert f"site {SITE}: the store was set back; it knows of " in what
@@ -127,7 +127,7 @@ def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(gr
     assert read_outbox(ground / "store", "board", 0) == before
 
 
-def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground: Any) -> None:
+def test_a_store_that_was_set_back_names_recover_when_it_stops(ground: Any) -> None:
     set_back(ground)
 
     def start_and_stop() -> None:
@@ -138,7 +138,7 @@ def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground: Any
         start_and_stop()
 
 
-def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any) -> None:
+def test_a_store_that_contradicts_the_mark_has_no_remedy_that_forks(ground: Any) -> None:
     document = json.loads(mark_path(ground / "key").read_text())
     ((_, sites),) = document["stores"].items()
     sites[SITE][1] = "0" * 64
@@ -148,20 +148,20 @@ def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any)
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_a_lost_store_is_told_by_what_the_mark_knows(ground: Any) -> None:
+def test_a_lost_store_is_named_with_the_entries_of_the_mark(ground: Any) -> None:
     shutil.rmtree(ground / "store")
     what, ways = only(ground)
     assert "there is no store; the mark beside the key knows of " in what
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_missing_entries_are_told(ground: Any) -> None:
+def test_missing_entries_are_named(ground: Any) -> None:
     with closing(sqlite3.connect(ground / "store" / "store.sqlite", isolation_level=None)) as connection:
         connection.execute("DELETE FROM outputs WHERE topic = 'tacet.audit.v1' AND id = 'dbh/9'")
     assert any("entry 9 must be there" in what for what in found(ground))
 
 
-def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(ground: Any) -> None:
+def test_another_policy_is_named_with_both_versions(ground: Any) -> None:
     what, ways = only(ground, OTHER)
     assert f"continues under policy {POLICY.version}, which it keeps; the given policy is {OTHER.version}" in what
     assert "'tacet run --accept-policy'" in ways
@@ -228,7 +228,7 @@ def starts(ground: Path) -> str:
         "mark",
     ],
 )
-def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, damage: Any, first_words: Any) -> None:
+def test_whatever_prevents_a_start_has_remedies(ground: Any, damage: Any, first_words: Any) -> None:
     assert starts(ground) == ""
     for shared in (*(ground / "store").rglob("*-wal"), *(ground / "store").rglob("*-shm")):
         shared.unlink()
@@ -255,7 +255,7 @@ def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground: Any) -> None:
+def test_the_same_observations_are_no_remedy_once_the_key_of_their_day_is_destroyed(ground: Any) -> None:
     set_back(ground)
     assert len(only(ground)[1]) == 3
     key_files.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
@@ -273,7 +273,7 @@ def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
     return ""
 
 
-def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: Any) -> None:
+def test_a_clock_that_is_behind_the_store_has_remedies(ground: Any) -> None:
     now = reached(LOG[-1])
     assert store_obstacles(ground / "store", ground / "key", POLICY, now) == []
     (finding,) = store_obstacles(ground / "store", ground / "key", POLICY, now - MINUTE)
@@ -284,7 +284,7 @@ def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: 
 # --- a mark that is gone --------------------------------------------------------------------------------
 
 
-def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: Any) -> None:
+def test_a_missing_mark_is_rebuilt_from_recorded_heads(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
     assert "is missing" in only(ground)[0]
@@ -295,7 +295,7 @@ def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: A
         pass
 
 
-def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground: Any) -> None:
+def test_a_damaged_mark_is_rebuilt_like_a_missing_one(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").write_bytes(kept[:30])
     assert "is damaged, so it is unknown whether the store was set back" in only(ground)[0]
@@ -303,14 +303,14 @@ def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground: An
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
-def test_older_heads_will_do_while_the_store_still_holds_them(ground: Any) -> None:
+def test_older_heads_suffice_if_the_store_contains_them(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
     rebuild_mark(ground / "store", ground / "key", ground / "early.json")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
-def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground: Any) -> None:
+def test_a_store_that_was_set_back_does_not_contain_newer_heads(ground: Any) -> None:
     set_back(ground)
     mark_path(ground / "key").unlink()
     with pytest.raises(AuditError, match="is missing; the mark knows of"):
@@ -318,7 +318,7 @@ def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground: Any) -> Non
     assert not mark_path(ground / "key").exists()
 
 
-def test_a_mark_that_is_there_is_never_written_over(ground: Any) -> None:
+def test_an_existing_mark_is_never_overwritten(ground: Any) -> None:
     before = mark_path(ground / "key").read_bytes()
     with pytest.raises(UsageError, match="whose mark is gone"):
         rebuild_mark(ground / "store", ground / "key", ground / "heads.json")

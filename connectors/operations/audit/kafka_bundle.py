@@ -17,10 +17,10 @@ from stream.schemas import AUDIT, CONTROL, is_private
 
 def kafka_bundle(servers: str, *, records: bool = False) -> AuditBundle:
     """Return a cluster's audit bundle; ``records`` also reads the published records."""
-    return asyncio.run(cluster_books(servers, records=records))
+    return asyncio.run(cluster_bundle(servers, records=records))
 
 
-async def cluster_books(servers: str, *, records: bool = False) -> AuditBundle:
+async def cluster_bundle(servers: str, *, records: bool = False) -> AuditBundle:
     """Do the same in an event loop."""
     states = await _states(servers)  # first: the entries must reach them
     values = [r.value async for r in consume(servers, AUDIT, until_end=True, identity=by_sequence)]
@@ -51,6 +51,6 @@ async def _states(servers: str) -> list[Heads] | None:
     """Return the heads of the audit chains in the states; None if this user, such as an auditor, may not read the
     states."""
     try:
-        return [heads_of(held) for held in (await last_snapshots(servers)).values()]
+        return [heads_of(snapshot) for snapshot in (await last_snapshots(servers)).values()]
     except NotAllowedError:
         return None

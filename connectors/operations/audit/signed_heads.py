@@ -97,7 +97,7 @@ def sign_bundle(bundle: AuditBundle, key_file: Path, copies: Sequence[HeadsCopy]
     """Compare the ledger with every head signed so far, sign its current head, and add that to every copy.
 
     Args:
-        books: the audit bundle to sign.
+        bundle: the audit bundle to sign.
         key_file: the signer's private key.
         copies: of the signed heads; a copy that lacks heads of the longest one receives them.
         first: whether this is the first head of all; otherwise missing heads are an error.
@@ -107,8 +107,8 @@ def sign_bundle(bundle: AuditBundle, key_file: Path, copies: Sequence[HeadsCopy]
         UsageError: there are heads although this should be the first, or none although it should not.
     """
     key = private_key(key_file)
-    held = [copy.read() for copy in copies]
-    heads = longest(held)
+    stored = [copy.read() for copy in copies]
+    heads = longest(stored)
     _refuse_lost(copies[0].name, heads, first=first)
     check_heads(heads, key.public_key())
     links = bundle.audit(signed=heads).chains(bundle.entries)
@@ -116,7 +116,7 @@ def sign_bundle(bundle: AuditBundle, key_file: Path, copies: Sequence[HeadsCopy]
         raise UsageError("audit: there must be an entry before a head can be signed")
     now = rfc3339(wall_clock() // SECOND * SECOND)
     head = sign_head(heads[-1] if heads else None, links, now, key)
-    for copy, known in zip(copies, held, strict=True):
+    for copy, known in zip(copies, stored, strict=True):
         copy.add(len(known), [*heads[len(known) :], head])
     return head
 

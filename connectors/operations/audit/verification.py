@@ -56,10 +56,10 @@ def compare_commitments(
             groups[entry["site"], entry["window_end"], entry["policy_version"]].append(entry)
     compared = 0
     validated = {version: validate(known[version]) for version in {version for _, _, version in groups}}
-    for (site, end, version), made in groups.items():
+    for (site, end, version), charged in groups.items():
         if (site, end) in windows:
             window = _window(known[version], site, windows[site, end])
-            compared += _compare(made, window, validated[version], keys)
+            compared += _compare(charged, window, validated[version], keys)
     return compared
 
 
@@ -210,9 +210,9 @@ def store_bundle(folder: Path, *, records: bool = False) -> AuditBundle:
     )  # fmt: skip
 
 
-def merged_policies(kept: Iterable[bytes], given: Iterable[PolicyDocument]) -> list[PolicyDocument]:
-    """Return the policies that were stored with the ledger, and those given besides."""
-    policies = [*map(PolicyDocument.from_document, kept), *given]
+def merged_policies(stored: Iterable[bytes], others: Iterable[PolicyDocument]) -> list[PolicyDocument]:
+    """Return the policies that were stored with the ledger, and other ones."""
+    policies = [*map(PolicyDocument.from_document, stored), *others]
     return list({policy.version: policy for policy in reversed(policies)}.values())
 
 
@@ -225,10 +225,12 @@ def verified(bundle: AuditBundle) -> list[dict[str, Any]]:
     return [*bundle.earlier, *bundle.entries]
 
 
-def compare(books: AuditBundle) -> Compared:
+def compare(bundle: AuditBundle) -> Compared:
     """Compare charges with published records; AuditError for one that differs or was never charged."""
-    never = unreleased(books.beginnings, books.entries)
-    return Compared(0, []) if books.records is None else compare_records(books.entries, books.records, unreleased=never)
+    never = unreleased(bundle.beginnings, bundle.entries)
+    return (
+        Compared(0, []) if bundle.records is None else compare_records(bundle.entries, bundle.records, unreleased=never)
+    )
 
 
 def _unchecked(bundle: AuditBundle, signed: bool, marked: bool, counted: bool) -> list[str]:

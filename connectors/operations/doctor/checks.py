@@ -27,7 +27,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 
 from connectors.keys import key_files
-from connectors.operations.audit.kafka_bundle import cluster_books
+from connectors.operations.audit.kafka_bundle import cluster_bundle
 from connectors.operations.audit.verification import AuditBundle, compare, store_bundle
 from connectors.operations.doctor.findings import Finding, fine, note, wrong
 from connectors.operations.doctor.live_check import drops
@@ -75,7 +75,7 @@ async def cluster(bootstrap: str, policy: Policy) -> list[Finding]:
     found = list(topics(names, existing))
     if {AUDIT, CONTROL} <= existing.keys():
         try:
-            found += records(await cluster_books(bootstrap, records=True))
+            found += records(await cluster_bundle(bootstrap, records=True))
         except NotAllowedError:
             found.append(
                 note(

@@ -229,18 +229,18 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: 
 def _decided(policy: Policy, release: ThresholdRelease, audience: str) -> PrivacyTerms:
     """Return the terms of decisions: the cost of a run and the maximal cost of a day, or the counts that make them
     free."""
-    asked: PrivacyTerms = {
+    terms: PrivacyTerms = {
         "alert": release.alert, "level": release.level, "miss": decimal_string(release.miss),
         "sites": _sites(policy, release),
     }  # fmt: skip
-    held = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
-    if held is not None:
-        counts = _count_terms(policy, held, audience, held.epsilon[audience])
-        return counts | {"free_with": held.name, "threshold": asked}
-    prices = {site: RunPrice.of(policy, release, site) for site in asked["sites"]}
+    counts_release = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
+    if counts_release is not None:
+        counts = _count_terms(policy, counts_release, audience, counts_release.epsilon[audience])
+        return counts | {"free_with": counts_release.name, "threshold": terms}
+    prices = {site: RunPrice.of(policy, release, site) for site in terms["sites"]}
     return {
-        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": asked.pop("sites"),
-        "epsilon": decimal_string(max(price.day for price in prices.values())), "threshold": asked,
+        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": terms.pop("sites"),
+        "epsilon": decimal_string(max(price.day for price in prices.values())), "threshold": terms,
         "runs": {
             site: {"epsilon": decimal_string(price.run), "most_a_day": price.most} for site, price in prices.items()
         },
@@ -300,9 +300,9 @@ def record_schema(name: str) -> dict[str, Any]:
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    made, words = model.model_json_schema(mode="serialization"), _words(model)
-    made = _inlined(made, made.get("$defs", {}))
-    fields = {name: _field(name, field, words) for name, field in made["properties"].items()}
+    schema, words = model.model_json_schema(mode="serialization"), _words(model)
+    schema = _inlined(schema, schema.get("$defs", {}))
+    fields = {name: _field(name, field, words) for name, field in schema["properties"].items()}
     version = {"const": 1, "description": "version of the format"}
     return {
         "title": model.__name__,
@@ -313,14 +313,14 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     }
 
 
-def _field(name: str, made: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+def _field(name: str, schema: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
     """Return a field's schema, with its description and constraints that the type does not express."""
     own: dict[str, Any] = {"description": words[name]} if name in words else {}
     if name in _TIMES:
         own["format"] = "date-time"
     if name in _DECIMALS:
         own["pattern"] = _DECIMAL
-    return {**made, **own}
+    return {**schema, **own}
 
 
 def _inlined(schema: Any, models: Mapping[str, Any]) -> Any:

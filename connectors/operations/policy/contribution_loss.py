@@ -81,9 +81,12 @@ def simulated_stays(policy: Policy) -> dict[str, DeviceDays]:
 
 @lru_cache(maxsize=4)
 def _simulated_stays(definition: ContributionBound) -> DeviceDays:
-    made = simulate(replace(DAY_SHOWN, timezone=definition.timezone))
+    simulation = simulate(replace(DAY_SHOWN, timezone=definition.timezone))
     stays = DeviceDays(definition)
-    stays.add((made.devices[at], time) for at, time in zip(made.device.tolist(), made.time.tolist(), strict=True))
+    stays.add(
+        (simulation.devices[at], time)
+        for at, time in zip(simulation.device.tolist(), simulation.time.tolist(), strict=True)
+    )
     return stays
 
 

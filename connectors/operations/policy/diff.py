@@ -157,16 +157,16 @@ def _epoch_settings(policy: Policy, site: Site) -> tuple[int | str | None, ...]:
 
 
 def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Iterator[Effect]:
-    held = next((r for r in old.release if isinstance(r, CountRelease) and r.name == release.name), None)
+    former = next((r for r in old.release if isinstance(r, CountRelease) and r.name == release.name), None)
     place, where = new.site[site], f"{site}/{release.name}"
     when = f"at {place.day_starts} ({place.timezone})"
     if definition_of(old.site[site]) != definition_of(place):
         yield Effect(
             "day_starts", where, f"publishes nothing until the next privacy day that is seen whole begins, {when}"
         )
-    elif held is None or not held.by_day or not old.zones_of(held, site):
+    elif former is None or not former.by_day or not old.zones_of(former, site):
         yield Effect("otherwise", where, f"begins with the next window, which pays for the whole day that began {when}")
-    elif terms_digest(old, held, site) != terms_digest(new, release, site):
+    elif terms_digest(old, former, site) != terms_digest(new, release, site):
         yield Effect(
             "day_starts", where, f"the day at hand was paid on other terms: publishes nothing until the next, {when}"
         )
@@ -191,8 +191,10 @@ def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator
     if not isinstance(release, CountRelease) or release.mechanism not in LEARNING:
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):
-        held = "; what was held for revision is not revised" if release.revise else ""
-        yield Effect("anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{held}")
+        unrevised = "; earlier windows are not revised" if release.revise else ""
+        yield Effect(
+            "anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{unrevised}"
+        )
 
 
 def _owners(policy: Policy, site: str) -> dict[str, PublicationKey]:
@@ -330,12 +332,12 @@ def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
     for (site, release, reader), before, now in paired(_promised(old, names), _promised(new)):
         stated = _stated(old, before) != _stated(new, now)
         delta = next((float(p.delta) for p in (now, before) if p is not None and p.delta), None)
-        held = "" if delta is None else f", at delta {delta:g},"
+        at_delta = "" if delta is None else f", at delta {delta:g},"
         counted = site in new.site and new.site[site].feed == "counts"
         for unit in (unit for unit in COMPARED if not counted or unit in COUNTED):
             prices = _price(before, unit), _price(now, unit)
             words = describe_unit(unit, counted=counted)
-            yield from _compared(f"{site}/{release} for {reader}", f"{words}{held}", prices, stated=stated)
+            yield from _compared(f"{site}/{release} for {reader}", f"{words}{at_delta}", prices, stated=stated)
 
 
 def _stated(policy: Policy, promise: CountPromise | None) -> tuple[Any, ...] | None:
@@ -423,8 +425,8 @@ def _bounds(old: Policy, new: Policy) -> Iterator[Change]:
     for key, before in old.restricted:
         now = getattr(new.restricted, key)
         if before != now:
-            held = "is published: whoever reads it is promised nothing" if now else "is published no longer"
-            yield Change("dearer" if now else "cheaper", f"restricted.{key}", f"the true {key} {held}")
+            exactness = "is published: whoever reads it is promised nothing" if now else "is published no longer"
+            yield Change("dearer" if now else "cheaper", f"restricted.{key}", f"the true {key} {exactness}")
 
 
 def _as_text(value: Any) -> str:

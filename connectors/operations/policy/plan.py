@@ -239,13 +239,13 @@ Errors = Callable[[Fraction], ByLevelQuality]
 def _tried(policy: Policy, site: str, release: CountRelease, days: Windows, tick: Callable[[], None]) -> Errors:
     """Return a function that tries a release at an epsilon, each epsilon once, because its levels are searched one
     after another."""
-    held: dict[Fraction, ByLevelQuality] = {}
+    by_epsilon: dict[Fraction, ByLevelQuality] = {}
 
     def errors(epsilon: Fraction) -> ByLevelQuality:
-        if epsilon not in held:
-            held[epsilon] = _at(policy, site, release, epsilon, days)
+        if epsilon not in by_epsilon:
+            by_epsilon[epsilon] = _at(policy, site, release, epsilon, days)
             tick()
-        return held[epsilon]
+        return by_epsilon[epsilon]
 
     return errors
 

@@ -136,31 +136,36 @@ def simulated_day(
     return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day)
 
 
-def sensed(made: Simulation, tick_length: Micros, validity: Micros, by_day: ContributionBound | None) -> SimulatedDay:
+def sensed(
+    simulation: Simulation, tick_length: Micros, validity: Micros, by_day: ContributionBound | None
+) -> SimulatedDay:
     """Return a simulated run as a site with this tick, validity and privacy day would count it."""
-    site, building = made.config.site, made.building
+    site, building = simulation.config.site, simulation.building
     sense = OccupancyOperator(
         site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,
         access_points=dict(zip(building.access_points, building.zones, strict=True)),
         tick_length=tick_length, validity=validity, lateness=30_000_000, by_day=by_day,
     )  # fmt: skip
     state, windows = sense.initial(), list[OccupancyWindow]()
-    beats = (Heartbeat(site, "simulated", 0, made.start), Heartbeat(site, "simulated", 0, made.end))
-    items: tuple[ObservationBatch | Heartbeat, ...] = (*_batches(made, by_day), *beats)
+    beats = (Heartbeat(site, "simulated", 0, simulation.start), Heartbeat(site, "simulated", 0, simulation.end))
+    items: tuple[ObservationBatch | Heartbeat, ...] = (*_batches(simulation, by_day), *beats)
     for item in items:
         state, produced = sense.step(state, item)
         windows += [output for output in produced if isinstance(output, OccupancyWindow)]
     return SimulatedDay(building.zones, building.kinds, tuple(windows))
 
 
-def _batches(made: Simulation, by_day: ContributionBound | None) -> Iterator[ObservationBatch]:
+def _batches(simulation: Simulation, by_day: ContributionBound | None) -> Iterator[ObservationBatch]:
     """Yield the observations, one batch for each privacy day."""
     days = None if by_day is None else PrivacyDays(by_day.day_starts, by_day.timezone)
-    columns = zip(made.device.tolist(), made.access_point.tolist(), made.time.tolist(), strict=True)
-    rows = (Row(made.devices[device], made.building.access_points[point], time) for device, point, time in columns)
+    columns = zip(simulation.device.tolist(), simulation.access_point.tolist(), simulation.time.tolist(), strict=True)
+    rows = (
+        Row(simulation.devices[device], simulation.building.access_points[point], time)
+        for device, point, time in columns
+    )
     of_days = groupby(rows, lambda row: None if days is None else days.at(row.time))
-    for number, (day, held) in enumerate(of_days):
-        yield ObservationBatch(made.config.site, "simulated", 0, number, tuple(held), day)
+    for number, (day, batch) in enumerate(of_days):
+        yield ObservationBatch(simulation.config.site, "simulated", 0, number, tuple(batch), day)
 
 
 def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[int]:
@@ -225,11 +230,11 @@ def expected_quality(
     """
     plan = CountPlan(policy, release, site)
     windows = tried_windows(release, days[site])
-    truth, told = [plan.truth(window) for window in windows], []
+    truth, published = [plan.truth(window) for window in windows], []
     for counts in _published(policy, plan, epsilon, windows):
-        told.append(counts)
+        published.append(counts)
         tick()
-    return by_level_quality(truth, told)
+    return by_level_quality(truth, published)
 
 
 def tried_windows(release: CountRelease, windows: Sequence[OccupancyWindow]) -> list[OccupancyWindow]:
@@ -237,10 +242,12 @@ def tried_windows(release: CountRelease, windows: Sequence[OccupancyWindow]) -> 
     return [window for window in windows if not release.by_day or window.bounded is not None]
 
 
-def by_level_quality(truth: Sequence[ByLevel], told: Sequence[ByLevel]) -> ByLevelQuality:
+def by_level_quality(truth: Sequence[ByLevel], published: Sequence[ByLevel]) -> ByLevelQuality:
     """Return the quality of counts, window by window, against the true ones of the same names."""
     levels = truth[0] if truth else {}
-    return {level: _quality(_table(truth, level, names), _table(told, level, names)) for level, names in levels.items()}
+    return {
+        level: _quality(_table(truth, level, names), _table(published, level, names)) for level, names in levels.items()
+    }
 
 
 def _table(rows: Sequence[ByLevel], level: str, names: Iterable[str]) -> Ints:
@@ -248,9 +255,9 @@ def _table(rows: Sequence[ByLevel], level: str, names: Iterable[str]) -> Ints:
     return np.array([[row[level][name] for name in names] for row in rows], dtype=np.int64)
 
 
-def _quality(truth: Ints, told: Ints) -> Quality:
+def _quality(truth: Ints, published: Ints) -> Quality:
     always = np.median(truth, axis=0)
-    return Quality(*(float(np.mean(each)) for each in (np.abs(told - truth), truth, np.abs(truth - always))))
+    return Quality(*(float(np.mean(each)) for each in (np.abs(published - truth), truth, np.abs(truth - always))))
 
 
 def _published(

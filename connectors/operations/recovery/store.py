@@ -245,8 +245,8 @@ class EmbeddedStorage:
         version = replaying_version(state)
         sites = {} if state.snapshot is None else open_snapshot(state.snapshot)[1]
         due = [orjson.loads(encode_sensing_status(stages))["ticks"][0] for stages in sites.values()]
-        held = all(key_files.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
-        if version is None or not held:
+        available = all(key_files.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
+        if version is None or not available:
             return
         which = "" if version == MECHANISMS else f"with mechanism version {version}, which made them: "
         yield Remedy(

@@ -105,10 +105,10 @@ class Outboxes:
 
 
 def _put(box: sqlite3.Connection, record: OutboxRecord) -> None:
-    held = box.execute("SELECT value FROM records WHERE id = ?", (record.id,)).fetchone()
-    if held is None:
+    stored = box.execute("SELECT value FROM records WHERE id = ?", (record.id,)).fetchone()
+    if stored is None:
         box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", record)
-    elif bytes(held[0]) != record.value:
+    elif bytes(stored[0]) != record.value:
         msg = f"release {record.id}: was published and would now differ; nothing is released"
         raise FinalityError(msg)
 
@@ -155,7 +155,7 @@ class AccountOutbox:
 
     def append(self, records: Iterable[RoleRecord]) -> None:
         """Add records in one transaction; existing records stay."""
-        rows = ((kept.seq, str(kept.seq), "account", kept.site, kept.time, kept.value) for kept in records)
+        rows = ((record.seq, str(record.seq), "account", record.site, record.time, record.value) for record in records)
         with naming_errors(self._path), transaction(self._box):
             self._box.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", rows)
 

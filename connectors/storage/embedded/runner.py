@@ -144,8 +144,7 @@ class LiveSink:
         """Store one message durably and process it.
 
         A heartbeat after a long outage closes thousands of windows. If a stop is requested meanwhile, the remaining
-        windows and
-        all later messages are left to the next start.
+        windows and all later messages are left to the next start.
         """
         if self._stop.is_set() and self._runner.unfinished:
             self._runner.enqueue(message)
