@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 
 import click
 from rich.console import Console
@@ -41,7 +41,7 @@ from stream.decisions.compound import (  # fmt: skip
 from stream.decisions.ledger import AnswerLedger, Cells, Charge
 from stream.decisions.min_entropy import minimum_entropy
 from stream.decisions.plan import DecisionTerms, Form, Mechanism
-from stream.decisions.progressive import Run, Table, ex_post, rates
+from stream.decisions.progressive import Rates, Run, Table, ex_post, rates
 from stream.domains import Purpose
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys, subkey
@@ -71,6 +71,32 @@ class LedgerOptions:
 
 def _is_label(label: str | None) -> bool:
     return bool(label) and label == str(label).strip() and str(label).isprintable() and len(str(label)) <= LONGEST_LABEL
+
+
+class LedgerReport(TypedDict):
+    """The totals of a ledger after an answer, as JSON."""
+
+    label: str | None
+    charged: float
+    """Epsilon of this answer."""
+    answers: int
+    total: float
+    sum: float
+
+
+class Decision(TypedDict):
+    """A decision, as JSON."""
+
+    predicate: str
+    above: bool
+
+
+class RestrictedReport(TypedDict):
+    """What was spent on each predicate, as JSON."""
+
+    ex_post: float
+    epsilons: list[float]
+    min_entropy: float
 
 
 class OverBudgetError(UsageError):
@@ -125,7 +151,7 @@ class AnswerCharge:
         if self.options.budget is not None and total > self.options.budget:
             raise OverBudgetError(f"the ledger would reach epsilon {float(total):g}, which is more than --budget")
 
-    def report(self) -> dict[str, Any] | None:
+    def report(self) -> LedgerReport | None:
         """Return the ledger's totals; nothing in them depends on counts."""
         if self.ledger is None:
             return None
@@ -302,7 +328,7 @@ def _answered(priced: _PricedQuery, entry: AnswerCharge, runs: int, shown: _Show
     if shown.restricted or shown.evaluate:
         answer.restricted = _restricted(made[0])
     if shown.evaluate:
-        answer.evaluation = rates(truth_of(tree, tables()), made)._asdict() | {"restricted": True}
+        answer.evaluation = rates(truth_of(tree, tables()), made)
     return answer
 
 
@@ -312,30 +338,28 @@ class Answer:
 
     denied: bool
     epsilon: float
-    decisions: list[dict[str, Any]]
+    decisions: list[Decision]
     unit: str
-    ledger: dict[str, Any] | None = None
-    restricted: dict[str, Any] | None = None
-    evaluation: dict[str, Any] | None = None
+    ledger: LedgerReport | None = None
+    restricted: RestrictedReport | None = None
+    evaluation: Rates | None = None
     why: str = ""
     """The reason of a denial; empty if the query was answered."""
 
 
-def _decisions(predicates: tuple[str, ...], made: Run) -> list[dict[str, Any]]:
+def _decisions(predicates: tuple[str, ...], made: Run) -> list[Decision]:
     pairs = zip(predicates, made.above.tolist(), strict=True)
     return [{"predicate": predicate, "above": above} for predicate, above in pairs]
 
 
-def _restricted(made: Run) -> dict[str, Any]:
+def _restricted(made: Run) -> RestrictedReport:
     spent = [float(each) for each in made.epsilons]
     return {"ex_post": ex_post(made), "epsilons": spent, "min_entropy": minimum_entropy(spent).lower}
 
 
 def _print(answer: Answer, as_json: bool) -> None:
     if as_json:
-        made = {name: getattr(answer, name) for name in ("denied", "epsilon", "decisions", "unit")}
-        more = {name: getattr(answer, name) for name in ("ledger", "restricted", "evaluation")}
-        return print_json(made | {name: part for name, part in more.items() if part is not None} | {"laboratory": True})
+        return print_json(_document(answer))
     if answer.denied:
         click.echo(f"denied: {answer.why}; nothing was spent")
         return None
@@ -345,12 +369,27 @@ def _print(answer: Answer, as_json: bool) -> None:
         shown.add_row(each["predicate"], "above" if each["above"] else "-")
     Console().print(shown)
     if answer.ledger is not None:
-        click.echo("ledger: {answers} answer(s), epsilon {total:g} together".format_map(answer.ledger))
-    for name, part in (("restricted", answer.restricted), ("evaluation, restricted", answer.evaluation)):
-        if part is not None:
-            figures = ", ".join(f"{key} {_brief(part[key])}" for key in part if key not in ("epsilons", "restricted"))
-            click.echo(f"{name}: {figures}")
+        click.echo(f"ledger: {answer.ledger['answers']} answer(s), epsilon {answer.ledger['total']:g} together")
+    if (spent := answer.restricted) is not None:
+        click.echo(f"restricted: ex_post {_brief(spent['ex_post'])}, min_entropy {_brief(spent['min_entropy'])}")
+    if answer.evaluation is not None:
+        figures = ", ".join(f"{name} {_brief(value)}" for name, value in answer.evaluation._asdict().items())
+        click.echo(f"evaluation, restricted: {figures}")
     return None
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    """Return the answer as one JSON object."""
+    document: dict[str, Any] = {
+        "denied": answer.denied, "epsilon": answer.epsilon, "decisions": answer.decisions, "unit": answer.unit,
+    }  # fmt: skip
+    if answer.ledger is not None:
+        document["ledger"] = answer.ledger
+    if answer.restricted is not None:
+        document["restricted"] = answer.restricted
+    if answer.evaluation is not None:
+        document["evaluation"] = answer.evaluation._asdict() | {"restricted": True}
+    return document | {"laboratory": True}
 
 
 def _brief(value: float | None) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import date
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,11 +24,17 @@ from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.faults import parse_faults
 from connectors.lab.simulation.traps import send_schedule, trap_schedule
 from stream.errors import UsageError
-from stream.lab.simulator.events import SimulatorConfig
+from stream.lab.simulator.events import Simulation, SimulatorConfig
 from stream.lab.simulator.events import simulate as run_simulation
 
 FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 """First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""
+WRITERS: Mapping[str, Callable[[Simulation, TextIO, simulation.Progress], int]] = {
+    "csv": simulation.write_csv,
+    "jsonl": simulation.write_jsonl,
+    "snmptrapd": simulation.write_snmptrapd,
+}
+"""Format -> its writer."""
 
 
 @click.command()
@@ -67,7 +76,7 @@ FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 @click.option("--controllers", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of controllers.")
 @json_option
 def simulate(
-    *, days: int, seed: int, zones: int, start: Any, timezone: str, site: str, scale: float, always_on: int,
+    *, days: int, seed: int, zones: int, start: datetime | None, timezone: str, site: str, scale: float, always_on: int,
     out: Path | None, form: str, truth: Path | None, policy_out: Path | None, udp: tuple[str, int] | None,
     community: str, speed: float | None, faults: str, controllers: int, as_json: bool,
 ) -> None:  # fmt: skip
@@ -85,17 +94,20 @@ def simulate(
         msg = f"--start: must be from {FIRST_START} to {LAST_START}, got {start.date()}"
         raise UsageError(msg)
     chosen = parse_faults([name for name in faults.split(",") if name])
-    settings: dict[str, Any] = {"start": start.date()} if start else {}
     config = SimulatorConfig(
-        days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, always_on=always_on, **settings
+        days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, always_on=always_on
     )
+    if start is not None:
+        config = replace(config, start=start.date())
     with working("simulating"):
         building = run_simulation(config)
     report: dict[str, Any] = {"events": len(building.time), "devices": len(building.devices)}
     if out is not None:
-        _write(out, lambda file, advance: _writer(form)(building, file, advance), len(building.time))
+        with _new_file(out, len(building.time)) as (file, advance):
+            WRITERS[form](building, file, advance)
     if truth is not None:
-        _write(truth, lambda file, _: simulation.write_truth(building, file), None)
+        with _new_file(truth) as (file, _):
+            simulation.write_truth(building, file)
     if policy_out is not None:
         policy_out.write_text(simulation_policy.policy_text(building))
     if udp is not None:
@@ -110,13 +122,8 @@ def simulate(
         click.echo(f"{report['events']:,} events of {report['devices']:,} devices over {days} day(s)")
 
 
-def _writer(form: str) -> Any:
-    return {
-        "csv": simulation.write_csv, "jsonl": simulation.write_jsonl, "snmptrapd": simulation.write_snmptrapd,
-    }[form]  # fmt: skip
-
-
-def _write(path: Path, write: Any, total: int | None) -> None:
+@contextmanager
+def _new_file(path: Path, total: int | None = None) -> Iterator[tuple[TextIO, Callable[..., None]]]:
+    """Open a file to write, and show the progress."""
     with path.open("w", newline="") as file, progress(f"writing {path.name}", total) as advance:
-        out: TextIO = file
-        write(out, advance)
+        yield file, advance
