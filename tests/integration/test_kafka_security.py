@@ -227,7 +227,7 @@ async def test_who_reads_counters_topic_may_read_it(
     be(foreign_kafka, name, monkeypatch)
     topic = TopicSource(foreign_kafka.bootstrap, FOREIGN.counts or "").opened(policy, wall_clock(), {})
     stop = asyncio.Event()
-    pouring = asyncio.create_task(topic.pour(Log(), stop))
+    pouring = asyncio.create_task(topic.deliver(Log(), stop))
     try:
         async with waiting_for("a row, or the end of the source"):
             while not (pouring.done() or topic.collector.rows):
