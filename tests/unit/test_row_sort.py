@@ -32,6 +32,7 @@ def through(rows: list[Packed], run_rows: int = 64, block_rows: int = 16) -> lis
     sort = RowSort(run_rows, block_rows)
     for row in rows:
         sort.add(row)
+    assert sort.rows == len(rows)
     return list(sort.sorted())
 
 
