@@ -32,6 +32,7 @@ def through(rows: list[Packed], run_rows: int = 64, block_rows: int = 16) -> lis
     sort = RowSort(run_rows, block_rows)
     for row in rows:
         sort.add(row)
+    assert sort.rows == len(rows)
     return list(sort.sorted())
 
 
@@ -82,6 +83,9 @@ def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkey
     assert b"pseudony" not in raw
     assert b"HGFEDCBA" not in raw
     assert len({raw[place : place + 36] for place in range(0, len(raw), 36)}) == 256
+    first, second = (raw[place : place + 16 * 36] for place in (0, 16 * 36))
+    equal = [one == other for one, other in zip(first, second, strict=True)]
+    assert sum(equal) < 16 * 36 // 8, "two blocks of nearly equal rows have nothing in common"
     assert list(sort.sorted()) == rows
     assert file.closed
 

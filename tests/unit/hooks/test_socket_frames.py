@@ -52,7 +52,7 @@ def test_flags_are_decoded_as_they_were_encoded(value: bool) -> None:
         BATCH | {"source": ""}, BATCH | {"source": "a b"}, BATCH | {"source": "x" * 65}, BATCH | {"source": 1},
         BATCH | {"rows": {}}, BATCH | {"rows": [ROW] * (MOST_ROWS + 1)}, BATCH | {"rows": [ROW[:5]]},
         BATCH | {"rows": [[*ROW, 1]]}, BATCH | {"rows": ["abcdef"]},
-        *(row_with(0, kind) for kind in ("keepalive", "restart", "ignored", "other", 1, None, [])),
+        *(row_with(0, kind) for kind in ("keepalive", "restart", "ignored", "other", 1, None)), row_with(0, []),
         *(row_with(1, device) for device in ("", "a4000000000", "a400000000", "A40000000001", "zz", 1, "a4" * 7)),
         *(row_with(2, radio) for radio in ("5c", "5c521e0020", 1, None)),
         *(row_with(3, name) for name in ("x" * (LONGEST_NAME + 1), 1, None)),

@@ -18,7 +18,7 @@ from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
 from connectors.sources.ingest.queue import QueuedSighting
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.sighting import Kind, Message, Sighting
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.listener import TrapListener
@@ -33,7 +33,8 @@ from connectors.sources.snmp.sender import (
 )
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
-from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch
+from tests import receiving_ground
 from tests.patience import PATIENCE, until, waiting_for, within_patience
 
 RADIOS = [f"5c:52:1e:00:00:{n:02x}" for n in range(8)]
@@ -41,24 +42,16 @@ OCTETS = [bytes.fromhex(mac.replace(":", "")) for mac in RADIOS]
 BASE: dict[str, Any] = {"community": b"c0mm", "uptime": 100}
 
 
-class Log:
-    """A sink that remembers, and waits or fails when told to."""
+class Log(receiving_ground.Log):
+    """A sink that may fail, too."""
 
-    def __init__(self) -> None:
-        self.messages: list[Heartbeat | ObservationBatch] = []
-        self.gate = asyncio.Event()
-        self.failure: Exception | None = None
-        self.gate.set()
+    failure: Exception | None = None
 
-    async def append(self, message: Heartbeat | ObservationBatch) -> None:
+    async def append(self, message: Message) -> None:
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
         self.messages.append(message)
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 SENDERS = CommunityAuth(AllowList(["127.0.0.1"]), [b"c0mm"])

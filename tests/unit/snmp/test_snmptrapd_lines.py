@@ -157,7 +157,7 @@ async def test_standard_input_that_ends_stops_the_receiver(monkeypatch: pytest.M
     """Otherwise heartbeats would go on and vouch for time in which nothing could be heard."""
     reader, writer = os.pipe()
     monkeypatch.setattr("connectors.sources.ingest.listeners.os.dup", lambda _: reader)
-    with pytest.raises(DataError, match="its writer has gone"):  # noqa: PT012
+    with pytest.raises(DataError, match="its writer has ended"):  # noqa: PT012
         async with receiving(Path("-"), Log()) as receiver:
             os.write(writer, V2.encode() + b"\n")
             await until(lambda: receiver.counters.accepted == 1)

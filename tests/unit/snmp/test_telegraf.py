@@ -124,6 +124,7 @@ def test_sender_and_community_are_returned_and_never_shown() -> None:
 
 def test_over_snmpv3_telegraf_has_asked_for_more_than_a_community() -> None:
     assert metric(changed(version="3").encode()).community is None
+    assert metric(changed(version="1").encode()).community is not None, "SNMPv1 has a community, too"
     without = json.loads(AS_TEXT)
     del without["tags"]["community"]
     assert metric(json.dumps(without).encode()).community == b"", "which is nobody's"
