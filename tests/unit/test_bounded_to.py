@@ -16,6 +16,7 @@ from connectors.serve.history.files import csv_file
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.history.rows import RowsQuery
+from connectors.sinks.feed import Notes
 from connectors.sinks.mqtt import messages
 from connectors.sinks.occasions import Occasion
 from stream.errors import DataError
@@ -121,7 +122,8 @@ def test_home_assistant_and_webhooks_are_told() -> None:
     assert json.loads(denied)["bounded_to"] == "12h"
     (topic,) = messages("t", WHOLE, {}).values()
     assert "bounded_to" not in json.loads(topic)
-    occasion, notes = Occasion("change"), dict[str, Any]()
+    notes: Notes = {}
+    occasion = Occasion("change")
     for record in (BOUNDED, count(2, {"a": 50}) | {"bounded_to": "12h"}):
         events = occasion.events(record, notes)
         occasion.note(record, notes)

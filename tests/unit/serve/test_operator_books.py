@@ -64,7 +64,7 @@ def test_only_windows_of_the_last_week_are_counted() -> None:
 
 def figures(of: ClusterView) -> dict[str, Any]:
     (row,) = of.newest().values()
-    return row
+    return dict(row)
 
 
 def test_the_figures_of_a_cluster_come_only_from_its_topics() -> None:

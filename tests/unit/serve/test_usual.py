@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time
@@ -20,7 +21,7 @@ def test_usual_values_have_classes_of_days_and_quarters_of_an_hour() -> None:
             seen["saturday" if day % 7 == 5 else "sunday" if day % 7 == 6 else "workday"].append(value)
             kept.add([window(MONDAY + day * DAY + 9 * HOUR + (place + 1) * TICK, {"2011": value})], {})
     kept.add([window(MONDAY + 14 * DAY + 9 * HOUR + TICK, {"2011": 999})], {})
-    usual = kept.usual("public", "occupancy", "dbh")
+    usual: Any = kept.usual("public", "occupancy", "dbh")
     assert usual["slot_seconds"] == SLOT
     for name, values in seen.items():
         slots = usual["nodes"]["zone:2011"][name]
@@ -35,7 +36,7 @@ def test_usual_values_are_computed_from_the_last_eight_weeks_before_today() -> N
     kept = history()
     for day in range(70):
         kept.add([window(MONDAY + day * DAY + TICK, {"2011": day})], {})
-    slots = kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]
+    slots: Any = kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]
     assert sum(slot.n for name in slots for slot in slots[name] if slot) == 56
     assert min(slot.mean for name in slots for slot in slots[name] if slot) > 12
 
@@ -43,9 +44,11 @@ def test_usual_values_are_computed_from_the_last_eight_weeks_before_today() -> N
 def test_late_records_change_usual_values() -> None:
     kept = history()
     kept.add([window(MONDAY + TICK, {"2011": 4}), window(MONDAY + DAY + TICK, {"2011": 0})], {})
-    assert kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]["workday"][0].mean == 4
+    nodes: Any = kept.usual("public", "occupancy", "dbh")["nodes"]
+    assert nodes["zone:2011"]["workday"][0].mean == 4
     kept.add([window(MONDAY + 2 * TICK, {"2011": 8})], {})
-    assert kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]["workday"][0].mean == 6
+    nodes = kept.usual("public", "occupancy", "dbh")["nodes"]
+    assert nodes["zone:2011"]["workday"][0].mean == 6
 
 
 def test_slots_follow_local_time_in_summer_and_winter() -> None:
@@ -64,7 +67,7 @@ def test_the_latest_window_of_each_release_has_usual_values() -> None:
     for day in range(3):
         kept.add([window(MONDAY + day * DAY + TICK, {"2011": day, "2065": 0})], {})
     kept.add([window(MONDAY + 2 * DAY + TICK, {"2011": 40}, release="coarse", half_width=30.0, scale=10.0)], {})
-    latest = kept.latest("public", "dbh")
+    latest: Any = kept.latest("public", "dbh")
     assert latest["feed"] == {"window_end": "2026-03-04T00:05:00Z", "coverage": 1.0, "denied": False}
     assert [(row["release"], row["node"], row["value"]) for row in latest["rows"]] == [
         ("coarse", "zone:2011", 40), ("occupancy", "zone:2011", 2), ("occupancy", "zone:2065", 0),
@@ -77,7 +80,7 @@ def test_the_latest_window_of_each_release_has_usual_values() -> None:
 def test_a_denied_window_can_be_the_latest() -> None:
     kept = history()
     kept.add([window(MONDAY + TICK, {"2011": 3, "2065": 1}), window(MONDAY + 2 * TICK, None)], {})
-    latest = kept.latest("public", "dbh")
+    latest: Any = kept.latest("public", "dbh")
     assert latest["feed"]["denied"]
     assert [(row["value"], row["likely_empty"], row["denied"]) for row in latest["rows"]] == [(None, None, 1)] * 2
 
