@@ -314,10 +314,9 @@ def test_bands_that_were_too_narrow_or_too_wide_would_be_seen(release: str) -> N
     assert all(each.coverage > 0.985 for each in cells(found, wider=1.5) if each.level == "zone")
 
 
-@pytest.mark.parametrize("release", ["filter", "sample"])
-def test_bands_of_sums_that_were_those_of_independent_errors_or_of_noise_would_be_seen(release: str) -> None:
-    """In the office, whose zones fill at the same time."""
-    found, place = bands(release, "office"), place_of("office")
+@pytest.mark.parametrize(("release", "name"), [("filter", "office"), ("sample", "simulated")])
+def test_bands_of_sums_that_were_those_of_independent_errors_or_of_noise_would_be_seen(release: str, name: str) -> None:
+    found, place = bands(release, name), place_of(name)
     zones = np.array([each == "zone" for each in found.levels])
     independent = np.sqrt((found.half_width[:, zones] ** 2).sum(axis=1))
     whole, there = found.levels.index("building"), place.counts.sum(axis=1) > 0
