@@ -16,8 +16,9 @@ from aiokafka.errors import KafkaError
 
 from connectors.runtime.signals import raise_if_cancelled
 from connectors.sources.ingest.followed_logs import Piece
-from connectors.storage.kafka.aiokafka_client import answering
-from connectors.storage.kafka.client import PATIENCE_MS, close, connect, partitions_of
+from connectors.storage.kafka.aiokafka_client import answering, client_of
+from connectors.storage.kafka.client import close, connect, partitions_of
+from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import DataError
 
 WAIT_MS = 200
@@ -48,9 +49,9 @@ class ExternalTopic:
             bootstrap_servers=self._bootstrap, group_id=self._group, enable_auto_commit=False,
             auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
-        answering(self._reader._client)  # noqa: SLF001 - see ``answering``
+        answering(self._reader)
         await connect(self._reader, self._bootstrap)
-        numbers = await partitions_of(self._reader._client, self.name)  # noqa: SLF001 - no public way
+        numbers = await partitions_of(client_of(self._reader), self.name)
         self._places = [TopicPartition(self.name, number) for number in numbers]
         self._reader.assign(self._places)
         try:

@@ -91,7 +91,7 @@ def test_a_label_is_given_to_one_question_of_one_table(ground: Path, changed: st
         write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(reversed(MANY), "50,0"))
     done = ask(ground, "monday", words=words)
     assert (done.code, done.out) == (2, "")
-    assert "given to another question or to other counts" in done.problem
+    assert "belongs to another query or to other counts" in done.problem
     assert (ground / "ledger").read_bytes() == booked
 
 
@@ -179,7 +179,7 @@ def test_a_coarser_question_says_which_cells_its_predicates_hold_for(ground: Pat
     write(ground, {"nine": 3}, {"nine": "50,1"})
     refused = ask(ground, "coarse")
     assert (refused.code, len(entries(ground))) == (2, 1)
-    assert "1 of the question's cells are not in the ledger" in refused.problem
+    assert "1 of the query's cells are not in the ledger" in refused.problem
     write(ground, {"nine": 3}, {"nine": "50,1,hall 9|loft 9"}, "threshold,alpha,cells")
     assert ask(ground, "coarse").answer["ledger"]["total"] == pytest.approx(2 * price(1))
     write(ground, {"eleven": 3}, {"eleven": "50,1"})

@@ -17,16 +17,14 @@ from typing import get_args
 import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
-from connectors.http.limits import AT_ONCE, BODY_WITHIN, Rates
+from connectors.http.limits import AT_ONCE, BODY_WITHIN, DOWNLOADS, PATIENCE, STREAMS, Rates
 from connectors.monitoring import plain_http
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
 from connectors.secrets.secret_files import SHORTEST_SECRET
-from connectors.serve import downloads
 from connectors.serve.access import SESSION
-from connectors.serve.event_streams import MOST_OF_ONE, MOST_OPEN, MOST_STREAMS, PATIENCE
 from connectors.sources.cloud.event_stream import REFUSED_WAIT
 from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
 from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
@@ -183,12 +181,15 @@ MADE = [
     ("docs/deployment.md", f"each of the first {PARTS_OF_ZONES} windows of a day"),
     ("docs/operations.md", f"destroys it {WORDS[FORGET_AFTER // MINUTE]} minutes after the day's end"),
     ("docs/deployment.md", f"cookie for at most {SESSION // HOUR} hours"),
-    ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {MOST_STREAMS} event streams"),
-    ("docs/deployment.md", f"streams, {MOST_OF_ONE} of one reader and {MOST_OPEN} of all who show no token"),
-    ("docs/deployment.md", f"{downloads.AT_ONCE} files are given at a time, {downloads.OF_ONE} to one reader"),
-    ("docs/deployment.md", f"and {downloads.OPEN} to all who show no token"),
+    ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {STREAMS.total} event streams"),
+    (
+        "docs/deployment.md",
+        f"streams, {STREAMS.each} of one reader and {STREAMS.without_token} of all who show no token",
+    ),
+    ("docs/deployment.md", f"{DOWNLOADS.total} files are given at a time, {DOWNLOADS.each} to one reader"),
+    ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
-    ("docs/deployment.md", f"others' streams, but {WORDS[MOST_OPEN // MOST_OF_ONE]} can"),
+    ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
     *(
         ("docs/deployment.md", f"| ` | {size} |") for size in ("2 GiB", "1 GiB", "512 MiB", "256 MiB")
     ),  # MemoryMax of units
@@ -227,7 +228,7 @@ MADE = [
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
     *(("docs/attackers.md", passage) for passage in attack_figures()),
     *(("docs/thresholds.md", passage) for passage in decision_figures()),
-    ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
+    ("docs/subscribe.md", f"it reads at most the last {LOOK_BACK:,} records of a partition"),
 ]
 """(document, passage) made of the constants that the code goes by."""
 
@@ -359,7 +360,7 @@ TESTED = [
     ("docs/reference/account.md", "292 windows at 0.1 cost 29.2 added up, and 9.01 at δ = 1e-6", ADDED_UP),
     ("docs/reference/account.md", "never too small, at most 7 % too large", ROUNDED),
     ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
-    ("docs/reference/commands.md", "Make a new key FILE with mode 0600", OWNERS),
+    ("docs/reference/commands.md", "Create a new key FILE with mode 0600", OWNERS),
     *(
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)
@@ -390,7 +391,7 @@ TESTED = [
         COLOURED,
     ),
     ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
-    ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
+    ("docs/page.md", "rooms in ten colours, each with its number", COLOURED),
     (
         "docs/page.md",
         "is a game of five minutes",

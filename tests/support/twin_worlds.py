@@ -29,7 +29,7 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.recordings.observations import Playback, Range
 from stream.accounting import account
-from stream.accounting.noise_multisets import UnitCost
+from stream.accounting.costs import UnitCost
 from stream.encoding import encode_message
 from stream.engine.backfill import Backfill
 from stream.engine.outputs import OutputRecord

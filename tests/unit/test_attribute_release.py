@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import stream.release.attributes
+import stream.release.attribute_stage
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
-from stream.records import DayAttribute, DayClosed, Spent
+from stream.records import DayAttribute, DayClosed, WindowCharges
 from stream.release.account_stage import account_stage
-from stream.release.attributes import AttributePlan
+from stream.release.attribute_stage import AttributePlan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, parse_time
@@ -70,13 +70,13 @@ def closed(values: tuple[str | float, ...], day: str = "2026-03-03", zones: tupl
 
 
 def outcomes(
-    plan: stream.release.attributes.AttributePlan,
+    plan: stream.release.attribute_stage.AttributePlan,
     values: tuple[str, float],
     coins: dict[str, bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, Any]:
     """Return (reason, shown value or None) of arrival and level when the coins fall like this."""
-    monkeypatch.setattr(stream.release.attributes, "released", lambda *_, attribute, **__: coins[attribute])
+    monkeypatch.setattr(stream.release.attribute_stage, "released", lambda *_, attribute, **__: coins[attribute])
     made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), {}))
     return {record.attribute: (outcome.reason, outcome.public) for record, outcome in made}
 
@@ -198,7 +198,7 @@ def test_a_blocked_record_costs_nothing_and_looks_like_a_withheld_one() -> None:
 
 def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched() -> None:
     policy = building(releases=day_release(PAIR, extra="cap = 1.05"))
-    spent = [out for out in run(policy, [closed(("11:00", 0.1))]) if isinstance(out, Spent)]
+    spent = [out for out in run(policy, [closed(("11:00", 0.1))]) if isinstance(out, WindowCharges)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
     [report] = bodies([record], LEAKAGE)
     level = report["attributes"]["2026-03-03/x/occupancy_level"]
@@ -218,7 +218,7 @@ def test_an_outcome_that_the_model_excludes_stops_nothing() -> None:
     made = run(policy, [closed(("09:00", 0.7), zones=("x", "y"))])
     assert {body["reason"] for body in bodies(made, "private")} <= {None, "guard"}
     policy = unchecked(policy_text(day_release(never_together, epsilon=("20", "20"))))
-    spent = [out for out in run(policy, [closed(("09:00", 0.7))]) if isinstance(out, Spent)]
+    spent = [out for out in run(policy, [closed(("09:00", 0.7))]) if isinstance(out, WindowCharges)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
     [report] = bodies([record], LEAKAGE)
     arrival = report["attributes"]["2026-03-03/x/arrival"]

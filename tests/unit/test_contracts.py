@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from connectors.cli.main import tacet
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from connectors.operations.reports.contracts import (
+from connectors.operations.policy.contracts import (
     MODELS,
     Information,
     Odds,
@@ -30,7 +30,7 @@ from stream.errors import UsageError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.operators import scan
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import HOUR, OccupancyWindow, Spent
+from stream.records import HOUR, OccupancyWindow, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
@@ -108,7 +108,7 @@ def day_accounts() -> list[dict[str, Any]]:
     ends = [noisy.NINE + place * noisy.TICK for place in (1, 2)]
     windows = [OccupancyWindow("dbh", end, counts, Fraction(1), days.at(end), counts) for end in ends]
     _, released = scan(ReleaseStage(policy, "dbh", noisy.KEYS), iter(windows))
-    spent = [each for each in released if isinstance(each, Spent)]
+    spent = [each for each in released if isinstance(each, WindowCharges)]
     _, made = scan(account_stage(policy, "dbh", laboratory=True), iter(spent))
     return bodies(made, LEAKAGE)
 
@@ -153,7 +153,7 @@ def test_what_is_no_record_is_no_instance(name: str, made: dict[str, list[dict[s
 
 def test_a_schema_says_what_the_model_says_of_a_field() -> None:
     fields = record_schema("count-record")["properties"]
-    assert fields["noisy"]["description"].startswith("With levels_noisy: of filters and groups")
+    assert fields["noisy"]["description"].startswith("Counts with noise that is independent from window to window")
     assert fields["window_end"]["format"] == "date-time"
     assert not any("default" in field for field in fields.values()), "a field that is left out is not there"
 

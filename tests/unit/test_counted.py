@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.keys import key_files
-from connectors.operations.reports.guarantees import promise_lines
+from connectors.operations.policy.guarantees import promise_lines
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded import outboxes

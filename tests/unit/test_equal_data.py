@@ -16,7 +16,7 @@ from stream.engine.snapshot import seal_site
 from stream.policy.privacy_days import PrivacyDays
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, CountedWindow, DayAttribute, ObservationBatch, Published, Rejected, Row
-from stream.release.attributes import read_digest
+from stream.release.attribute_stage import read_digest
 from stream.release.ledger_writer import LedgerWriter
 from stream.schemas import OCCUPANCY, PRESENCE
 from tests.core_ground import building, laboratory

@@ -147,7 +147,7 @@ def test_a_key_behind_a_link_is_the_key_itself(production: Path, tmp_path: Path)
     assert link.is_symlink()
     assert [path.name for path in link.parent.iterdir()] == ["link"]
     assert key_files.store_of(production) == "one"
-    with pytest.raises(KeyFileError, match="must hold the day asked for"):
+    with pytest.raises(KeyFileError, match="must contain the requested day"):
         key_files.FileKeys(production).noise_key(102)
     for name in (link, production):
         assert MarkFile(name, "one", laboratory=False).read() == {"dbh": (3, "abc")}

@@ -370,7 +370,7 @@ def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_dr
         keys.noise_key(first)
     shutil.rmtree(tmp_path / "s")
     shutil.copytree(tmp_path / "backup", tmp_path / "s")
-    with pytest.raises(KeyFileError, match="must hold the day asked for"):
+    with pytest.raises(KeyFileError, match="must contain the requested day"):
         work(tmp_path / "s", production, later)
     assert not [v for v in given_out(tmp_path / "s")[AUDIT] if parse_record(v)["laboratory"]]
 

@@ -166,23 +166,26 @@ def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
     if heard.sources:
         yield fine(HEARD, f"heard: {', '.join(sorted(heard.sources))}")
     if silent := sorted(_sources(policy) - heard.sources):
-        yield note(HEARD, f"silent: {', '.join(silent)}; where people move something should come")
-    taken = f"{counters.datagrams:,} datagrams, {counters.accepted:,} taken"
+        yield note(HEARD, f"silent: {', '.join(silent)}; where people move, traps should arrive")
+    accepted = f"{counters.datagrams:,} datagrams, {counters.accepted:,} accepted"
     judged = counters.datagrams - counters.dropped.get(UNSUPPORTED_VERSION, 0)
     if judged and not counters.accepted and not counters.dropped.get(COLLAPSED):
-        yield wrong(HEARD, f"{taken}: nothing that comes in is of use")
+        yield wrong(HEARD, f"{accepted}: nothing that arrives can be used")
     else:
-        yield fine(HEARD, taken) if counters.datagrams else note(HEARD, taken)
+        yield fine(HEARD, accepted) if counters.datagrams else note(HEARD, accepted)
     version3 = counters.dropped.get(UNSUPPORTED_VERSION, 0)
     if version3:
         yield note(DROPPED, f"{version3:,} of SNMPv3 or another version: name its users by TACET_SNMP_USERS_FILE")
-    if asked := counters.dropped.get(DISCOVERY, 0):
-        yield note(DROPPED, f"{asked:,} ask who is here, to send informs over SNMPv3: only what runs can answer these")
+    if requests := counters.dropped.get(DISCOVERY, 0):
+        yield note(
+            DROPPED,
+            f"{requests:,} discovery requests of SNMPv3, which only a running receiver answers",
+        )
     yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0, KERNEL: counters.kernel_drops})
     for name, traps in heard.unknown.items():
         yield note(PLACES, f"{name}: in no zone, {traps:,} trap(s)")
     if abs(heard.stepped) > CLOCK_STEP:
-        yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops at that")
+        yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops when that happens")
 
 
 _HARMLESS = frozenset({COLLAPSED, NO_STAY}).union(

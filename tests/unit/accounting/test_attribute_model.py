@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.attributes import DayModel, class_sensitivity, day_model, queried_attributes
+from stream.accounting.attribute_leakage import DayModel, class_sensitivity, day_model, queried_attributes
 from stream.accounting.leakage.guard import (
     log_outcome_factors,
     may_query,
+    no_evidence,
     pattern_factors,
     permitted,
-    unasked,
     value_rows,
 )
 from stream.policy.attributes import AttributeRelease
@@ -88,7 +88,7 @@ def test_no_cut_is_needed_where_no_value_is_sensitive() -> None:
         ({"cuts": {"occupancy_level": ["10:01"]}}, "one to nine numbers"),
         ({"cuts": {"occupancy_level": [0.3, math.nan]}}, "must be finite, got nan"),
         ({"cuts": {"occupancy_level": [n / 10 for n in range(10)]}}, "one to nine numbers"),
-        ({"cuts": {"breaks": [3]}}, "of an attribute asked"),
+        ({"cuts": {"breaks": [3]}}, "of an attribute in it"),
         ({"joint": {"0": 1.0}}, "a pattern must give each of arrival, occupancy_level one of its classes, got '0'"),
         ({"joint": {"02": 1.0}}, "one of its classes, got '02'"),
         ({"joint": {"00": 0.5, "11": 0.4}}, "must add up to 1, got 0.9"),
@@ -165,7 +165,7 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
         masks = [rng.permutation(np.arange(n) < rng.integers(1, n)) for n in sizes]
         e = rng.uniform(0.1, 2.0, 3)
         rows = [value_rows(mask, float(x)) for mask, x in zip(masks, e, strict=True)]
-        rows[1] = unasked(masks[1]) if rng.random() < 0.3 else rows[1]
+        rows[1] = no_evidence(masks[1]) if rng.random() < 0.3 else rows[1]
         table = log_outcome_factors(joint, rows, masks)
         for outcome in np.ndindex(*[len(row) for row in rows]):
             weight = joint * np.multiply.outer(np.multiply.outer(*[np.exp(rows[a][outcome[a]]) for a in (0, 1)]),

@@ -262,7 +262,7 @@ def test_the_door_closes_a_connection_of_the_address_that_has_most() -> None:
 
 
 async def test_a_connection_that_has_ended_leaves_nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SAY_WITHIN", 3600.0)
+    monkeypatch.setattr(limits, "HEAD_WITHIN", 3600.0)
     bound = server.listening("127.0.0.1", 0)
     made = server.server_of(lambda scope, receive, send: asyncio.sleep(0), None)
     serving = asyncio.create_task(made.serve([bound]))
@@ -276,7 +276,7 @@ async def test_a_connection_that_has_ended_leaves_nothing_in_memory(monkeypatch:
 
     def kept() -> int:
         gc.collect()
-        return sum(isinstance(each, server._Prompt) for each in gc.get_objects())
+        return sum(isinstance(each, server._TimedProtocol) for each in gc.get_objects())
 
     await until(lambda: not kept())
     made.should_exit = True
