@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from connectors.monitoring.figures import Labels, MetricValues, Part, Parts, Series
+from connectors.monitoring.metric_values import Labels, MetricValues, Part, Parts, Series
 from stream.engine.partition import PartitionEngine
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease

@@ -25,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from connectors.monitoring.catalogue import ENGINE, Verb
-from connectors.monitoring.figures import BUCKETS, Family, Labels, MetricValues, Spread, Traffic
+from connectors.monitoring.metric_values import BUCKETS, Family, Labels, MetricValues, Spread, Traffic
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
 from stream.records import SECOND, Micros

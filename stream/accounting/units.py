@@ -108,14 +108,15 @@ class DeviceCosts:
     observation: Fraction
     """At the ticks at which one observation counts."""
     sliding: Fraction
-    """In any w windows one after another."""
+    """In any w consecutive windows."""
     day: Fraction
     """In the counts of one UTC day."""
 
     def units(self, devices_per_person: int) -> dict[str, Fraction]:
-        """Return unit -> epsilon. A moved or replaced unit is removed here and added there: it costs twice.
+        """Return unit -> epsilon.
 
-        An observation ends the one before it, so that adding one changes counts at two places.
+        A moved or replaced unit costs twice: it is removed in one place and added in another. An observation ends the
+        observation before it, so an additional observation changes counts in two places.
         """
         added = {
             Scope.TICK: self.tick,

@@ -158,7 +158,7 @@ def test_the_store_has_kept_the_policy(ground: Any) -> None:
 def test_a_store_that_has_kept_no_policy_needs_the_file(ground: Any, tmp_path: Path) -> None:
     done = run("account", "--store", forgetful(ground.store, tmp_path), "--coalition", "public")
     assert done.code == 2
-    assert "--coalition needs --policy: none is kept" in done.problem
+    assert "--coalition needs --policy: no policy is stored" in done.problem
 
 
 def test_books_of_another_policy_are_refused(ground: Any, tmp_path: Path) -> None:

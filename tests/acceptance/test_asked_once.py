@@ -289,9 +289,8 @@ def test_the_verb_says_what_a_second_release_will_cost_before_it_starts(live: An
     done = tacet("backfill", late_comer / "o.csv", *shared, *span, "--attempt", "2", code=2)
     assert "--release" in done.stderr
     done = tacet("backfill", late_comer / "o.csv", *shared, *span, "--attempt", "2", "--release", "door", "--json")
-    assert "dbh: release door will charge facilities at most 1.2 epsilon for 24 records, of it 1.2 on one UTC day" in (
-        done.stderr
-    )
+    cost = "dbh: release door will charge facilities at most 1.2 epsilon for 24 records"
+    assert f"{cost}, and at most 1.2 epsilon on one UTC day" in done.stderr
     assert orjson.loads(done.stdout)["released_now"] == 24
 
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_written_through_to_disk_is_not_drawn(ground: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(decision_ledger, "_through", full)
+        patched.setattr(decision_ledger, "_sync", full)
         done = ask(ground, "tuesday")
     assert (done.code, done.out) == (1, "")
     assert "disk full" in done.problem
@@ -179,7 +179,7 @@ def test_a_coarser_question_says_which_cells_its_predicates_hold_for(ground: Pat
     write(ground, {"nine": 3}, {"nine": "50,1"})
     refused = ask(ground, "coarse")
     assert (refused.code, len(entries(ground))) == (2, 1)
-    assert "1 of the question's cells are not in the ledger" in refused.problem
+    assert "1 of the query's cells are not in the ledger" in refused.problem
     write(ground, {"nine": 3}, {"nine": "50,1,hall 9|loft 9"}, "threshold,alpha,cells")
     assert ask(ground, "coarse").answer["ledger"]["total"] == pytest.approx(2 * price(1))
     write(ground, {"eleven": 3}, {"eleven": "50,1"})

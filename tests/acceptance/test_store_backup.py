@@ -66,7 +66,7 @@ def given(folder: Path) -> dict[str, list[tuple[int, bytes]]]:
 
 def test_a_backup_as_new_as_the_mark_is_put_back_and_is_the_same_store(ground: Path) -> None:
     done = restore(ground, "late")
-    assert (done.code, done.out) == (0, f"{ground / 'store'}: put back\n")
+    assert (done.code, done.out) == (0, f"{ground / 'store'}: restored\n")
     assert verified(ground) == verified(ground, "lost")
     assert given(ground / "store") == given(ground / "lost") != {}
     go_on(ground, slice(0, 0))

@@ -296,11 +296,11 @@ def test_the_group_is_the_one_of_the_environment_unless_it_is_given(
         (["--telegraf", "a topic"], "--telegraf: must be a topic's name"),
         (
             ["--telegraf", "telegraf.traps", "--telegraf-group", ENGINE],
-            "--telegraf-group: must be no group of others' here, got 'tacet-engine'",
+            "--telegraf-group: must not be a group that Tacet uses itself, got 'tacet-engine'",
         ),
         (
             ["--telegraf", "telegraf.traps", "--telegraf-group", "tacet.private.dean.screen"],
-            "--telegraf-group: must be no group of others' here, got 'tacet.private.dean.screen'",
+            "--telegraf-group: must not be a group that Tacet uses itself, got 'tacet.private.dean.screen'",
         ),
         (["--telegraf", "telegraf.traps", "--telegraf-group", "a group"], "--telegraf-group: must be 1 to 200 letters"),
     ],

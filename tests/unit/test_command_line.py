@@ -50,8 +50,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], r
         (UsageError("a"), 2, "tacet: a"),
         (DataError("b"), 3, "tacet: b"),
         (StoreError("store.sqlite: was deleted"), 1, "tacet: store.sqlite: was deleted"),
-        (OSError(errno.ENOSPC, "No space left on device"), 1, "tacet: a file: disk full; make room and start again"),
-        (OSError(errno.ENOSPC, "No space", "key.mark"), 1, "tacet: key.mark: disk full; make room and start again"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "tacet: a file: disk full; free space and start again"),
+        (OSError(errno.ENOSPC, "No space", "key.mark"), 1, "tacet: key.mark: disk full; free space and start again"),
         (socket.gaierror(-2, "no such name"), 1, "tacet: [Errno -2] no such name"),
         (ExceptionGroup("g", [KeyError("k"), ExceptionGroup("h", [DataError("c"), OSError("d")])]), 3, "tacet: c"),
         (KeyboardInterrupt(), 130, ""),
@@ -106,7 +106,7 @@ def test_an_address_ends_in_a_port(text: Any) -> None:
 )
 def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, report: str) -> None:
     for given, name in ((servers, "--kafka"), (None, "TACET_KAFKA")):
-        with pytest.raises(UsageError, match="must be HOST:PORT, or several with commas between") as problem:
+        with pytest.raises(UsageError, match="must be HOST:PORT, or several separated by commas") as problem:
             bootstrap(Settings(kafka=servers), given)
         assert (str(problem.value).startswith(name), report in str(problem.value)) == (True, True)
         assert "S3CRET" not in str(problem.value)
@@ -160,6 +160,12 @@ def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, all
         check_uptime_clock(policy, tmp_path / "key")
 
 
+def test_the_uptime_clock_needs_a_laboratory_key(tmp_path: Path) -> None:
+    key_files.create(tmp_path / "key", laboratory=False)
+    with pytest.raises(UsageError, match="must go with a laboratory key"):
+        check_uptime_clock(load_policy(policy_text()), tmp_path / "key")
+
+
 # --- what is written ----------------------------------------------------------------------------------
 
 
@@ -181,8 +187,8 @@ def test_no_verb_writes_over_a_file_or_begins_work_that_it_has_no_place_for(
     Path("mine").write_text("mine")
     Path("linked").symlink_to("mine")
     for out, told in (
-        ("mine", "must not exist yet; no file is written over"),
-        ("linked", "must not exist yet; no file is written over"),
+        ("mine", "must not exist yet; no file is overwritten"),
+        ("linked", "must not exist yet; no file is overwritten"),
         ("nowhere/made", "must be in a folder that exists"),
     ):
         done = CliRunner().invoke(main.tacet, [*words, out])

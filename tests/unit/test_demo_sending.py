@@ -193,7 +193,7 @@ def test_a_receiver_that_fails_ends_the_demo_with_its_failure(tmp_path: Path, mo
         (Counters(datagrams=9, accepted=9), 10, "1 of 10 traps were not sent"),
         (Counters(datagrams=8, accepted=8, kernel_drops=1), 9, "1 of 9 traps that were sent were not received"),
         (Counters(datagrams=9, accepted=2, dropped={"stopping": 7}), 9, ".* traps were dropped .stopping."),
-        (Counters(datagrams=9, accepted=5, waiting=4), 9, "4 received traps were not taken in"),
+        (Counters(datagrams=9, accepted=5, waiting=4), 9, "4 received traps were not processed"),
     ],
 )  # fmt: skip
 def test_whatever_is_missing_is_said(counters: Counters, traps: int, says: str) -> None:

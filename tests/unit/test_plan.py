@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from connectors.cli.policy import policy as policy_verbs
 from connectors.lab.simulation.files import write_csv
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from connectors.operations.reports.policy_plan import plan, targets
-from connectors.operations.reports.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
+from connectors.operations.policy.plan import plan, targets
+from connectors.operations.policy.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.replay import replay
 from stream.accounting.privacy_loss import calibrate
@@ -413,6 +413,6 @@ def test_show_tells_the_declared_models_and_what_they_leak(tmp_path: Path) -> No
     model = report["models"]["office-day"]
     assert (model["asked"], model["left_out"], model["cap"]) == (["arrival"], ["occupancy_level"], 1.05)
     shown = invoke(tmp_path, text, "show").output
-    for words in ("knows how", "1.536", "static guard", "never asked: occupancy_level", "at most 20 days of any 30"):
+    for words in ("knows how", "1.536", "static guard", "never queried: occupancy_level", "at most 20 of any 30 days"):
         assert words in shown
     assert max(map(len, shown.splitlines())) <= 100

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
-from connectors.operations.reports.policy_diff import LEARNING, Difference, _compared, difference
+from connectors.operations.policy.diff import LEARNING, Difference, _compared, difference
 from stream.pipeline import Pipeline
 from stream.policy.mechanisms import MECHANISMS
 from stream.records import Heartbeat, Published
@@ -352,7 +352,7 @@ def test_the_exit_code_says_whether_anything_begins_anew(tmp_path: Path) -> None
 def test_people_are_told_under_titles_and_programs_as_one_object(tmp_path: Path) -> None:
     texts = policy_text(FILTER), policy_text(FILTER.replace('"0.5"', '"0.25"'))
     words = diffed(tmp_path, *texts).output
-    assert words.index("\nCheaper:\n") < words.index("\nBegins anew:\n")
+    assert words.index("\nCheaper:\n") < words.index("\nRestarts from an empty state:\n")
     body = orjson.loads(diffed(tmp_path, *texts, "--json").output)
     assert body["begins_anew"] is True
     assert {change["kind"] for change in body["changes"]} == {"cheaper", "anew"}

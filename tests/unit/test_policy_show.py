@@ -73,7 +73,7 @@ def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path: Path, hea
             assert p.units[f"{unit}_moved"] == 2 * plain
     heads = " ".join(lines)
     assert f"{policy.privacy.w} windows" in heads
-    assert "elsewhere instead costs twice the epsilon" in heads
+    assert "moving it elsewhere costs twice the epsilon" in heads
 
 
 def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_p
     assert "entrance, w = 12 public 0.1 9.6 each day none" in lines
     assert "halls facilities 0.5 70 every 7 days 6" in lines
     assert "halls public 0.5 none none" in lines
-    assert "release audience window budget anew windows" in lines
-    assert "halls: audiences of equal epsilon get a window all together or not at all." in lines
+    assert "release audience window budget restarts windows" in lines
+    assert "halls: audiences with the same epsilon get the same windows: all of them or none." in lines
 
 
 def test_declared_models_of_moves_and_meetings_are_told_with_what_they_leak(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exac
         "before 09:00 other 0.35", "from 09:00, before 10:01 sensitive 0.1", "from 10:01 (sensitive) sensitive 0.12",
     ):  # fmt: skip
         assert line in lines
-    rule = "office-day: sensitive is arrival after 10:00, occupancy_level below 0.3; a day without anybody counts as"
-    assert f"{rule} sensitive." in " ".join(lines)
-    assert any("bits of a zone's day on average (information_target 0.5)" in line for line in lines)
+    rule = "office-day: sensitive values are arrival after 10:00, occupancy_level below 0.3; a day on which nobody is"
+    assert f"{rule} present is sensitive, too." in " ".join(lines)
+    assert any("bits about a zone's day on average (information_target 0.5)" in line for line in lines)
     exceeded = []
     for a in attribute_promises(load_policy(text)):
         assert a.exact is not None
@@ -135,7 +135,7 @@ def test_a_large_model_is_cut_off_and_says_so(tmp_path: Path) -> None:
 
 def test_restricted_topics_are_not_passed_over(tmp_path: Path) -> None:
     lines = shown(tmp_path, policy_text(COUNTS, head="[restricted]\noccupancy = true\n"))
-    assert any(line.startswith("Restricted topics hold the true counts") for line in lines)
+    assert any(line.startswith("Restricted topics contain the true counts") for line in lines)
 
 
 def test_units_have_the_words_of_the_account(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_what_is_revised_is_named_with_its_topic_and_price(tmp_path: Path) -> No
     text = policy_text(releases=COUNTS.replace('mechanism = "filter"', 'mechanism = "filter"\nrevise = ["1h", "1d"]'))
     said = " ".join(shown(tmp_path, text))
     assert (
-        "smooth: revised an hour after each hour and when each day is over, on smooth-revised: at no further cost"
-        in said
+        "smooth: revised an hour after each hour and at the end of each day, published as smooth-revised, "
+        "at no further cost" in said
     )
     assert "revised" not in " ".join(shown(tmp_path, policy_text(releases=COUNTS)))
 
 
 def test_a_key_in_use_elsewhere_is_shown_as_not_protected(tmp_path: Path) -> None:
     text = " ".join(shown(tmp_path, policy_text(COUNTS)))
-    assert "Not protected: a production key of which a copy is in use elsewhere." in text
-    assert "a copy on another host, or under a second cluster, is not noticed" in text
+    assert "Not protected: a production key that is used twice." in text
+    assert "Tacet cannot detect a copy on another host or in a second cluster" in text

@@ -5,29 +5,29 @@ from typing import Any
 
 import pytest
 
-from connectors.cli import options
-from connectors.cli.options import Came, reporting
-from connectors.operations.reports.guarantees import UNITS, describe_unit
+from connectors.cli import output
+from connectors.cli.output import TaskProgress, progress_lines
+from connectors.operations.policy.guarantees import UNITS, describe_unit
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 
 
 def test_a_line_says_what_is_done_of_how_much_and_since_when() -> None:
-    assert Came("rows").line(10) == "tacet: rows: 10 s"
-    assert Came("rows", None, 120_000).line(20.4) == "tacet: rows: 120,000, 20 s"
-    assert Came("windows released", 288, 12).line(30) == "tacet: windows released: 12 of 288, 30 s"
+    assert TaskProgress("rows").line(10) == "tacet: rows: 10 s"
+    assert TaskProgress("rows", None, 120_000).line(20.4) == "tacet: rows: 120,000, 20 s"
+    assert TaskProgress("windows released", 288, 12).line(30) == "tacet: windows released: 12 of 288, 30 s"
 
 
 def test_a_second_pass_is_named_and_says_of_how_much() -> None:
-    came = options.Came("rows read")
-    came.to(20_000)
-    assert came.line(10) == "tacet: rows read: 20,000, 10 s"
-    came.to(10_000, 20_000, "rows counted")
-    assert came.line(20) == "tacet: rows counted: 10,000 of 20,000, 20 s"
+    task = TaskProgress("rows read")
+    task.update(20_000)
+    assert task.line(10) == "tacet: rows read: 20,000, 10 s"
+    task.update(10_000, 20_000, "rows counted")
+    assert task.line(20) == "tacet: rows counted: 10,000 of 20,000, 20 s"
 
 
 def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, came, enough = list[str](), Came("rows", 8), threading.Event()
+    lines, task, enough = list[str](), TaskProgress("rows", 8), threading.Event()
 
     def echo(line: str, *, err: bool) -> None:
         assert err
@@ -35,9 +35,9 @@ def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: py
         if len(lines) == 3:
             enough.set()
 
-    monkeypatch.setattr("connectors.cli.options.click.echo", echo)
-    with reporting(came, every=0.001):
-        came.to(5)
+    monkeypatch.setattr("connectors.cli.output.click.echo", echo)
+    with progress_lines(task, every=0.001):
+        task.update(5)
         assert enough.wait(60)
     told = len(lines)
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
@@ -45,7 +45,7 @@ def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: py
     assert lines[0].startswith("tacet: rows: ")
 
 
-@pytest.mark.parametrize("piped", [options.progress("rows", 3), options.working("planning")], ids=["counted", "not"])
+@pytest.mark.parametrize("piped", [output.progress("rows", 3), output.working("planning")], ids=["counted", "not"])
 def test_short_work_says_nothing(piped: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with piped as tick:
         if tick is not None:

@@ -14,7 +14,8 @@ import orjson
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.recovery import rebuild_mark, store_findings
+from connectors.operations.recovery.mark import rebuild_mark
+from connectors.operations.recovery.store import store_obstacles
 from connectors.secrets import private_files
 from connectors.storage.embedded.reader import read_outbox
 from connectors.storage.embedded.rollback_mark import mark_path
@@ -62,7 +63,7 @@ def set_back(ground: Path) -> None:
 def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
     return {
         each.what: [way.do for way in each.remedies]
-        for each in store_findings(ground / "store", ground / "key", policy)
+        for each in store_obstacles(ground / "store", ground / "key", policy)
     }
 
 
@@ -83,7 +84,7 @@ def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -
     given = ("--store", ground / "store", "--key-file", ground / "key", "--policy", ground / "policy.toml")
     unknown = run("recover", *given, "--reopen", "elsewhere")
     assert (unknown.code, "must name a site of the policy (dbh), got 'elsewhere'" in unknown.problem) == (2, True)
-    assert run("recover", *given, "--reopen", SITE).out == "nothing keeps a run from going on\n"
+    assert run("recover", *given, "--reopen", SITE).out == "nothing prevents a run from continuing\n"
     twice = run("recover", *given, "--reopen", SITE)
     assert (twice.code, "must be one that has shut" in twice.problem) == (2, True)
     with embedded(small, ground / "key", ground / "store") as runner:
@@ -162,17 +163,25 @@ def test_missing_entries_are_told(ground: Any) -> None:
 
 def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(ground: Any) -> None:
     what, ways = only(ground, OTHER)
-    assert f"was made under policy {POLICY.version} (kept in the store), the one given is {OTHER.version}" in what
+    assert f"continues under policy {POLICY.version}, which it keeps; the given policy is {OTHER.version}" in what
     assert "'tacet run --accept-policy'" in ways
 
 
-def test_a_key_of_another_store_is_told(ground: Any) -> None:
+def test_a_key_of_another_store_is_named(ground: Any) -> None:
     key_files.create(ground / "key2", laboratory=False)
     with embedded(POLICY, ground / "key2", ground / "store2"):
         pass
-    ((what, ways),) = [(each.what, each.remedies) for each in store_findings(ground / "store", ground / "key2", POLICY)]
-    assert "belongs to store" in what
-    assert ways
+    (found,) = store_obstacles(ground / "store", ground / "key2", POLICY)
+    assert "belongs to store" in found.what
+    assert [remedy.do.split()[0] for remedy in found.remedies] == ["use", "if", "begin"]
+
+
+@pytest.mark.parametrize("laboratory", [False, True])
+def test_a_key_that_was_never_used_is_no_key_of_a_store_that_has_released(ground: Any, laboratory: bool) -> None:
+    key_files.create(ground / "unused", laboratory=laboratory)
+    (found,) = store_obstacles(ground / "store", ground / "unused", POLICY)
+    assert found.what == f"{ground / 'unused'}: is not the key with which store {ground / 'store'} was begun"
+    assert f"'tacet key retire --store {ground / 'store'} --lost" in found.remedies[1].do
 
 
 # --- files that cannot be read --------------------------------------------------------------------------
@@ -201,9 +210,9 @@ def starts(ground: Path) -> str:
         (lambda g: change(g / "store/private/board.sqlite", "UPDATE records SET value = x'7b7d'"), ["put", "move"]),
         (lambda g: (g / "store").chmod(0o755), ["'chmod"]),
         (lambda g: (g / "store/private").chmod(0o750), ["'chmod"]),
-        (lambda g: (g / "key").unlink(), ["put", "begin"]),
-        (lambda g: (g / "key").write_text("{"), ["put", "begin"]),
-        (lambda g: (g / "key").chmod(0o644), ["put", "begin"]),
+        (lambda g: (g / "key").unlink(), ["put", "if", "begin"]),
+        (lambda g: (g / "key").write_text("{"), ["put", "if", "begin"]),
+        (lambda g: (g / "key").chmod(0o644), ["put", "if", "begin"]),
         (lambda g: mark_path(g / "key").write_text("{"), ["put", "'tacet", "begin"]),
     ],
     ids=[
@@ -227,6 +236,15 @@ def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, dama
     assert starts(ground)
     _, ways = only(ground)
     assert [way.split()[0] for way in ways] == first_words
+
+
+def test_an_unreadable_key_and_a_missing_store_are_both_named(ground: Any) -> None:
+    shutil.rmtree(ground / "store")
+    (ground / "key").chmod(0o644)
+    key, store = store_obstacles(ground / "store", ground / "key", POLICY)
+    assert "readable by its owner only" in key.what
+    assert store.what == f"{ground / 'store'}: there is no store"
+    assert [remedy.do.split()[0] for remedy in store.remedies] == ["put", "begin"]
 
 
 def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any) -> None:
@@ -257,8 +275,8 @@ def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
 
 def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: Any) -> None:
     now = reached(LOG[-1])
-    assert store_findings(ground / "store", ground / "key", POLICY, now) == []
-    (finding,) = store_findings(ground / "store", ground / "key", POLICY, now - MINUTE)
+    assert store_obstacles(ground / "store", ground / "key", POLICY, now) == []
+    (finding,) = store_obstacles(ground / "store", ground / "key", POLICY, now - MINUTE)
     assert finding.what.startswith(f"clock: says {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
     assert [way.do.split()[0] for way in finding.remedies] == ["set", "wait", "begin"]
 
@@ -269,9 +287,9 @@ def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: 
 def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
-    assert "is gone" in only(ground)[0]
+    assert "is missing" in only(ground)[0]
     done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--heads", ground / "heads.json")
-    assert (done.code, done.out) == (0, "nothing keeps a run from going on\n")
+    assert (done.code, done.out) == (0, "nothing prevents a run from continuing\n")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
     with embedded(POLICY, ground / "key", ground / "store"):
         pass
@@ -280,7 +298,7 @@ def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: A
 def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").write_bytes(kept[:30])
-    assert "is damaged, so nobody can tell whether the store was set back" in only(ground)[0]
+    assert "is damaged, so it is unknown whether the store was set back" in only(ground)[0]
     rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 

@@ -15,7 +15,7 @@ from stream.mechanisms.grouper import SENSITIVITY
 from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95, sum_half_width_95
 from stream.operators import scan
 from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS
-from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, Spent
+from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.queries import pruned_half_widths, repeated_half_widths
 from stream.release.stage import ReleaseStage
@@ -236,7 +236,7 @@ def test_budget_of_a_w_event_release_pays_in_w_ths() -> None:
 
 def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
     _, outputs = scan(ReleaseStage(policy(BA), "dbh", KEYS), windows(1))
-    (spent,) = [o for o in outputs if isinstance(o, Spent)]
+    (spent,) = [o for o in outputs if isinstance(o, WindowCharges)]
     [charge] = spent.charges
     assert isinstance(charge, CountCharge)
     assert (charge.epsilon, charge.w) == (Fraction(1), 4)
@@ -246,7 +246,7 @@ def accounts(release: str, n: int) -> list[dict[str, Any]]:
     made = policy(release)
     _, outputs = scan(ReleaseStage(made, "dbh", KEYS), windows(n))
     stage = account_stage(made, "dbh", laboratory=True)
-    _, records = scan(stage, [o for o in outputs if isinstance(o, Spent)])
+    _, records = scan(stage, [o for o in outputs if isinstance(o, WindowCharges)])
     return [orjson.loads(record.value)["audiences"] for record in records]
 
 
@@ -262,7 +262,7 @@ def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
     made = policy(SAMPLE)
     stage = account_stage(made, "dbh", laboratory=True)
     _, outputs = scan(ReleaseStage(made, "dbh", KEYS), windows(2))
-    first, second = [o for o in outputs if isinstance(o, Spent)]
+    first, second = [o for o in outputs if isinstance(o, WindowCharges)]
     state, _ = stage.step(stage.initial(), first)
     paid = second.charges[0]
     assert isinstance(paid, CountCharge)

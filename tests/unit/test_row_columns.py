@@ -16,8 +16,8 @@ from connectors.sources.recordings import observations
 from connectors.sources.recordings import observations as playback
 from connectors.sources.recordings.dialect import Dialect, instants
 from connectors.sources.recordings.observations import PAUSE_ROWS, ObservationFile
+from connectors.sources.recordings.row_sort import RowSort
 from connectors.sources.recordings.rows import MOST_KNOWN, Known, RowColumns, RowRules, plain_instants
-from connectors.sources.recordings.text_rows import RowSort
 from stream.encoding import encode_message
 from stream.records import Heartbeat, ObservationBatch
 from stream.release.validation import load_policy

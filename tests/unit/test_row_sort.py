@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.recordings.text_rows import Packed, RowSort
+from connectors.sources.recordings.row_sort import Packed, RowSort
 from stream.errors import TacetError
 
 
@@ -51,7 +51,7 @@ def test_rows_of_the_same_time_come_by_place_and_name_and_copies_by_line(seed: A
     assert through(rows, 32, 8) == sorted(rows)
 
 
-def test_a_file_in_order_is_merged_with_nothing() -> None:
+def test_a_sorted_file_needs_no_merge() -> None:
     sort = RowSort(16, 4)
     for line in range(160):
         sort.add((line, 0, b"12345678", line, 0))
@@ -86,10 +86,12 @@ def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkey
     assert file.closed
 
 
-def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    with pytest.raises(TacetError, match=r"cannot hold the rows while they are sorted \(No space left on device\)"):
+    with pytest.raises(
+        TacetError, match=r"the rows cannot be written there while they are sorted \(No space left on device\)"
+    ):
         through(made(100))

@@ -134,7 +134,7 @@ def worst_factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64]) ->
 Mask = NDArray[np.bool_]
 
 
-def unasked(sensitive: Mask) -> Floats:
+def no_evidence(sensitive: Mask) -> Floats:
     """Return the row of an attribute that is not queried: no evidence."""
     return np.zeros((1, len(sensitive)))
 

@@ -106,9 +106,9 @@ def test_another_round_and_epsilon_ask_anew(seen: Watched) -> None:
 
 def test_a_service_that_refuses_an_answer_says_why(seen: Watched) -> None:
     page = begun(seen)
-    refusal = '{"error": {"what": "rate", "rule": "must stay within what a client may ask"}}'
+    refusal = '{"error": {"what": "rate", "rule": "must be at most 100 requests per second"}}'
     page.route("**/answers", lambda route: route.fulfill(status=429, content_type="application/json", body=refusal))
     page.get_by_role("spinbutton", name="Windows").fill("3")
     page.keyboard.press("Enter")
-    expect(page.locator(".game-outcome [role=alert]")).to_contain_text("must stay within what a client may ask")
+    expect(page.locator(".game-outcome [role=alert]")).to_contain_text("must be at most 100 requests per second")
     seen.said.clear()  # the browser writes a refused request into its console

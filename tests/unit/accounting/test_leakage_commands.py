@@ -9,7 +9,8 @@ import pytest
 from click.core import Command, Group
 from click.testing import CliRunner, Result
 
-from connectors.cli.leakage import leakage, optimise
+from connectors.cli.leakage import leakage
+from connectors.cli.optimise import optimise
 from stream.accounting.leakage import queries
 from stream.errors import UsageError
 from tacet import leakage as public

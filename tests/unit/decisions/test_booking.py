@@ -79,7 +79,7 @@ def test_a_label_is_given_to_one_question_of_one_table(path: Path) -> None:
 def test_cells_that_the_ledger_does_not_know_are_new_only_where_that_is_said(path: Path) -> None:
     book(path, "monday", F(1))
     roof: dict[Cells, Fraction] = {frozenset({"roof"}): F(1)}
-    with booking(asked(path, "tuesday"), KEYS) as made, pytest.raises(UsageError, match="1 of the question's cells"):
+    with booking(asked(path, "tuesday"), KEYS) as made, pytest.raises(UsageError, match="1 of the query's cells"):
         made.enter(roof, False, lambda: b"c")
     with booking(asked(path, "tuesday", new=True), KEYS) as made:
         made.enter(roof, False, lambda: b"c")
