@@ -51,7 +51,7 @@ def test_another_place_and_mechanism_are_a_choice_away(seen: Watched, scene: Sce
     page = begun(seen)
     page.get_by_label("Place").select_option("6003")
     page.get_by_role("radio", name="filter").check()
-    expect(page.locator(".lesson .why")).to_contain_text("the filter's 95 % estimate")
+    expect(page.locator(".lesson .why")).to_contain_text("about 95 of 100 such bands contain the count")
     expect(page.locator(".lesson .chart")).to_have_attribute("aria-label", re.compile("^Room 6003 on Thu 1 Feb 2018"))
 
 
