@@ -90,7 +90,7 @@ class ErrorMoments(NamedTuple):
 
 
 class SumBand(Protocol):
-    """What released values tell of the errors of plain sums over zones, where these are not only independent noise."""
+    """Half-widths of plain sums over zones, where the errors are not independent noise alone."""
 
     def half_width(self, members: Sequence[int]) -> int:
         """Return the 95 % half-width of the sum over some zones, given by their positions."""
