@@ -277,7 +277,7 @@ def test_a_clock_that_is_behind_the_store_has_remedies(ground: Any) -> None:
     now = reached(LOG[-1])
     assert store_obstacles(ground / "store", ground / "key", POLICY, now) == []
     (finding,) = store_obstacles(ground / "store", ground / "key", POLICY, now - MINUTE)
-    assert finding.what.startswith(f"clock: says {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
+    assert finding.what.startswith(f"clock: is at {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
     assert [way.do.split()[0] for way in finding.remedies] == ["set", "wait", "begin"]
 
 
