@@ -25,7 +25,17 @@ from stream.domains import Part
 from stream.keys import Keys
 from stream.policy.attributes import AttributeRelease
 from stream.policy.sites import Site, zones_now
-from stream.records import DayClosed, Heartbeat, Message, Micros, OccupancyWindow, Published, Rejected, Spent, Stay
+from stream.records import (
+    DayClosed,
+    Heartbeat,
+    Message,
+    Micros,
+    OccupancyWindow,
+    Published,
+    Rejected,
+    Stay,
+    WindowCharges,
+)
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
@@ -142,7 +152,7 @@ class Pipeline:
     def _release(self, state: SiteState, item: OccupancyWindow | DayClosed) -> Iterator[Output]:
         state.release, released = self.stages.release.step(state.release, item)
         for each in released:
-            if isinstance(each, Spent):
+            if isinstance(each, WindowCharges):
                 state.account, records = self.stages.account.step(state.account, each)
                 yield from records
             else:

@@ -279,7 +279,7 @@ Charge = CountCharge | AttributeCharge
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class WindowCharges:
     """All charges of one window, or of one day's attributes."""
 
     site: str

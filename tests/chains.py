@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stream.accounting.audit import Audit, Entry
+from stream.accounting.audit import Audit
+from stream.accounting.ledger import Entry
 
 
 def verify_chain(entries: Iterable[Entry], audit_key: bytes | None = None) -> None:

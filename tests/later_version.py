@@ -20,7 +20,7 @@ from stream.encryption import Vault
 from stream.engine import partition, snapshot
 from stream.keys import subkey
 from stream.mechanisms.noise_parameters import noise_chain
-from stream.release import count_stage, stage
+from stream.release import counts, stage
 
 NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
 
@@ -31,7 +31,7 @@ def begin(setattr_of: Callable[[Any, str, Any], None] = setattr) -> None:
         for module in list(sys.modules.values()):
             if module.__name__.startswith(("stream.", "connectors.")) and getattr(module, name, None) == former:
                 setattr_of(module, name, new)
-    setattr_of(count_stage, "noise_chain", other_noise)
+    setattr_of(counts, "noise_chain", other_noise)
     setattr_of(partition, "decode_message", also_later)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import zip_longest
 
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.sources.ingest.sighting import Message
@@ -28,11 +29,22 @@ class Log:
 
     @property
     def rows(self) -> list[Row]:
-        return [row for batch in self.batches for row in batch.rows]
+        """All rows, but for the ends of yesterday's pseudonyms: for some minutes after midnight one precedes a device's
+        first row."""
+        return [
+            row
+            for batch in self.batches
+            for row, following in zip_longest(batch.rows, batch.rows[1:])
+            if following is None or not _is_yesterdays(row, following)
+        ]
 
     @property
     def beats(self) -> list[Heartbeat]:
         return [message for message in self.messages if isinstance(message, Heartbeat)]
+
+
+def _is_yesterdays(row: Row, following: Row) -> bool:
+    return row.access_point is None and following.access_point is not None and row.time == following.time
 
 
 class Hands(AnchoredClock):

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from connectors.cli.options import FILE, Time, json_option, kafka_unless, read_policy, run_async, storage_options
 from connectors.cli.output import print_json, table, working
-from connectors.operations.reports.audit import merged_policies, store_bundle, verified
-from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.kafka_ledgers import kafka_bundle
+from connectors.operations.audit.kafka_bundle import kafka_bundle
+from connectors.operations.audit.verification import merged_policies, store_bundle, verified
+from connectors.operations.policy.guarantees import unit_rows
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.cluster import check_cluster
 from connectors.storage.kafka.topic_readers import Record, consume
@@ -66,6 +66,8 @@ def account(
         audit = verified(bundle)
         if coalition is None and not tight:
             records = _streamed(store, servers)
+            for gap in gaps(audit, records):
+                click.echo(gap, err=True)
         else:
             policies = _policies(bundle.policies, policy_files, "--tight" if coalition is None else "--coalition")
             audiences = None if coalition is None else coalition.split(",")
@@ -91,6 +93,29 @@ def _policies(stored: Sequence[bytes], files: Sequence[Path], option: str) -> li
 def _streamed(store: Path | None, kafka: str | None) -> Records:
     values = read_topic(store, LEAKAGE) if store is not None else run_async(_topic(kafka or "", LEAKAGE))
     return in_order([parse_record(value) for value in values])
+
+
+def gaps(audit: Records, records: Records) -> list[str]:
+    """Return a warning for each site whose account ends before its ledger does.
+
+    Both are written together, so account records were lost, and the sums in the last one may be too small.
+    """
+    last: dict[str, str] = {}
+    for record in records:
+        last[record["site"]] = max(last.get(record["site"], ""), record["window_end"], key=_time)
+    charged: dict[str, str] = {}
+    for entry in audit:
+        charged[entry["site"]] = max(charged.get(entry["site"], ""), entry["window_end"], key=_time)
+    return [
+        f"account: site {site}: its last record is of {last.get(site, 'no window')}, the ledger goes on to {end}: "
+        "records are missing, and sums may be too small; 'tacet account --tight' adds up the ledger"
+        for site, end in sorted(charged.items())
+        if _time(last.get(site, "")) < _time(end)
+    ]
+
+
+def _time(text: str) -> Micros:
+    return parse_time(text) if text else -1
 
 
 def in_order(records: Records) -> Records:

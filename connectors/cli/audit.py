@@ -20,15 +20,15 @@ from connectors.cli.options import (
 )
 from connectors.cli.output import print_json, working
 from connectors.keys import signing_key
-from connectors.operations.reports.audit import AuditBundle, store_bundle, verified, verify
-from connectors.operations.reports.kafka_ledgers import kafka_bundle
-from connectors.operations.reports.signed_heads import (
+from connectors.operations.audit.kafka_bundle import kafka_bundle
+from connectors.operations.audit.signed_heads import (
     HeadsFile,
     read_bundle_file,
     read_heads,
     sign_bundle,
     write_bundle_file,
 )
+from connectors.operations.audit.verification import AuditBundle, store_bundle, verified, verify
 from connectors.storage.kafka.heads import HeadsTopic
 from stream.accounting.signed_heads import SignedHead, check_heads, longest
 from stream.errors import AuditError, UsageError

@@ -22,7 +22,7 @@ from connectors.cli.options import (
 )
 from connectors.cli.output import print_json, progress
 from connectors.keys import key_files
-from connectors.operations.reports.audit import merged_policies
+from connectors.operations.audit.verification import merged_policies
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.reader import read_policies

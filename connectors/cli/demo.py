@@ -27,11 +27,11 @@ from connectors.http.server import free_port
 from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
-from connectors.operations.reports.audit import counted_window
-from connectors.operations.reports.contribution_loss import spaced
-from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.promises import sentences_to_sign
-from connectors.operations.reports.quality import Quality, by_level_quality
+from connectors.operations.audit.verification import counted_window
+from connectors.operations.policy.contribution_loss import spaced
+from connectors.operations.policy.guarantees import unit_rows
+from connectors.operations.policy.promises import sentences_to_sign
+from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.private_files import private_folder
 from connectors.serve.startup import ServeConfig
@@ -62,7 +62,7 @@ class Demo:
     traps: int
     """Of the whole day."""
     sent: int
-    everyday: Collection[str]
+    harmless: Collection[str]
     """Reasons for dropped traps that occur in normal operation."""
 
 
@@ -111,7 +111,7 @@ def missing(made: Demo, windows: int) -> Iterator[str]:
     lost = made.sent - counters.datagrams
     if lost:
         yield f"{lost:,} of {made.sent:,} traps that were sent were not received"
-    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.everyday}
+    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.harmless}
     for reason, n in dropped.items():
         yield f"{n:,} of {counters.datagrams:,} received traps were dropped ({reason.replace('_', ' ')})"
     if counters.waiting:
@@ -339,7 +339,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
                 traps = trap_schedule(simulation, [], seed, 1)
                 playing = TrapPlayback(traps, listening, speed, lambda: advance(runner.partition.counters.windows))
                 await first_to_end(playing.run(), listening.wait())
-    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.everyday)
+    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.harmless)
 
 
 def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None:

@@ -11,8 +11,8 @@ from connectors.cli.output import print_json
 from connectors.http.server import Tls
 from connectors.operations.monitoring.watches import watch_certificates, watch_hooks, watch_secrets
 from connectors.runtime.signals import stop_signals
-from connectors.sources.webhooks.config import HooksNow
-from connectors.sources.webhooks.service import WebhookConfig, WebhookListener, WebhookService
+from connectors.sources.cloud.config import ReloadingHooks
+from connectors.sources.cloud.service import WebhookConfig, WebhookListener, WebhookService
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -50,7 +50,7 @@ def hooks(
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     listener = None if listen is None else WebhookListener(listen, names, tls, behind_proxy)
-    systems = HooksNow(file)
+    systems = ReloadingHooks(file)
     service = WebhookService(WebhookConfig(systems, to, file.with_name(f"{file.name}.state"), listener))
 
     async def until_stopped() -> None:

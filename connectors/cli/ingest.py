@@ -208,7 +208,7 @@ class _SourceWriter:
             behind = await windows_behind(self._kafka, self._policy, self._partitions)
             self._topic = self._source.opened(self._policy, self._session, behind)
             watch_topic(self._monitor, self._topic)
-            await self._topic.pour(self._sink, stop)
+            await self._topic.deliver(self._sink, stop)
         else:
             newest = self._session - 1
             async with receiver(
@@ -230,7 +230,7 @@ class _SourceWriter:
         if self.file is not None:
             report_file(self.file.tally, as_json=as_json)
         elif self._topic is not None:
-            report_counts(self._topic.gathering, as_json=as_json)
+            report_counts(self._topic.collector, as_json=as_json)
         elif self._receiver is not None:
             report_traps(self._receiver, as_json=as_json)
 

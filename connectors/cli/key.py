@@ -11,8 +11,10 @@ import click
 from connectors.cli.options import FILE, FOLDER, VerbGroup, json_option, kafka_unless, run_async
 from connectors.cli.output import print_json
 from connectors.keys import key_files
-from connectors.storage.embedded import succession
-from connectors.storage.kafka import key_rotation as kafka_succession
+from connectors.storage.embedded.retirement import StoreLedger
+from connectors.storage.kafka.key_rotation import ClusterLedger
+from connectors.storage.retirement import EndingLedger, Retired
+from connectors.storage.retirement import retire as retire_ledger
 from stream.settings import Settings
 
 
@@ -86,20 +88,19 @@ def retire(
     servers = kafka_unless(store, kafka, settings)
     if (store is None) != (new_store is None):
         raise click.UsageError("--new-store goes with --store, and only with that")
+    ending: EndingLedger = ClusterLedger(servers or "")
     if store is not None and new_store is not None:
-        started = succession.retire(store, new_store, new_key, key_file)
-        _print_result(str(new_store), started.ledger, started.entries, 0, as_json=as_json)
-    else:
-        ended = run_async(kafka_succession.retire(servers or "", new_key, key_file))
-        _print_result("cluster", ended.ledger, ended.entries, ended.unreleased, as_json=as_json)
+        ending = StoreLedger(store, new_store)
+    retired = run_async(retire_ledger(ending, new_key, key_file))
+    _print_result("cluster" if new_store is None else str(new_store), retired, as_json=as_json)
     if lost and store is not None and not as_json:
         click.echo("without the mark it cannot be checked whether the old store had been set back", err=True)
 
 
-def _print_result(storage: str, ledger: str, entries: int, unreleased: int, *, as_json: bool) -> None:
+def _print_result(storage: str, retired: Retired, *, as_json: bool) -> None:
     if as_json:
-        print_json({"ledger": ledger, "entries": entries, "unreleased": unreleased})
+        print_json({"ledger": retired.ledger, "entries": retired.entries, "unreleased": retired.unreleased})
         return
-    click.echo(f"{storage}: ledger {ledger} starts with {entries:,} entries of the old one")
-    if unreleased:
-        click.echo(f"{unreleased:,} of them are charges for windows that are never released", err=True)
+    click.echo(f"{storage}: ledger {retired.ledger} starts with {retired.entries:,} entries of the old one")
+    if retired.unreleased:
+        click.echo(f"{retired.unreleased:,} of them are charges for windows that are never released", err=True)

@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from connectors.operations.reports.quality import Quality
+    from connectors.operations.policy.quality import Quality
 
 err = Console(stderr=True)
 

@@ -33,12 +33,12 @@ from connectors.cli.output import print_json, progress, table, utility_warning, 
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
 from connectors.operations.inventory.policy_text import Building, policy_text
 from connectors.operations.inventory.zones import Grouping, places_of
-from connectors.operations.reports.contracts import contract_files
-from connectors.operations.reports.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
-from connectors.operations.reports.contribution_loss import losses as losses_of
-from connectors.operations.reports.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
-from connectors.operations.reports.policy_diff import Change, Difference, difference
-from connectors.operations.reports.promises import promises
+from connectors.operations.policy.contracts import contract_files
+from connectors.operations.policy.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
+from connectors.operations.policy.contribution_loss import losses as losses_of
+from connectors.operations.policy.diff import Change, Difference, difference
+from connectors.operations.policy.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
+from connectors.operations.policy.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import DayModel, day_model, largest_epsilons, queried_attributes
@@ -53,7 +53,7 @@ from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy, load_policy
 
 if TYPE_CHECKING:
-    from connectors.operations.reports.quality import Quality, Windows
+    from connectors.operations.policy.quality import Quality, Windows
 
 
 @click.group(cls=VerbGroup)
@@ -578,7 +578,7 @@ def plan(
 
 def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> tuple[Windows, Stays, DataError | None]:
     """Return the windows and the stays of the day to try, and the error to raise for rows that are bad or lost."""
-    from connectors.operations.reports.quality import observed_windows, simulated_windows  # noqa: PLC0415 - only here
+    from connectors.operations.policy.quality import observed_windows, simulated_windows  # noqa: PLC0415 - only here
 
     if observations is None:
         refuse_dialect(dialect)
@@ -596,7 +596,7 @@ def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> tuple[
 
 
 def _planned(policy: Policy, days: Windows) -> dict[str, Any]:
-    from connectors.operations.reports import policy_plan  # noqa: PLC0415 - only needed here
+    from connectors.operations.policy import plan as policy_plan  # noqa: PLC0415 - only needed here
 
     with progress("windows tried", policy_plan.windows_to_try(policy, days)) as advance:
         tried = count(1)
@@ -604,7 +604,7 @@ def _planned(policy: Policy, days: Windows) -> dict[str, Any]:
 
 
 def _targets(policy: Policy, days: Windows, target: Fraction) -> dict[str, Any]:
-    from connectors.operations.reports import policy_plan  # noqa: PLC0415 - only needed here
+    from connectors.operations.policy import plan as policy_plan  # noqa: PLC0415 - only needed here
 
     with progress("epsilons tried") as advance:
         tried = count(1)
@@ -687,7 +687,7 @@ def _print_errors(console: Console, title: str, rows: list[dict[str, Any]]) -> N
 
 def _levels(row: dict[str, Any]) -> Iterator[tuple[str, Quality, bool]]:
     """Yield each level of a release with its expected quality, and whether it is published."""
-    from connectors.operations.reports.quality import Quality  # noqa: PLC0415 - only needed here
+    from connectors.operations.policy.quality import Quality  # noqa: PLC0415 - only needed here
 
     for key in ("levels", "left_out"):
         for level, expected in row[key].items():
@@ -698,7 +698,7 @@ def _levels(row: dict[str, Any]) -> Iterator[tuple[str, Quality, bool]]:
 
 
 def _print_targets(console: Console, report: dict[str, Any]) -> None:
-    from connectors.operations.reports.policy_plan import TRIED  # noqa: PLC0415 - only needed here
+    from connectors.operations.policy.plan import TRIED  # noqa: PLC0415 - only needed here
 
     share = f"{100 * report['target_error']:g} %"
     for site, rows in _by_site(report["targets"]):

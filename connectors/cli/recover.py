@@ -8,9 +8,10 @@ import click
 
 from connectors.cli.options import FILE, FOLDER, json_option, kafka_unless, read_policy, refuse_unknown
 from connectors.cli.output import print_json
-from connectors.operations.reports.kafka_recovery import kafka_findings
-from connectors.operations.reports.recovery import rebuild_mark, store_findings
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery.cluster import cluster_obstacles
+from connectors.operations.recovery.mark import rebuild_mark
+from connectors.operations.recovery.obstacles import Obstacle
+from connectors.operations.recovery.store import store_obstacles
 from connectors.runtime.clock import wall_clock
 from connectors.storage.embedded.runner import embedded
 from stream.release.validation import Policy
@@ -53,7 +54,7 @@ def recover(
         if heads is not None or reopen:
             raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")
         policy = None if policy_file is None else read_policy(policy_file)
-        _report(kafka_findings(servers or "", key_file, policy), as_json=as_json)
+        _report(cluster_obstacles(servers or "", key_file, policy), as_json=as_json)
         return
     if heads is not None:
         if key_file is None:
@@ -64,7 +65,7 @@ def recover(
         if key_file is None or policy is None:
             raise click.UsageError("--reopen needs --key-file and --policy")
         _resume_sites(policy, key_file, store, reopen)
-    _report(store_findings(store, key_file, policy, wall_clock()), as_json=as_json)
+    _report(store_obstacles(store, key_file, policy, wall_clock()), as_json=as_json)
 
 
 def _resume_sites(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:
@@ -74,17 +75,17 @@ def _resume_sites(policy: Policy, key_file: Path, store: Path, sites: tuple[str,
             runner.resume(site)
 
 
-def _report(findings: list[Finding], *, as_json: bool) -> None:
+def _report(obstacles: list[Obstacle], *, as_json: bool) -> None:
     if as_json:
         report = [
-            {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.remedies]}
-            for found in findings
+            {"what": each.what, "ways": [{"do": remedy.do, "price": remedy.price} for remedy in each.remedies]}
+            for each in obstacles
         ]
-        print_json({"ok": not findings, "findings": report})
+        print_json({"ok": not obstacles, "findings": report})
         return
-    for found in findings:
-        click.echo(found.what)
-        for way in found.remedies:
-            click.echo(f"  * {way.do}\n    price: {way.price}")
-    if not findings:
+    for each in obstacles:
+        click.echo(each.what)
+        for remedy in each.remedies:
+            click.echo(f"  * {remedy.do}\n    price: {remedy.price}")
+    if not obstacles:
         click.echo("nothing prevents a run from continuing")

@@ -236,12 +236,12 @@ def _run_topic(source: TopicSource, setup: _RunSetup, *, as_json: bool) -> None:
         topic = source.opened(setup.policy, max(wall_clock(), newest_session(runner) + 1), next_windows(runner))
         watch_topic(setup.monitor, topic)
         run_async(setup.monitor.during(_gather(topic, runner)))
-    report_counts(topic.gathering, as_json=as_json)
+    report_counts(topic.collector, as_json=as_json)
 
 
 async def _gather(topic: CountsTopic, runner: Embedded) -> None:
     async with stop_signals() as stop:
-        await topic.pour(LiveSink(runner, stop), stop)
+        await topic.deliver(LiveSink(runner, stop), stop)
 
 
 async def _listen(

@@ -16,19 +16,19 @@ from connectors.cli.options import FILE, Address, F, Speed, refuse_dialect
 from connectors.cli.output import print_json, report_drops
 from connectors.monitoring.monitor import Monitor
 from connectors.sources.counters.topic import check_topic
-from connectors.sources.counters.windows import Gathering
+from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.ingest import UNKNOWN_ACCESS_POINT
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.state import most_unknown
 from connectors.sources.inputs import (
-    CollectedSource,
-    ForwardedSource,
-    HandedSource,
+    HooksSocketSource,
     Live,
     LiveSource,
-    LoggedSource,
     Probing,
     RadiusSource,
+    SnmptrapdLogSource,
+    SnmptrapdPipeSource,
+    TelegrafSource,
     UdpSource,
 )
 from connectors.sources.probes.methods import declared, provoked
@@ -200,13 +200,13 @@ def chosen_source(
     if to.radius is not None:
         live.append(RadiusSource(to.radius, clients(settings)))
     if to.snmptrapd is not None:
-        live.append(ForwardedSource(to.snmptrapd))
+        live.append(SnmptrapdPipeSource(to.snmptrapd))
     if to.snmptrapd_log is not None:
-        live.append(LoggedSource(to.snmptrapd_log, _state_of(settings, to.snmptrapd_log)))
+        live.append(SnmptrapdLogSource(to.snmptrapd_log, _state_of(settings, to.snmptrapd_log)))
     if to.telegraf is not None:
         live.append(_collected(settings, to.telegraf))
     if to.hooks is not None:
-        live.append(HandedSource(to.hooks))
+        live.append(HooksSocketSource(to.hooks))
     return live
 
 
@@ -214,14 +214,14 @@ def _state_of(settings: Settings, log: Path) -> Path:
     return settings.snmptrapd_state_file or log.with_name(f"{log.name}.state")
 
 
-def _collected(settings: Settings, topic: str) -> CollectedSource:
+def _collected(settings: Settings, topic: str) -> TelegrafSource:
     """Return the source that reads traps from a topic; UsageError if no broker is named."""
     if settings.kafka is None:
         msg = "--telegraf: must go with --kafka or TACET_KAFKA, the brokers that telegraf writes to"
         raise UsageError(msg)
     file = settings.snmp_communities_file
     known = None if file is None else CommunityFile(file)
-    return CollectedSource(settings.kafka, topic, settings.telegraf_group, known)
+    return TelegrafSource(settings.kafka, topic, settings.telegraf_group, known)
 
 
 def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | None:
@@ -274,13 +274,13 @@ def report_run(summary: FeedSummary, *, as_json: bool) -> None:
         click.echo("stopped before the end of the file; the same command resumes from here")
 
 
-def report_counts(gathering: Gathering, *, as_json: bool) -> None:
+def report_counts(gathered: WindowCollector, *, as_json: bool) -> None:
     """Print the counts of a topic's rows."""
     if as_json:
-        print_json({"rows": gathering.rows, "dropped": dict(sorted(gathering.dropped.items()))})
+        print_json({"rows": gathered.rows, "dropped": dict(sorted(gathered.dropped.items()))})
         return
-    click.echo(f"{gathering.rows:,} rows read")
-    report_drops(gathering.dropped, 0, 0)
+    click.echo(f"{gathered.rows:,} rows read")
+    report_drops(gathered.dropped, 0, 0)
 
 
 def _tally_entries(tally: RowCounts) -> dict[str, Any]:

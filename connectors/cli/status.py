@@ -18,7 +18,7 @@ from connectors.cli.options import (
     storage_options,
 )
 from connectors.cli.output import print_json, table
-from connectors.operations.reports.status import describe
+from connectors.operations.status import describe
 from connectors.storage.embedded.reader import read_snapshot
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
 from stream.schemas import OBSERVATIONS, parse_time

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from connectors.sources.recordings.replay import RestrictedHistory
 from stream.accounting.charges import coalition_cost
+from stream.accounting.costs import readers_of
 from stream.accounting.leakage.dependence import Counts, count_patterns, learn, revise
 from stream.accounting.leakage.entries import Floats
 from stream.accounting.leakage.guard import may_query, pattern_factors, permitted, releasable, worst_factors
@@ -40,7 +41,6 @@ from stream.accounting.leakage.temporal import (
     supremum,
     total_supremum,
 )
-from stream.accounting.reader_spend import readers_of
 from stream.errors import UsageError
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease

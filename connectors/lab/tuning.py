@@ -22,7 +22,7 @@ import numpy as np
 
 from connectors.lab.attacks.published import Nodes, PublishedDay
 from connectors.lab.attacks.study import FoundPeople, Scene, attacked, beliefs, from_prior
-from connectors.operations.reports.quality import observed_windows
+from connectors.operations.policy.quality import observed_windows
 from connectors.sources.recordings.dialect import OWN, Dialect
 from stream.domains import Purpose
 from stream.errors import DataError, UsageError

@@ -1,4 +1,4 @@
-"""Signals that stop a service, waiting with a limit after one, and cancellation that no other error hides."""
+"""Signals that stop a service, waiting with a limit after one, and cancellations that a client has lost."""
 
 from __future__ import annotations
 
@@ -42,6 +42,17 @@ async def first_to_end(*works: Coroutine[Any, Any, object]) -> None:
         await asyncio.wait(tasks)
 
 
+def raise_if_cancelled(error: BaseException | None = None) -> None:
+    """Raise CancelledError if this task is cancelled.
+
+    A client of Kafka may end the request that it cancels with another error, or with a result: then the task would
+    continue, and whoever has cancelled it would wait for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
+
+
 async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
     """Do the work; after the stop signal wait no longer than ``seconds``. Return whether it was done."""
     doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
@@ -51,10 +62,3 @@ async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.
     if doing.done():
         doing.result()
     return doing.done()
-
-
-def raise_if_cancelled(error: BaseException) -> None:
-    """Raise CancelledError if this task is cancelled: a client may end its last request with another error."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from error

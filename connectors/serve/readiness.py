@@ -7,7 +7,7 @@ import time
 
 import structlog
 
-from connectors.monitoring.figures import Labels
+from connectors.monitoring.metric_values import Labels
 from connectors.monitoring.monitor import Monitor
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig

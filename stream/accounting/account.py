@@ -52,21 +52,20 @@ from stream.accounting.charges import (
     line_name,
 )
 from stream.accounting.composition import running_price
-from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days, decode_lines, encode_lines
-from stream.accounting.noise_multisets import (
+from stream.accounting.costs import (
     Cost,
     Epsilon,
-    NoiseMultiset,
-    TallySums,
+    Readers,
+    ReaderTotals,
+    RunOf,
     UnitCost,
-    all_of,
-    decode_sums,
-    encode_sums,
-    pure,
-    times,
-    window_tally,
+    WindowRun,
+    compose_costs,
+    decode_totals,
+    encode_totals,
+    window_cost,
 )
-from stream.accounting.reader_spend import Readers, ReaderSpend, RunOf, SpendTotals, WindowRun, window_cost
+from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days, decode_lines, encode_lines
 from stream.accounting.units import (
     PRESENCE_TUPLE,
     UNITS,
@@ -80,25 +79,34 @@ from stream.accounting.units import (
 from stream.errors import UsageError
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import PURE, WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
+from stream.records import PURE, WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, WindowCharges
 from stream.schemas import LEAKAGE, json_float, rfc3339
 
 # Privacy units of one reader.
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderUnits:
-    """The payments of one reader at the end of a window."""
+class ReaderSpend:
+    """The payments of one reader at the end of a window: per window, in runs, and for whole days."""
 
-    view: ReaderSpend
-    sums: TallySums
+    end: Micros
+    totals: ReaderTotals
+    runs: tuple[WindowRun, ...]
+    """Every run that the reader sees."""
+    in_force: tuple[WindowRun, ...]
+    """The runs among them that paid for this window."""
     lines: DayLines
     reader: str
     audiences: frozenset[str]
     ticks_per_observation: int
     w: int
 
-    def of(
+    @property
+    def largest(self) -> Epsilon:
+        """The largest sum of epsilons of one presence tuple at any window, without whole days."""
+        return self.totals.largest + sum((run.epsilon for run in self.runs), Fraction(0))
+
+    def units(
         self, days: Iterable[Day], since: Micros, span: Micros, devices: int, delta: Fraction
     ) -> dict[str, UnitCost]:
         """Return unit -> cost.
@@ -108,19 +116,16 @@ class ReaderUnits:
             since: the last w windows end after it.
             span: of w windows.
             devices: number of devices that a person carries.
-                delta: at which two days without a pure epsilon are compared.
+            delta: at which two days without a pure epsilon are compared.
         """
-        end, n = self.view.end, self.ticks_per_observation
-        device = self.view.device(n, self.w, since, days)
-        tick = Cost(device.tick, all_of([self.sums.at(end), *(pure(run.epsilon) for run in self.view.in_force)]))
-        observed = all_of([times(n, self.sums.at(end)), *(_run(run, n) for run in self.view.in_force)])
-        observation = Cost(device.observation, observed)
-        recent = self.sums.since(since)
-        sliding = Cost(device.sliding, all_of([recent, *(_run(r, min(r.total, self.w)) for r in self.view.runs)]))
-        now, touched = self._changed(end - 1), self._changed(end - span)
-        day, day_moved = max((self._day(day) for day in days), key=lambda pair: _dearness(pair[0], delta))
-        total = Cost(self.view.total, all_of([self.sums.total, *(_run(run, run.total) for run in self.view.runs)]))
+        window, n = self.totals.at(self.end), self.ticks_per_observation
+        tick = compose_costs([window, *(run.cost(1) for run in self.in_force)])
+        observation = compose_costs([window.times(n), *(run.cost(n) for run in self.in_force)])
+        sliding = compose_costs([self.totals.since(since), *(run.cost(min(run.total, self.w)) for run in self.runs)])
+        total = compose_costs([self.totals.total, *(run.cost(run.total) for run in self.runs)])
         total = total.plus(self.lines.totals.get(self.reader, Cost()))
+        day, day_moved = max((self._day(day) for day in days), key=lambda pair: _dearness(pair[0], delta))
+        now, touched = self._changed(self.end - 1), self._changed(self.end - span)
         twice = observation.twice()
         costs = {
             Scope.TICK: added_or_replaced(tick.plus(now), tick.twice().plus(now)),
@@ -137,14 +142,9 @@ class ReaderUnits:
 
     def _day(self, day: Day) -> tuple[Cost, Cost]:
         """Return the cost of one device's day, added or removed, and of the same day moved elsewhere."""
-        runs = (pure(run.epsilon, run.epsilons_of(day)) for run in self.view.runs)
-        windows = Cost(self.view.on_day(day), all_of([self.sums.on_day(day), *runs]))
+        windows = compose_costs([self.totals.on_day(day), *(run.cost_of(day) for run in self.runs)])
         paid, moved = (self.lines.of_day(day, self.audiences, moved=moved) for moved in (False, True))
         return windows.plus(paid), windows.twice().plus(moved)
-
-
-def _run(run: WindowRun, windows: int) -> NoiseMultiset:
-    return pure(run.epsilon, -(-windows // run.w))
 
 
 def _dearness(cost: Cost, delta: Fraction) -> tuple[Epsilon, float]:
@@ -179,16 +179,15 @@ def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
 
 @dataclass(slots=True)
 class AccountState:
-    """Sums per reader, and the habits of people as far as attributes have revealed them."""
+    """The views of the ledger behind the account, and the habits of people as far as attributes have revealed them."""
 
-    sums: dict[str, SpendTotals] = field(default_factory=dict)
+    totals: dict[str, ReaderTotals] = field(default_factory=dict)
+    """Reader -> the cost of windows that pay for themselves."""
     habits: Habits = field(default_factory=dict)
     runs: dict[RunOf, WindowRun] = field(default_factory=dict)
     """Runs of every release whose epsilon pays for w windows."""
     charged: ChargeHistory = field(default_factory=ChargeHistory)
     """Charges of the count releases of the latest days."""
-    tallies: dict[str, TallySums] = field(default_factory=dict)
-    """The noisy values behind ``sums``."""
     lines: DayLines = field(default_factory=DayLines)
     """Charges of releases that are paid per day."""
     days: tuple[Day, ...] = ()
@@ -201,13 +200,13 @@ class AccountState:
 
     def end_runs(self, blocked: Iterable[CountCharge]) -> None:
         """End the runs of waiting releases: they restart later, and no earlier window pays for a later one."""
-        anew = {(charge.release, charge.audience) for charge in blocked}
+        waiting = {(charge.release, charge.audience) for charge in blocked}
         self.runs = {
-            of: run.broken_off() if (of.release, of.audience) in anew else run for of, run in self.runs.items()
+            of: run.broken_off() if (of.release, of.audience) in waiting else run for of, run in self.runs.items()
         }
 
     def pay_runs(self, charges: Iterable[CountCharge], end: Micros, reach: Micros, oldest: Micros) -> frozenset[RunOf]:
-        """Add a window to the runs that were paid for it; return these. Arguments as of ``SpendTotals.and_window``."""
+        """Add a window to the runs that were paid for it; return these. Arguments as of ``ReaderTotals.and_window``."""
         paid: dict[RunOf, WindowRun] = {}
         for charge in charges:
             if charge.w > 1 and charge.epsilon > 0:
@@ -252,30 +251,30 @@ class Account:
         """Return an empty account."""
         return AccountState()
 
-    def step(self, state: AccountState, item: Spent) -> tuple[AccountState, list[Published]]:
+    def step(self, state: AccountState, item: WindowCharges) -> tuple[AccountState, list[Published]]:
         """Add the charges of one release; return the account record after it."""
         counts = [charge for charge in item.charges if isinstance(charge, CountCharge)]
-        asked = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
+        attributes = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
         state.days = self._days(state, item.window_end)
-        paid: frozenset[RunOf] = frozenset() if asked else self._add_window(state, item.window_end, counts)
+        paid: frozenset[RunOf] = frozenset() if attributes else self._add_window(state, item.window_end, counts)
         units = {
-            reader: self._units(state, reader, item.window_end, paid, state.days, counted=not asked)
+            reader: self._units(state, reader, item.window_end, paid, state.days, counted=not attributes)
             for reader in self.readers
         }
         body: dict[str, Any] = {
             "v": 1,
             "site": self.site,
             "window_end": rfc3339(item.window_end),
-            "kind": "attributes" if asked else "counts",
+            "kind": "attributes" if attributes else "counts",
             "audiences": {reader: cost for reader, cost in units.items() if reader != EVERYBODY},
             "coalition": units.get(EVERYBODY),
             "left": {f"{c.release}/{c.audience}": c.left for c in counts if c.left is not None},
             "refused": _unreleased(item.charges),
             "attributes": {},
         }
-        if asked:
-            exponents = self._exponents(state.charged, asked)
-            body |= self.attributes.of_day(asked, self.readers, state.habits, exponents)
+        if attributes:
+            exponents = self._exponents(state.charged, attributes)
+            body |= self.attributes.of_day(attributes, self.readers, state.habits, exponents)
         body |= {"policy_version": self.policy_version, "laboratory": self.laboratory}
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
@@ -294,10 +293,8 @@ class Account:
         """Add the charges of a window to the state; return the runs that were paid for it."""
         oldest = end - max(self._span, KEPT + self._reach)
         for reader, audiences in self.readers.items():
-            held, cost = state.sums.get(reader, SpendTotals()), window_cost(charges, audiences)
-            state.sums[reader] = held.and_window(end, cost, self._reach, oldest)
-            tallies, shown = state.tallies.get(reader, TallySums()), window_tally(charges, audiences, self.plain)
-            state.tallies[reader] = tallies.and_window(end, shown, self._reach, oldest)
+            before, cost = state.totals.get(reader, ReaderTotals()), window_cost(charges, audiences, self.plain)
+            state.totals[reader] = before.and_window(end, cost, self._reach, oldest)
         state.lines.pay(charges, end, self.readers)
         state.lines.forget(end, self._span)
         state.end_runs(charge for charge in charges if charge.reason == WAITING)
@@ -343,11 +340,15 @@ class Account:
             for reader, audiences in self.readers.items()
         }
 
-    def _view(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> ReaderSpend:
+    def _reader(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> ReaderSpend:
         """Return a reader's payments at the end of a window that these runs paid for."""
-        seen = {of: run for of, run in state.runs.items() if of.audience in self.readers[reader]}
-        in_force = tuple(run for of, run in seen.items() if of in paid)
-        return ReaderSpend(state.sums.get(reader, SpendTotals()), end, tuple(seen.values()), in_force)
+        audiences = self.readers[reader]
+        seen = {of: run for of, run in state.runs.items() if of.audience in audiences}
+        return ReaderSpend(
+            end, state.totals.get(reader, ReaderTotals()),
+            tuple(seen.values()), tuple(run for of, run in seen.items() if of in paid),
+            state.lines, reader, audiences, self.ticks_per_observation, self.w,
+        )  # fmt: skip
 
     def _units(
         self,
@@ -360,13 +361,12 @@ class Account:
         counted: bool = True,
     ) -> dict[str, Any]:
         """Return unit -> cost for a reader, and the figures of informed adversaries; attributes come before counts."""
-        view, sums = self._view(state, reader, end, paid), state.tallies.get(reader, TallySums())
-        held = ReaderUnits(view, sums, state.lines, reader, self.readers[reader], self.ticks_per_observation, self.w)
+        spend = self._reader(state, reader, end, paid)
         since = end - self._span if counted else end - self._span - self.tick_length
-        units = held.of(days, since, self._span, self.devices_per_person, self.delta)
+        units = spend.units(days, since, self._span, self.devices_per_person, self.delta)
         report = written(units, self.delta, exact=self.exact_from is not None and end >= self.exact_from)
         tick = float(units[PRESENCE_TUPLE].pure)
-        temporal = self.knowledge.temporal(max(float(view.largest), tick))
+        temporal = self.knowledge.temporal(max(float(spend.largest), tick))
         meeting = self.knowledge.meeting(tick)
         if temporal is not None:
             report["temporal"] = json_float(round(temporal, 6))
@@ -376,36 +376,30 @@ class Account:
 
     def encode(self, state: AccountState) -> bytes:
         """Return the state's bytes."""
-        sums = {
-            reader: [str(held.total), str(held.largest), held.latest.encoded(str)]
-            for reader, held in sorted(state.sums.items())
-        }
+        totals = {reader: encode_totals(each) for reader, each in sorted(state.totals.items())}
+        sums = {reader: epsilons for reader, (epsilons, _) in totals.items()}
+        tallies = {reader: tallies for reader, (_, tallies) in totals.items()}
         habits = habit_rows(state.habits)
         runs = {
             name: [str(run.epsilon), run.w, run.total, run.restarts, run.latest.encoded(int)]
             for name, run in sorted((str(of), run) for of, run in state.runs.items())
         }
         charged = encode_charged(state.charged)
-        tallies = {reader: encode_sums(held) for reader, held in sorted(state.tallies.items())}
         body = {"sums": sums, "habits": habits, "runs": runs, "charged": charged, "tallies": tallies}
         return orjson.dumps(body | {"lines": encode_lines(state.lines), "days": [[*day] for day in state.days]})
 
     def decode(self, data: bytes) -> AccountState:
         """Decode a state; readers that it does not contain start at zero."""
         body = orjson.loads(data)
-        sums = {
-            reader: SpendTotals(Fraction(total), Fraction(largest), LatestCharges.decoded(latest, Fraction))
-            for reader, (total, largest, latest) in body["sums"].items()
-        }
+        totals = {reader: decode_totals(sums, body["tallies"][reader]) for reader, sums in body["sums"].items()}
         habits = habits_of(body["habits"])
         runs = {
-            RunOf.parse(name): WindowRun(Fraction(epsilon), w, total, begun, LatestCharges.decoded(latest, int))
-            for name, (epsilon, w, total, begun, latest) in body["runs"].items()
+            RunOf.parse(name): WindowRun(Fraction(epsilon), w, total, restarts, LatestCharges.decoded(latest, int))
+            for name, (epsilon, w, total, restarts, latest) in body["runs"].items()
         }
-        tallies = {reader: decode_sums(held) for reader, held in body["tallies"].items()}
         charged, lines = decode_charged(body["charged"]), decode_lines(body["lines"])
         days = tuple(Day(*day) for day in body["days"])
-        return AccountState(sums, habits, runs, charged, tallies, lines, days)
+        return AccountState(totals, habits, runs, charged, lines, days)
 
 
 def _unreleased(charges: Iterable[Charge]) -> list[dict[str, str]]:

@@ -115,9 +115,9 @@ Habits = dict[HabitOf, Habit]
 
 def add_day(habits: Habits, of: HabitOf, exponent: Fraction) -> Habit:
     """Add, in place, a day on which the habit was queried; return the updated habit."""
-    before = [held for known, held in habits.items() if known.may_share_with(of)]
-    days = max((held.days for held in before), default=0) + 1
-    added = Habit(days, max((held.exponent for held in before), default=Fraction(0)) + exponent)
+    before = [habit for known, habit in habits.items() if known.may_share_with(of)]
+    days = max((habit.days for habit in before), default=0) + 1
+    added = Habit(days, max((habit.exponent for habit in before), default=Fraction(0)) + exponent)
     for known in [known for known in habits if known.may_share_with(of) and set(known.zones) <= set(of.zones)]:
         if known.zones:
             del habits[known]
@@ -128,16 +128,16 @@ def add_day(habits: Habits, of: HabitOf, exponent: Fraction) -> Habit:
 def habits_renamed(habits: Habits, now: Mapping[str, Iterable[str]]) -> Habits:
     """Copy the habits of each zone to every name that the zone has now (``zones_now``)."""
     found: Habits = {}
-    for of, held in habits.items():
+    for of, habit in habits.items():
         known = of._replace(zones=tuple(sorted(renamed(of.zones, now))))
-        other = found.get(known, held)
-        found[known] = Habit(max(held.days, other.days), max(held.exponent, other.exponent))
+        other = found.get(known, habit)
+        found[known] = Habit(max(habit.days, other.days), max(habit.exponent, other.exponent))
     return found
 
 
 def habit_rows(habits: Habits) -> list[list[Any]]:
     """Return the JSON form of habits."""
-    return [[list(of.zones), *of[1:], held.days, str(held.exponent)] for of, held in sorted(habits.items())]
+    return [[list(of.zones), *of[1:], habit.days, str(habit.exponent)] for of, habit in sorted(habits.items())]
 
 
 def habits_of(rows: Iterable[list[Any]]) -> Habits:

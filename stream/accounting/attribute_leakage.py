@@ -40,11 +40,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.accounting.adversaries import HabitOf, Habits, add_day
+from stream.accounting.costs import Readers
 from stream.accounting.leakage.dependence import exp, implications, log_factors
 from stream.accounting.leakage.entries import exp_or_inf
-from stream.accounting.leakage.guard import ROUNDING, class_shown, log_worst_outcomes, unasked, value_rows
+from stream.accounting.leakage.guard import ROUNDING, class_shown, log_worst_outcomes, no_evidence, value_rows
 from stream.accounting.leakage.information import attribute_information, bits
-from stream.accounting.reader_spend import Readers
 from stream.errors import UsageError
 from stream.policy.attributes import AttributeRelease
 from stream.records import AttributeCharge
@@ -106,7 +106,7 @@ class DayModel:
         place = self.order.index(name)
         mask = self.sensitive[place]
         if name not in seen:
-            return unasked(mask)
+            return no_evidence(mask)
         value = seen[name]
         if value is None:
             return value_rows(mask, epsilon[name])[:1]
@@ -281,10 +281,10 @@ class AttributeAccount:
         return self.earlier_models[version] if version else self.models
 
     def _exact(self, model: DayModel, view: _View) -> FactorsByAttribute:
-        asked = {name: view.epsilon[name] for name in model.order if name in view.epsilon}
-        if not asked:
+        queried = {name: view.epsilon[name] for name in model.order if name in view.epsilon}
+        if not queried:
             return {}
-        found = model.factors(asked, {name: view.shown[name] for name in asked if name in view.shown})
+        found = model.factors(queried, {name: view.shown[name] for name in queried if name in view.shown})
         return dict.fromkeys(model.order) if found is None else dict(found)
 
     def _information(self, charges: list[AttributeCharge], readers: Readers) -> dict[str, Any]:
@@ -327,14 +327,14 @@ class _View:
 
 def _view(charges: Iterable[AttributeCharge], audiences: frozenset[str]) -> _View:
     view = _View({}, {})
-    asked: dict[tuple[str, str, str], float] = {}
+    queried: dict[tuple[str, str, str], float] = {}
     for charge in charges:
         if charge.audience in audiences and charge.epsilon > 0:
             line = charge.attribute, charge.release, charge.version
-            asked[line] = max(asked.get(line, 0.0), float(charge.epsilon))
+            queried[line] = max(queried.get(line, 0.0), float(charge.epsilon))
             if charge.shown is not None:
                 view.shown[charge.attribute] = charge.shown
-    for (attribute, _, _), epsilon in asked.items():
+    for (attribute, _, _), epsilon in queried.items():
         view.epsilon[attribute] = view.epsilon.get(attribute, 0.0) + epsilon
     return view
 
@@ -366,8 +366,8 @@ def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habi
             if seen:
                 days = {(c.day, c.zone) for c in seen}
                 today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]
-                held = add_day(habits, HabitOf(zones, attribute, reader), max(today))
-                row = {"days": held.days, "factor": _json(exp_or_inf(float(held.exponent)))}
+                habit = add_day(habits, HabitOf(zones, attribute, reader), max(today))
+                row = {"days": habit.days, "factor": _json(exp_or_inf(float(habit.exponent)))}
                 report.setdefault(f"{release}/{attribute}", {})[reader] = row
     return report
 

@@ -21,12 +21,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from stream.accounting.ledger import GENESIS, chain_hash
+from stream.accounting.ledger import GENESIS, Entry, chain_hash
 from stream.domains import Domain
 from stream.errors import AuditError
 from stream.policy.fields import NANO, parse_amount
-
-Entry = Mapping[str, Any]
 
 
 class ChainLink(NamedTuple):
@@ -233,8 +231,8 @@ class LedgerStart:
 
     def signature(self, audit_key: bytes) -> str:
         """Return the signature of this start under an audit key."""
-        told = [self.ledger, self.partition, self.document()["sites"]]
-        text = Domain.LEDGER_BEGINS + orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+        statement = [self.ledger, self.partition, self.document()["sites"]]
+        text = Domain.LEDGER_BEGINS + orjson.dumps(statement, option=orjson.OPT_SORT_KEYS)
         return hmac.new(audit_key, text, sha256).hexdigest()
 
     def signed(self, audit_key: bytes) -> LedgerStart:

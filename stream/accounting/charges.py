@@ -137,6 +137,12 @@ class LatestCharges(Generic[Value]):
         """Return the charges of windows that end after ``end``."""
         return LatestCharges(tuple(runs_after(self.runs, end)))
 
+    def windows(self) -> Iterator[tuple[Micros, tuple[Micros, Value]]]:
+        """Yield (end, (reach, charge)) of every window, in order."""
+        for run in self.runs:
+            for number in range(run.windows):
+                yield run.first + number * run.step, run.charge
+
     def each(self, start: Micros) -> Iterator[tuple[Value, int]]:
         """Yield charges, with the number of windows that end after ``start`` and have them."""
         for run in self.runs:

@@ -23,9 +23,8 @@ from typing import Any, NamedTuple
 
 from stream.accounting.attribute_leakage import CERTAIN
 from stream.accounting.composition import Gaussian, Laplace
-from stream.accounting.noise_multisets import Cost, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
+from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
 from stream.accounting.privacy_loss import likely_loss
-from stream.accounting.reader_spend import Readers
 from stream.accounting.units import Day, Scope, added_or_replaced, device_costs
 from stream.records import DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
 
@@ -103,12 +102,10 @@ def _dearest_first(terms: DayTerms) -> tuple[Fraction, ...]:
     return (*(-each for each in terms.parameters), Fraction(-terms.ticks))
 
 
-# The cost of releases that are paid per day: each privacy day of each release counts once, for any windows.
+# The cost so far.
 #
-# A unit smaller than a day is priced as each day that it touches replaced (``day_units``), so it costs no more in two
-# windows of a day than in one. If a site has redefined its days, one device's day of another definition is priced in
-# # the same way: it may contain a part of a paid day. A paid day that it contains completely is added or removed as a
-# # whole.
+# If a site has redefined its days, one device's day of another definition may contain a part of a paid day. It is then
+# priced as that paid day replaced. A paid day that it contains completely is added or removed as a whole.
 
 KEPT: Micros = 3 * DAY
 """A privacy day has no further window when this time has passed since any of its windows."""
@@ -180,8 +177,8 @@ class DayLines:
     def so_far(self, charge: CountCharge) -> DayTerms | None:
         """Return the total of a charge's day so far for its audience; None if nothing has been charged yet."""
         assert charge.terms is not None  # noqa: S101
-        held = self.paid_days.get(DayCharge.of(charge.release, charge.attempt, charge.terms))
-        return None if held is None else held.terms.get(charge.audience)
+        paid = self.paid_days.get(DayCharge.of(charge.release, charge.attempt, charge.terms))
+        return None if paid is None else paid.terms.get(charge.audience)
 
     def forget(self, end: Micros, span: Micros) -> None:
         """Drop days whose windows are older than any unit reaches; ``span`` is the length of w windows."""
@@ -222,25 +219,25 @@ def _beyond(known: DayTerms, before: DayTerms | None) -> DayTerms | None:
 
 def encode_lines(lines: DayLines) -> dict[str, Any]:
     """Return the JSON form."""
-    held = [
+    days = [
         [line.release, line.attempt, paid.end, {who: _written(terms) for who, terms in sorted(paid.terms.items())}]
         for line, paid in sorted(lines.paid_days.items())
     ]
     totals = {reader: [str(cost.pure), encode_tally(cost.tally)] for reader, cost in sorted(lines.totals.items())}
-    return {"held": held, "totals": totals}
+    return {"held": days, "totals": totals}
 
 
 def decode_lines(data: Mapping[str, Any]) -> DayLines:
     """Return the lines of their JSON form."""
-    held: dict[DayCharge, PaidDay] = {}
+    days: dict[DayCharge, PaidDay] = {}
     for release, attempt, end, by_audience in data["held"]:
         paid = PaidDay({who: _read(terms) for who, terms in by_audience.items()}, end)
-        held[DayCharge.of(release, attempt, next(iter(paid.terms.values())))] = paid
+        days[DayCharge.of(release, attempt, next(iter(paid.terms.values())))] = paid
     totals = {
         reader: Cost(float(pure) if pure == "inf" else Fraction(pure), decode_tally(tally))
         for reader, (pure, tally) in data["totals"].items()
     }
-    return DayLines(held, totals)
+    return DayLines(days, totals)
 
 
 def _written(terms: DayTerms) -> list[Any]:

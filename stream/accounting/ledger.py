@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple, TypedDict
 
 import orjson
 
 from stream.accounting.charges import ChargeRun, add_window, renamed, runs_after, windows_within
 from stream.errors import FinalityError
+from stream.policy.fields import NANO
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
 
@@ -27,41 +29,12 @@ REMEMBERED_DAYS = 366
 GENESIS = "0" * 64
 """The predecessor's hash in the first entry."""
 
-
-@dataclass(slots=True)
-class LedgerState:
-    """The head of a site's hash chain, and the spending of each account (``account_of``)."""
-
-    sequence: int = 0
-    head: str = GENESIS
-    spent: dict[str, dict[int, int]] = field(default_factory=dict)
-    """Account -> UTC day of the window's start -> nano-epsilon, for the longest period of a daily budget."""
-    recent: dict[str, list[ChargeRun[int]]] = field(default_factory=dict)
-    """Account -> the latest windows, for the longest sliding budget of any policy."""
-    zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Account of a count release -> its zones, under every id that they have had since."""
-
-    def remember(self, account: str, key_day: int, end: Micros, nano: int, zones: Iterable[str] = ()) -> None:
-        """Add the spending of an account; ``zones`` are those of a count release."""
-        if zones:
-            self.zones.setdefault(account, tuple(sorted(zones)))
-        days = self.spent.setdefault(account, {})
-        days[key_day] = days.get(key_day, 0) + nano
-        add_window(self.recent.setdefault(account, []), end, nano)
-
-    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
-        """Extend the zones of each account by every name that they have now (``zones_now``)."""
-        self.zones = {account: renamed(zones, now) for account, zones in self.zones.items()}
-
-    def forget(self, account: str, key_day: int, end: Micros) -> None:
-        """Drop an account's spending on days before ``key_day`` and on windows that end at ``end`` or earlier."""
-        if account in self.spent:
-            self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= key_day}
-            self.recent[account] = runs_after(self.recent[account], end)
+Entry = Mapping[str, Any]
+"""The JSON object of an ``AuditEntry``."""
 
 
-class Posting(NamedTuple):
-    """The ledger entry of one record, before it is appended."""
+class ChargeEvent(NamedTuple):
+    """A charge or a denial: what one ledger entry records, and what every view of the ledger is built from."""
 
     release: str
     audience: str
@@ -69,19 +42,96 @@ class Posting(NamedTuple):
     attempt: int
     window_end: Micros
     """End of the window or of the local day."""
-    keep: Micros
-    """Windows that ended longer ago leave the sliding sums."""
     key_day: int
-    """The day whose budget pays."""
+    """UTC day whose budget pays: of the start of the window or of the local day."""
     epsilon: str
     """Decimal string, as in the record."""
     nano: int
-    """Cost of the record, in 1e-9 of an epsilon."""
+    """Cost of the record, in 1e-9 of an epsilon; 0 for a denial."""
     denial: str | None
     """The reason for a denial; None for a charge."""
-    commitment: str
-    zones: Collection[str] = ()
+    zones: tuple[str, ...] = ()
     """Zones of a count release."""
+
+    @property
+    def account(self) -> str:
+        """The account that pays (``account_of``)."""
+        return account_of(self.release, self.audience, self.zones)
+
+
+@dataclass(slots=True)
+class Spending:
+    """The spending of one account."""
+
+    zones: tuple[str, ...] = ()
+    """Zones of a count release, under every id that they have had since."""
+    days: dict[int, int] = field(default_factory=dict)
+    """UTC day of the window's start -> nano-epsilon, for the longest period of a daily budget."""
+    windows: list[ChargeRun[int]] = field(default_factory=list)
+    """The latest windows and their nano-epsilon, for the longest sliding budget of any policy."""
+
+
+@dataclass(slots=True)
+class BudgetView:
+    """What budgets read of the ledger: the spending of each account (``account_of``)."""
+
+    accounts: dict[str, Spending] = field(default_factory=dict)
+
+    def apply(self, event: ChargeEvent) -> None:
+        """Add the charge of an event; events without cost change nothing."""
+        if not event.nano:
+            return
+        spending = self.accounts.setdefault(event.account, Spending(tuple(sorted(event.zones))))
+        spending.days[event.key_day] = spending.days.get(event.key_day, 0) + event.nano
+        add_window(spending.windows, event.window_end, event.nano)
+
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Extend the zones of each account by every name that they have now (``zones_now``)."""
+        for spending in self.accounts.values():
+            spending.zones = renamed(spending.zones, now)
+
+    def forget(self, account: str, key_day: int, end: Micros) -> None:
+        """Drop an account's spending on days before ``key_day`` and on windows that end at ``end`` or earlier."""
+        spending = self.accounts.get(account)
+        if spending is not None:
+            spending.days = {day: nano for day, nano in spending.days.items() if day >= key_day}
+            spending.windows = runs_after(spending.windows, end)
+
+    def on_days(self, accounts: Iterable[str], key_days: range) -> int:
+        """Return the nano-epsilon that accounts have spent on some key days."""
+        return sum(
+            nano
+            for name in accounts
+            if name in self.accounts
+            for key_day, nano in self.accounts[name].days.items()
+            if key_day in key_days
+        )
+
+    def around(self, accounts: Iterable[str], end: Micros, span: Micros) -> int:
+        """Return the largest sum that accounts have spent on windows that end within any ``span`` around ``end``.
+
+        Both ends belong to a span. A late window may have later windows after it, a live window has none.
+        """
+        runs = [self.accounts[name].windows for name in accounts if name in self.accounts]
+        rows = sorted(row for each in runs for row in windows_within(each, end - span, end + span))
+        within = deque(row for row in rows if row[0] <= end)
+        most = total = sum(nano for _, nano in within)
+        for row in rows[len(within) :]:  # the span that ends with each later window
+            within.append(row)
+            total += row[1]
+            while within[0][0] < row[0] - span:
+                total -= within.popleft()[1]
+            most = max(most, total)
+        return most
+
+
+@dataclass(slots=True)
+class LedgerState:
+    """The head of a site's hash chain, and what budgets read of its entries."""
+
+    sequence: int = 0
+    head: str = GENESIS
+    budgets: BudgetView = field(default_factory=BudgetView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +144,31 @@ class Ledger:
     policy_version: str
     laboratory: bool
 
-    def enter(self, state: LedgerState, posting: Posting) -> tuple[LedgerState, bytes]:
+    keep: Micros
+    """Windows that ended longer ago leave the sliding sums."""
+
+    def enter(self, state: LedgerState, event: ChargeEvent, commitment: str) -> tuple[LedgerState, bytes]:
         """Append a charge, or a denial; return the next state and the entry's bytes."""
-        charged = 0 if posting.denial else posting.nano
+        if event.denial:
+            event = event._replace(nano=0)
         body = {
             "sequence": state.sequence, "previous": state.head, "ledger": self.ledger, "site": self.site,
-            "release_id": posting.release_id, "attempt": posting.attempt, "audience": posting.audience,
-            "release": posting.release, "window_end": rfc3339(posting.window_end), "epsilon": posting.epsilon,
-            "nano": charged, "outcome": posting.denial or "released", "policy_version": self.policy_version,
-            "commitment": posting.commitment,
+            "release_id": event.release_id, "attempt": event.attempt, "audience": event.audience,
+            "release": event.release, "window_end": rfc3339(event.window_end), "epsilon": event.epsilon,
+            "nano": event.nano, "outcome": event.denial or "released", "policy_version": self.policy_version,
+            "commitment": commitment,
         }  # fmt: skip
         digest = chain_hash(body | {"laboratory": self.laboratory})
         mac = hmac.new(self.audit_key, digest.encode(), hashlib.sha256).hexdigest()
         entry = AuditEntry.model_validate(body | {"hash": digest, "mac": mac, "laboratory": self.laboratory})
-        account = account_of(posting.release, posting.audience, posting.zones)
-        state.forget(account, posting.key_day - REMEMBERED_DAYS, posting.window_end - posting.keep)
-        if charged:
-            state.remember(account, posting.key_day, posting.window_end, charged, posting.zones)
+        state.budgets.forget(event.account, event.key_day - REMEMBERED_DAYS, event.window_end - self.keep)
+        state.budgets.apply(event)
         return replace(state, sequence=state.sequence + 1, head=digest), entry.to_bytes()
+
+
+def nano(epsilon: Fraction) -> int:
+    """Return an epsilon in the ledger's unit."""
+    return int(epsilon * NANO)
 
 
 def account_of(release: str, audience: str, zones: Iterable[str]) -> str:
@@ -126,30 +183,6 @@ def owner_of_account(account: str) -> tuple[str, str]:
     return release, audience
 
 
-def spent_on(state: LedgerState, accounts: Iterable[str], key_days: range) -> int:
-    """Return the nano-epsilon that accounts have spent on some key days."""
-    return sum(nano for name in accounts for key_day, nano in state.spent.get(name, {}).items() if key_day in key_days)
-
-
-def spent_around(state: LedgerState, accounts: Iterable[str], end: Micros, span: Micros) -> int:
-    """Return the largest sum that accounts have spent on windows that end within any ``span`` around ``end``.
-
-    Both ends belong to a span. A late window may have later windows after it, a live window has none.
-    """
-    rows = sorted(
-        row for account in accounts for row in windows_within(state.recent.get(account, []), end - span, end + span)
-    )
-    held = deque(row for row in rows if row[0] <= end)
-    most = total = sum(nano for _, nano in held)
-    for row in rows[len(held) :]:  # the span that ends with each later window
-        held.append(row)
-        total += row[1]
-        while held[0][0] < row[0] - span:
-            total -= held.popleft()[1]
-        most = max(most, total)
-    return most
-
-
 def chain_hash(body: dict[str, Any]) -> str:
     """Return the hash of an entry without its ``hash``, ``mac`` and ``v``: SHA-256 of its sorted JSON."""
     covered = {name: value for name, value in body.items() if name not in {"hash", "mac", "v"}}
@@ -157,8 +190,8 @@ def chain_hash(body: dict[str, Any]) -> str:
 
 
 REPEATED = (
-    "the options and observations that made it make it again, otherwise only a new ledger can go on; "
-    "'tacet key retire' begins one"
+    "it is repeated by the options and observations that produced it; otherwise only a new ledger can continue, which "
+    "'tacet key retire' begins"
 )
 """Advice for a state whose next entries differ from the published ones."""
 
@@ -171,21 +204,38 @@ def refuse_other(published: bytes, again: bytes, site: str, advice: str = REPEAT
         raise FinalityError(msg)
 
 
-def encode_ledger(state: LedgerState) -> dict[str, Any]:
+class LedgerDocument(TypedDict):
+    """The JSON form of a ledger state."""
+
+    sequence: int
+    head: str
+    spent: dict[str, list[tuple[int, int]]]
+    """Account -> UTC day and nano-epsilon."""
+    recent: dict[str, list[tuple[int, ...]]]
+    """Account -> the fields of each ``ChargeRun``."""
+    zones: dict[str, tuple[str, ...]]
+
+
+def encode_ledger(state: LedgerState) -> LedgerDocument:
     """Return the JSON form of a ledger state."""
-    spent = {account: sorted(days.items()) for account, days in sorted(state.spent.items())}
+    accounts = sorted(state.budgets.accounts.items())
     return {
         "sequence": state.sequence,
         "head": state.head,
-        "spent": spent,
-        "recent": {account: [list(spell) for spell in spells] for account, spells in sorted(state.recent.items())},
-        "zones": dict(sorted(state.zones.items())),
+        "spent": {name: sorted(spending.days.items()) for name, spending in accounts},
+        "recent": {name: [tuple(run) for run in spending.windows] for name, spending in accounts},
+        "zones": {name: spending.zones for name, spending in accounts if spending.zones},
     }
 
 
-def decode_ledger(data: dict[str, Any]) -> LedgerState:
+def decode_ledger(data: LedgerDocument) -> LedgerState:
     """Return the ledger state of its JSON form."""
-    spent = {account: dict(map(tuple, days)) for account, days in data["spent"].items()}
-    recent = {account: [ChargeRun(*row) for row in rows] for account, rows in data["recent"].items()}
-    zones = {account: tuple(names) for account, names in data["zones"].items()}
-    return LedgerState(data["sequence"], data["head"], spent, recent, zones)
+    accounts = {
+        name: Spending(
+            tuple(data["zones"].get(name, ())),
+            dict((day, nano) for day, nano in days),
+            [ChargeRun(*row) for row in data["recent"][name]],
+        )
+        for name, days in data["spent"].items()
+    }
+    return LedgerState(data["sequence"], data["head"], BudgetView(accounts))

@@ -70,9 +70,13 @@ def parse_head(line: bytes) -> SignedHead:
     """Parse a line; AuditError unless it is, byte for byte, the result of ``to_bytes``."""
     try:
         record = orjson.loads(line)
-        told, signature = record["head"], str(record["signature"])
-        sites = {str(site): ChainLink(int(link["sequence"]), str(link["head"])) for site, link in told["sites"].items()}
-        head = SignedHead(int(told["number"]), str(told["time"]), str(told["previous"]), sites, signature)
+        statement, signature = record["head"], str(record["signature"])
+        sites = {
+            str(site): ChainLink(int(link["sequence"]), str(link["head"])) for site, link in statement["sites"].items()
+        }
+        head = SignedHead(
+            int(statement["number"]), str(statement["time"]), str(statement["previous"]), sites, signature
+        )
         written = head.to_bytes()
     except (KeyError, ValueError, TypeError, AttributeError):
         raise AuditError(_NO_HEAD) from None

@@ -1,6 +1,6 @@
 """Privacy units: their names, what each protects under which neighbouring relation, and what it costs.
 
-``UNITS`` is the only place that names them. Whoever computes costs maps a scope and a relation to a cost.
+``UNITS`` is the only place that names them. Modules that compute costs map a scope and a relation to a cost.
 
 **One device's day**: which counts it can change, and how many.
 
@@ -10,17 +10,16 @@
     V                   validity of an observation
     n        reach      ceil(V / T): ticks at which one observation counts
 
-Take away all that is observed of one device in [D, D + 24 h). Then counts differ
+If all observations of one device in [D, D + 24 h) are removed, counts differ
 
 * by one device less at each tick of the day, of which there are 24 h / T, and at the n ticks from D + 24 h on, where
   the day's last observation may still count;
-* by one device more at each of the n ticks from D on: the last observation of the evening before, which the day's
-  first one ended, now counts for all of V.
+* by one device more at each of the n ticks from D on, where the last observation of the previous evening, which the
+  day's first observation ended, now counts for all of V.
 
-So one device's day is 24 h / T + 2 n counts, and a device that was there the evening before, at D, throughout the
-day and just before its end attains that. The bound does not change where pseudonyms turn over at D: the observation
-that ends the old name is taken away with the rest of its day.
-
+One device's day therefore changes at most 24 h / T + 2 n counts. A device that was present on the previous evening, at
+D, throughout the day and just before its end attains this bound. The bound also holds where pseudonyms change at D: the
+observation that ends the old name is removed with the rest of its day.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from stream.records import DAY, Micros
 
 
 class Scope(Enum):
-    """What of a device or a person a unit protects."""
+    """Which part of a device's or person's presence a unit protects."""
 
     TICK = "its presence at one tick"
     OBSERVATION = "one raw observation of it"
@@ -58,7 +57,7 @@ class Neighbours(Enum):
 
 
 class PrivacyUnit(NamedTuple):
-    """What one epsilon of the account is about."""
+    """The unit that one epsilon of the account refers to."""
 
     scope: Scope
     neighbours: Neighbours = Neighbours.ADD_OR_REMOVE
@@ -109,14 +108,15 @@ class DeviceCosts:
     observation: Fraction
     """At the ticks at which one observation counts."""
     sliding: Fraction
-    """In any w windows one after another."""
+    """In any w consecutive windows."""
     day: Fraction
     """In the counts of one UTC day."""
 
     def units(self, devices_per_person: int) -> dict[str, Fraction]:
-        """Return unit -> epsilon. A moved or replaced unit is removed here and added there: it costs twice.
+        """Return unit -> epsilon.
 
-        An observation ends the one before it, so that adding one changes counts at two places.
+        A moved or replaced unit costs twice: it is removed in one place and added in another. An observation ends the
+        observation before it, so an additional observation changes counts in two places.
         """
         added = {
             Scope.TICK: self.tick,
@@ -160,9 +160,9 @@ def day_cells(tick_length: Micros, reach: int, windows: int | None = None) -> Ce
 
 
 class Day(NamedTuple):
-    """One device's day, (start, end]: all that is observed of the device after the one instant and up to the other.
+    """One device's day, (start, end]: all observations of the device after ``start`` and up to ``end``.
 
-    A day is known by its instants, never by a date: a site may define its days anew, and a date then names another day.
+    A day is identified by its instants and not by a date, which names another day if a site redefines its days.
     """
 
     start: Micros

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from stream.accounting.ledger import nano
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.partition import PartitionEngine, SiteEngine
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
@@ -42,7 +43,6 @@ from stream.policy.sites import Site, zones_now
 from stream.records import DAY, DayClosed, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay
 from stream.release.account_stage import by_version, rebuild_account
 from stream.release.backfill import BackfillStage
-from stream.release.ledger_writer import nano
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time, rfc3339
@@ -325,14 +325,14 @@ class Backfill:
         self._account()
 
     def _release(self, site: str, items: list[Item]) -> None:
-        releases, aside = self._releases[site], self._late_states[site]
+        releases, late_state = self._releases[site], self._late_states[site]
         for place, item in enumerate(items):
             if place in self._fresh[site]:
-                self.made.emitted += in_order(releases.release_late(self._release_state(site), item, aside))
+                self.made.emitted += in_order(releases.release_late(self._release_state(site), item, late_state))
                 self.made.released += 1
             if isinstance(item, OccupancyWindow):
-                releases.note_coverage(aside, item)
-        self.made.emitted += in_order(releases.finish(aside))
+                releases.note_coverage(late_state, item)
+        self.made.emitted += in_order(releases.finish(late_state))
         if site in self._entries:
             releases.drop_full_history(self._release_state(site))
 

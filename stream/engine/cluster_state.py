@@ -38,7 +38,7 @@ Pair = tuple[str, str]
 """(site, source)."""
 KINDS = ("cluster", "engine", "ledger", "policy", "source", "ingest")
 """The kinds of records; other records are ignored."""
-OTHER_KEY = "key: must be the one this cluster was begun with; another key would break its promises"
+OTHER_KEY = "key: must be the one this cluster was begun with; another key would give other pseudonyms and other noise"
 
 
 class Claim(NamedTuple):
@@ -100,8 +100,8 @@ class ClusterState:
                 self.retired = () if body is None else tuple(body.get("retired", ()))
             case "ledger":
                 ledger, _, number = name.partition("/")
-                begun = None if body is None else LedgerStart.of_document(ledger, int(number), body)
-                _apply(self.beginnings, (ledger, int(number)), begun)
+                start = None if body is None else LedgerStart.of_document(ledger, int(number), body)
+                _apply(self.beginnings, (ledger, int(number)), start)
             case "policy":
                 accepted = None if body is None else Accepted(body["order"], orjson.dumps(body["document"]))
                 _apply(self.policies, name, accepted)
@@ -167,7 +167,7 @@ def refuse_other_counts(control: ClusterState, counts: Mapping[str, int]) -> Non
         if control.partitions is not None and count != control.partitions:
             msg = (
                 f"topic {topic}: must have {control.partitions} partitions like the whole cluster, has {count}; sites "
-                "would lie on other partitions than their books: 'tacet recover --kafka' says what can be done"
+                "would lie on other partitions than their state and ledger: 'tacet recover --kafka' says what to do"
             )
             raise UsageError(msg)
 
@@ -225,7 +225,7 @@ def _refuse_unannounced(control: ClusterState, mechanisms: str, *, accept: bool)
         raise UsageError(msg)
     if control.announced != mechanisms:
         msg = (
-            f"mechanism version: must be {control.mechanisms}, of which another worker has begun meanwhile, got "
+            f"mechanism version: must be {control.mechanisms}, under which another worker has started meanwhile, got "
             f"{mechanisms}; stop all workers of that version first"
         )
         raise UsageError(msg)
@@ -274,8 +274,9 @@ def claim(
     """
     pairs = list(pairs)
     for site, source in pairs:
-        held = control.claims.get((site, source))
-        alive = held is not None and held.ingest != ingest and control.beats.get(held.ingest, -SILENT) > now - SILENT
+        claimed = control.claims.get((site, source))
+        other = None if claimed is None or claimed.ingest == ingest else claimed.ingest
+        alive = other is not None and control.beats.get(other, -SILENT) > now - SILENT
         if alive and not take_over:
             msg = (
                 f"source {source} of site {site}: another ingest sends for it; stop that one, or let this one take "

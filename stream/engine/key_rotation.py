@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from stream.accounting.audit import ChainLink, LedgerStart, Start
+from stream.accounting.ledger import Entry
 from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records, engine_record, record
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.snapshot import (
@@ -96,9 +97,6 @@ def ledger_start_record(ledger_start: LedgerStart) -> Records:
     return {f"ledger/{ledger_start.ledger}/{ledger_start.partition}": record(**ledger_start.document())}
 
 
-Entry = Mapping[str, Any]
-
-
 class EndedLedger(NamedTuple):
     """The state and entries of an ended ledger on a partition; its chains are complete."""
 
@@ -142,7 +140,7 @@ def take_over(
     by_site: dict[str, list[Entry]] = defaultdict(list)
     for entry in ended_ledger.entries:
         by_site[str(entry["site"])].append(entry)
-    starts, begun, accounts = dict[str, Start](), dict[str, Stages](), list[Published]()
+    starts, continued, accounts = dict[str, Start](), dict[str, Stages](), list[Published]()
     for site in sorted(sites.keys() | by_site.keys()):
         stages = sites.get(site) or _nothing(site, ended_ledger.policies, keys)
         known, _ = chain_of(stages)
@@ -150,9 +148,9 @@ def take_over(
         if beyond:
             stages, records = _charge_unreleased(site, stages, beyond, policies, policies[head["policy"]])
             accounts += records
-        begun[site] = ledger_and_account_only(stages)
+        continued[site] = ledger_and_account_only(stages)
         starts[site] = Start(ChainLink(*chain_of(stages)), known)
-    snapshot = first_snapshot(keys, head["policy"], begun, next_offset=next_offset, audit_offset=audit_offset)
+    snapshot = first_snapshot(keys, head["policy"], continued, next_offset=next_offset, audit_offset=audit_offset)
     beginning = LedgerStart(keys.ledger, partition, starts).signed(keys.audit)
     count = sum(start.link.sequence - start.unreleased for start in starts.values())
     return PredecessorSpend(snapshot, beginning, in_order(accounts), count)
@@ -178,8 +176,8 @@ def _charge_unreleased(
     radios = {zone: tuple(addresses) for zone, addresses in orjson.loads(stages.get(RADIOS, b"{}")).items()}
     own = policies[str(beyond[0]["policy_version"])]
     stage = account_stage(own, site, laboratory=bool(beyond[0]["laboratory"]))
-    begun = AccountProgress(stage.decode(stages["account"]), before.ledger, radios)
-    account, records = extend_account(begun, policies.values(), site, beyond, {})
+    progress = AccountProgress(stage.decode(stages["account"]), before.ledger.budgets, radios)
+    account, records = extend_account(progress, policies.values(), site, beyond, {})
     state, _ = decode_release_state(stages["release"])
     count_as_published(state, beyond, policies, present, site)
     return stages | {"release": encode_release_state(state, {}), "account": stage.encode(account)}, records

@@ -67,9 +67,8 @@ def quarantined(
         now: the greatest watermark of the sites, 0 if there is none; it is the record's time. A log whose retention
             follows the wall clock stamps the record again (Kafka); a store counts its days from its first time.
         sources: the sources that the policy names; the record names no other.
-            audit_key: key of the digest, together with the day of ``now``. The digest covers source, ``now`` and
-            message,
-                so equal messages of two sources, or at two times, have different digests.
+        audit_key: key of the digest, together with the day of ``now``. The digest covers source, ``now`` and message,
+            so equal messages of two sources, or at two times, have different digests.
     """
     source = rejection.source if rejection.source in sources else "unknown"
     daily = hmac.new(audit_key, Domain.QUARANTINE + b"%d" % (now // DAY), hashlib.sha256).digest()

@@ -421,7 +421,7 @@ class PartitionEngine:
         if self.mechanism_version is None and any(version != MECHANISMS for version in self._versions):
             msg = (
                 f"ledger: {self._guard.count()} entries were published and there is no state, while mechanism versions "
-                f"{', '.join(self._versions)} have worked here: nobody can say which made them; "
+                f"{', '.join(self._versions)} have worked here: it is not known which of them made the entries; "
                 "'tacet recover --kafka' says what can be done"
             )
             raise UsageError(msg)
@@ -431,17 +431,17 @@ class PartitionEngine:
 
         UsageError if that policy is not known.
         """
-        begun = self._guard.policies()
-        if self.sites.version in begun or (not begun and self.policy is self._configured_policy):
+        versions = self._guard.policies()
+        if self.sites.version in versions or (not versions and self.policy is self._configured_policy):
             return
-        if unknown := sorted(begun - self._accepted.keys()):
+        if unknown := sorted(versions - self._accepted.keys()):
             msg = (
-                f"policy: {unknown[0]} must be known, a window was begun under it; start a worker with that policy "
+                f"policy: {unknown[0]} must be known, since a window began under it; start a worker with that policy "
                 "and --accept-policy, and when it has finished the window with the present one, --accept-policy and "
-                "--again N, N as its refusal says"
+                "--again N, with the number N from its error message"
             )
             raise UsageError(msg)
-        due = self._accepted_policy(next((version for version in self._accepted if version in begun), None))
+        due = self._accepted_policy(next((version for version in self._accepted if version in versions), None))
         sealed = self.sites.sealed()
         self.sites.load(due, self._decrypted(sealed), same_policy=False)
 
@@ -505,9 +505,11 @@ class PartitionEngine:
         return None, [Rejected("unknown", "version", "v")]
 
     def _may_send(self, sender: Sender, stamp: Micros | None) -> bool:
-        """Return whether a later version's message can be genuine: its source is in the policy, and its session is
-        neither
-        replaced nor ahead of the stamp. A message that no version would accept must not stop the engine."""
+        """Return whether a later version's message can be genuine: source in the policy, session neither replaced nor
+        ahead of the stamp.
+
+        A message that no version would accept must not stop the engine.
+        """
         engine = self.sites.get(sender.site)
         newest = -1 if engine is None else newest_session_of(engine.sensing.clock, sender.source)
         return (

@@ -36,8 +36,8 @@ class Republication:
         Args:
             policy: the current policy.
             earlier: the other policies under which entries were made, in the order of acceptance.
-                keys: the keys of the ledger.
-                options: the options of the run that made the records.
+            keys: the keys of the ledger.
+            options: the options of the run that made the records.
             entries: the committed ledger of all sites, each site's in order.
             published: the existing records, by release id.
             versions: the mechanism versions that may have made entries.
@@ -72,7 +72,7 @@ class Republication:
             for outputs, _ in engine.process_in_steps(0, None, value, stamp):
                 self._collect(site, outputs)
         except FinalityError:
-            self.stopped[site] = "its next entry was made from other observations, or by another beginning"
+            self.stopped[site] = "its next entry was made from other observations, or from another first window"
         except KeyFileError:
             self.stopped[site] = "the key of the next day is gone"
 
@@ -99,10 +99,10 @@ class Republication:
         return output.id in self._charged[site] or output.timestamp_ms <= self._through.get(site, 0)
 
     def _compare(self, output: OutputRecord) -> None:
-        held = self._published.get(output.id)
-        if held is None:
+        published = self._published.get(output.id)
+        if published is None:
             self.lost.append(output)
-        elif held != output.value:
+        elif published != output.value:
             msg = f"release {output.id}: was published and would now differ; nothing is published again"
             raise AuditError(msg)
 

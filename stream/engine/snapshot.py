@@ -110,12 +110,12 @@ def _without_devices(stages: Stages) -> Stages:
     Bounded counts resume two days after the site's last window, when its last privacy day is certainly over. Mechanisms
     that carry publications over are blocked for the longest w.
     """
-    standing, (head, _) = orjson.loads(stages[CLOCK]), split_parts(stages[Part.RELEASE])
+    status, (head, _) = orjson.loads(stages[CLOCK]), split_parts(stages[Part.RELEASE])
     nobody: dict[str, list[object]] = {
         each: [] for each in ("zones", "current", "stamps", "pending", "rows", "stays", "counters")
     }
-    counted: list[object] = [None, None, (standing["ticks"][1] or 0) + 2 * DAY, [], []]
-    sense = {"form": FORM, "clock": standing["clock"], "ticks": standing["ticks"]} | nobody | {"tally": counted}
+    counted: list[object] = [None, None, (status["ticks"][1] or 0) + 2 * DAY, [], []]
+    sense = {"form": FORM, "clock": status["clock"], "ticks": status["ticks"]} | nobody | {"tally": counted}
     if head["carried"]:
         head |= {"carried": {}, "waits": max(head["waits"], head["through"] + LONGEST_W * HOUR)}
     return {**stages, Part.SENSE: orjson.dumps(sense), Part.RELEASE: join_parts(head, {})}
@@ -127,11 +127,11 @@ def ledger_and_account_only(stages: Stages) -> Stages:
     An unfinished privacy day is not continued: its price paid for one run of the counters, with one noise.
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
-    begun = _without_devices(clear | {CLOCK: encode_sensing_status(stages), ABSENT: b""})
-    head, _ = split_parts(begun[Part.RELEASE])
+    continued = _without_devices(clear | {CLOCK: encode_sensing_status(stages), ABSENT: b""})
+    head, _ = split_parts(continued[Part.RELEASE])
     if "paid" in head:
         head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
-    return begun | {Part.RELEASE: join_parts(head, {})}
+    return continued | {Part.RELEASE: join_parts(head, {})}
 
 
 def chain_anew(stages: Stages) -> Stages:
@@ -190,7 +190,7 @@ def refuse_differences(
         accept_policy: whether the worker may continue from the state of any policy.
     """
     if head["key"] != fingerprint(keys):
-        msg = "key: must be the one this state was made with; another key would break its promises"
+        msg = "key: must be the one this state was made with; another key would give other pseudonyms and other noise"
         raise UsageError(msg)
     check_mechanism_version(head["mechanisms"])
     if head["mechanisms"] != MECHANISMS:
@@ -275,8 +275,8 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
             "run that version to end it, or this one with --accept-policy first"
         )
         raise UsageError(msg)
-    begun = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
-    return first_snapshot(keys, head["policy"], begun)
+    continued = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
+    return first_snapshot(keys, head["policy"], continued)
 
 
 def first_snapshot(

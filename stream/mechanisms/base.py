@@ -89,6 +89,13 @@ class ErrorMoments(NamedTuple):
     deviation: Floats
 
 
+class SumBand(Protocol):
+    """What released values tell of the errors of plain sums over zones, where these are not only independent noise."""
+
+    def half_width(self, members: Sequence[int]) -> int:
+        """Return the 95 % half-width of the sum over some zones, given by their positions."""
+
+
 class Values(NamedTuple):
     """The publishable output for one window, shape [zones]."""
 
@@ -105,6 +112,8 @@ class Values(NamedTuple):
     """Counts with noise, of filters and groups, shape of ``values``: the input of these values."""
     errors: ErrorMoments | None = None
     """The errors of smoothed values; the bands of sums over zones follow from them."""
+    sums: SumBand | None = None
+    """Half-widths of sums over zones, if they do not follow from the noise alone."""
     histories: Sequence[RevisedDay] = ()
     """Revised parts of past days that become known with this window, for mechanisms with revisions; by node."""
 

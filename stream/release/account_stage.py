@@ -15,48 +15,42 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import orjson
 
 from stream.accounting.account import Account, AccountState
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import AttributeAccount, day_model
-from stream.accounting.ledger import LedgerState, account_of
-from stream.accounting.reader_spend import Readers, readers_of
+from stream.accounting.costs import Readers, readers_of
+from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import key_day_of
-from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
-from stream.policy.document import PolicyDocument, Release, audiences_of
+from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
-from stream.records import DAY, AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, Spent
+from stream.records import AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, WindowCharges
 from stream.release.attribute_stage import ABSENT
-from stream.release.ledger_writer import Budgets
-from stream.release.prices import PaidByDay, RunPrice
+from stream.release.budgets import Budgets
+from stream.release.ledger_entries import EntryReader
 from stream.release.state import ReleaseState
 from stream.schemas import parse_time, rfc3339
 
 # Reading charges from ledger entries.
 
-Entry = Mapping[str, Any]
-
 
 class LedgerCharges:
     """Reads charges from the ledger entries of one policy."""
 
-    def __init__(self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
+    def __init__(self, policy: PolicyDocument, site: str, outcomes: Mapping[str, Any], view: BudgetView) -> None:
         self.policy = policy
-        self._releases = {release.name: release for release in policy.release}
-        self._tick_length = policy.site[site].tick
+        self._entries = EntryReader(policy, site)
         self._outcomes = outcomes
-        self._by_day: dict[str, PaidByDay] = {}
         self._budgets = Budgets.of(policy, site)
-        self._ledger = ledger
+        self._view = view
         """Everything that entries of all policies have charged so far."""
 
     def item(self, entry: Entry) -> tuple[Micros, bool]:
@@ -64,74 +58,53 @@ class LedgerCharges:
 
         A day is released with the first window that ends at or after it, before that window.
         """
-        end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
-        return (-(-end // self._tick_length) * self._tick_length if daily else end), not daily
+        end, daily = parse_time(entry["window_end"]), isinstance(self._entries.release(entry), AttributeRelease)
+        tick_length = self._entries.tick_length
+        return (-(-end // tick_length) * tick_length if daily else end), not daily
 
-    def note(self, entry: Entry) -> None:
-        """Add an entry to the sums that budgets use."""
-        end = parse_time(entry["window_end"])
-        zones = self._budgets.covered.get(entry["release"], ())
-        account = account_of(entry["release"], entry["audience"], zones)
-        self._ledger.remember(account, self._key_day(end), end, entry["nano"], zones)
-
-    def _key_day(self, end: Micros) -> int:
-        return (end - self._tick_length) // DAY
+    def apply(self, entry: Entry) -> None:
+        """Add an entry to the spending that budgets read."""
+        self._view.apply(self._entries.event(entry))
 
     def charge(self, entry: Entry, account: str) -> Charge:
         """Return what an entry charged, for the account of a policy version."""
-        release, paid = self._release(entry), entry["outcome"] == "released"
-        epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
+        release, event = self._entries.release(entry), self._entries.event(entry)
+        epsilon, reason = Fraction(0) if event.denial else Fraction(event.epsilon), event.denial or ""
         if isinstance(release, CountRelease):
-            key_day = self._key_day(parse_time(entry["window_end"]))
-            known = entry["audience"] in release.epsilon
-            left = self._budgets.windows_left(self._ledger, release, entry["audience"], key_day) if known else None
+            known = event.audience in release.epsilon
+            left = self._budgets.windows_left(self._view, release, event.audience, event.key_day) if known else None
             return CountCharge(
-                release.name, entry["audience"], release.mechanism, epsilon,
-                reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
-                terms=self._terms(release, entry) if paid else None,
+                release.name, event.audience, release.mechanism, epsilon,
+                reason=reason, left=left, attempt=event.attempt, w=release.windows_paid,
+                terms=None if event.denial else self._terms(release, entry),
             )  # fmt: skip
         if isinstance(release, ThresholdRelease):
-            return self._decided(release, entry, reason)
-        which = ReleaseId.parse(entry["release_id"]).attribute
-        span = span_of_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
-        shown = self._outcomes.get(entry["release_id"])
-        if shown is None and entry["release_id"] in self._outcomes:
+            return self._decided(release, entry, event)
+        day, zone, attribute = ReleaseId.parse(event.release_id).attribute
+        shown = self._outcomes.get(event.release_id)
+        if shown is None and event.release_id in self._outcomes:
             shown = ABSENT
         return AttributeCharge(
-            release.name, entry["audience"], epsilon, reason=reason,
-            zone=which.zone, attribute=which.attribute, day=which.day, span=span, shown=shown,
+            release.name, event.audience, epsilon, reason=reason,
+            zone=zone, attribute=attribute, day=day, span=self._entries.local_day(entry).span, shown=shown,
             version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip
 
-    def _decided(self, release: ThresholdRelease, entry: Entry, reason: str) -> CountCharge:
+    def _decided(self, release: ThresholdRelease, entry: Entry, event: ChargeEvent) -> CountCharge:
         """Return the charge of a window of decisions, which pays for the runs that the window opened."""
-        days, price = self.policy.site[entry["site"]].privacy_days, RunPrice.of(self.policy, release, entry["site"])
-        day = None if days is None else days.at(parse_time(entry["window_end"]))
-        epsilon = Fraction(entry["nano"], NANO)
+        day, price = self._entries.privacy_day(entry), self._entries.run_price(release)
+        epsilon = Fraction(event.nano, NANO)
         return CountCharge(
-            release.name, entry["audience"], release.mechanism, epsilon, reason=reason, attempt=entry["attempt"],
-            terms=None if reason or day is None else price.terms(day, int(epsilon / price.run)),
+            release.name, event.audience, release.mechanism, epsilon, reason=event.denial or "", attempt=event.attempt,
+            terms=None if event.denial or day is None else price.terms(day, int(epsilon / price.run)),
         )  # fmt: skip
 
     def _terms(self, release: CountRelease, entry: Entry) -> DayTerms | None:
         """Return the terms that the charge paid for, if the release is paid per day."""
-        days = self.policy.site[entry["site"]].privacy_days
-        if not release.by_day or days is None:
+        day = self._entries.privacy_day(entry)
+        if not release.by_day or day is None:
             return None
-        day = days.at(parse_time(entry["window_end"]))
-        return self._paid_by_day(release, entry["site"]).terms_paid(entry["audience"], day)
-
-    def _paid_by_day(self, release: CountRelease, site: str) -> PaidByDay:
-        if release.name not in self._by_day:
-            self._by_day[release.name] = PaidByDay.of(self.policy, release, site)
-        return self._by_day[release.name]
-
-    def _release(self, entry: Entry) -> Release:
-        release = self._releases.get(entry["release"])
-        if release is None:
-            msg = f"policy: must have the release {entry['release']} of ledger entry {entry['sequence']}"
-            raise UsageError(msg)
-        return release
+        return self._entries.day_prices(release).terms_paid(entry["audience"], day)
 
 
 def account_stage(policy: PolicyDocument, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
@@ -222,16 +195,15 @@ def rebuild_account(
         UsageError: an entry was made under a policy that is not given, or is of a release that its policy
             does not have.
     """
-    begun = AccountProgress(AccountState(), LedgerState(), {})
-    return extend_account(begun, policies, site, audit, outcomes, readers, exact=exact)
+    empty = AccountProgress(AccountState(), BudgetView(), {})
+    return extend_account(empty, policies, site, audit, outcomes, readers, exact=exact)
 
 
 class AccountProgress(NamedTuple):
     """An account up to some entry."""
 
     account: AccountState
-    ledger: LedgerState
-    """Charges so far, as budgets use them."""
+    budgets: BudgetView
     radios: dict[str, tuple[str, ...]]
     """Radio names of the zones that the account covers."""
 
@@ -249,27 +221,27 @@ def extend_account(
     """Continue an account with the entries that follow it; see :func:`rebuild_account`."""
     entries = [entry for entry in audit if entry["site"] == site]
     laboratory = any(entry["laboratory"] for entry in entries)
-    state, ledger, radios = progress
-    books = {
-        version: LedgerCharges(policy, site, outcomes, ledger)
+    state, budgets, radios = progress
+    charges = {
+        version: LedgerCharges(policy, site, outcomes, budgets)
         for version, policy in by_version(policies, entries).items()
     }
     stages = {
-        version: account_stage(held.policy, site, laboratory=laboratory, readers=readers)
-        for version, held in books.items()
+        version: account_stage(each.policy, site, laboratory=laboratory, readers=readers)
+        for version, each in charges.items()
     }
     models = {version: stage.attributes.models for version, stage in stages.items()}
-    placed = sorted(_in_account_order(entries, books), key=lambda one: (one[0].end, one[0].counts))
+    placed = sorted(_in_account_order(entries, charges), key=lambda one: (one[0].end, one[0].counts))
     exact_from = placed[-1][0].end if placed and exact else None
     report: list[Published] = []
     for version, group in groupby(placed, key=lambda one: one[0].version):
-        stage, present = stages[version], books[version].policy.site[site]
+        stage, present = stages[version], charges[version].policy.site[site]
         now = zones_now(radios, present.zones)
         state.rename(now)
-        ledger.rename(now)
+        budgets.rename(now)
         radios = present.radios
         stage = replace(stage, attributes=replace(stage.attributes, earlier_models=models), exact_from=exact_from)
-        state, records = scan(stage, _spent(site, group, books), state)
+        state, records = scan(stage, _charges_by_item(site, group, charges), state)
         report += records
     return state, report
 
@@ -284,13 +256,13 @@ class _Place(NamedTuple):
     """Version of the policy whose account contains the entry."""
 
 
-def _in_account_order(entries: Iterable[Entry], books: Mapping[str, LedgerCharges]) -> list[tuple[_Place, Entry]]:
+def _in_account_order(entries: Iterable[Entry], charges: Mapping[str, LedgerCharges]) -> list[tuple[_Place, Entry]]:
     """Sort entries: a window's under its own policy, those of a local day together, where the last one belongs."""
     days: dict[str, _Place] = {}
     placed: list[tuple[_Place | str, Entry]] = []
     for entry in entries:
         version = str(entry["policy_version"])
-        end, counts = books[version].item(entry)
+        end, counts = charges[version].item(entry)
         if counts:
             placed.append((_Place(end, counts, version), entry))
         else:
@@ -319,12 +291,14 @@ def by_version(policies: Iterable[PolicyDocument], entries: Iterable[Entry]) -> 
     return {version: known[version] for version in needed}
 
 
-def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, LedgerCharges]) -> Iterator[Spent]:
+def _charges_by_item(
+    site: str, placed: Iterable[tuple[_Place, Entry]], readers: Mapping[str, LedgerCharges]
+) -> Iterator[WindowCharges]:
     for place, group in groupby(placed, key=lambda one: one[0]):
-        charged = [(books[entry["policy_version"]], entry) for _, entry in group]
-        for held, entry in charged:  # note all entries first: audiences may share the remaining budget
-            held.note(entry)
-        yield Spent(site, place.end, tuple(held.charge(entry, place.version) for held, entry in charged))
+        entries = [(readers[entry["policy_version"]], entry) for _, entry in group]
+        for reader, entry in entries:  # apply all entries first: audiences may share the remaining budget
+            reader.apply(entry)
+        yield WindowCharges(site, place.end, tuple(reader.charge(entry, place.version) for reader, entry in entries))
 
 
 # The current account, computed from the state alone.
@@ -344,7 +318,7 @@ def current_account(
         return None
     budgets, key_day = Budgets.of(policy, site), key_day_of(end - policy.site[site].tick)
     left = {
-        f"{release.name}/{audience}": budgets.windows_left(state.ledger, release, audience, key_day)
+        f"{release.name}/{audience}": budgets.windows_left(state.ledger.budgets, release, audience, key_day)
         for release in policy.release
         if isinstance(release, CountRelease) and policy.zones_of(release, site)
         for audience in audiences_of(release)

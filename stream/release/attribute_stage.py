@@ -33,12 +33,11 @@ from stream.mechanisms.osdprr import released
 from stream.policy.attributes import Attribute, AttributeRelease
 from stream.policy.fields import decimal_string
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Micros, Published, ReleaseId, ZoneDayAttribute
-from stream.release.budget_gate import FactorLimit
+from stream.release.budgets import FactorLimit
 from stream.release.count_plan import rounded_coverage
 from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_writer import Head, LedgerWriter
-from stream.release.queried_days import LocalDay
-from stream.release.state import ReleaseState
+from stream.release.state import LocalDay, ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import AttributeRecord, private_topic
 
@@ -80,23 +79,23 @@ class AttributePlan:
         self._queried = queried_attributes(release, self._model)
 
     def outcomes(
-        self, closed: DayClosed, start: Micros, unasked: Mapping[str, str]
+        self, closed: DayClosed, start: Micros, not_queried: Mapping[str, str]
     ) -> Iterator[tuple[DayAttribute, AttributeOutcome]]:
         """Yield every record of the day, in the order of zones and attributes.
 
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            unasked: zone -> the reason why none of its attributes is queried.
+            not_queried: zone -> the reason why none of its attributes is queried.
         """
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
             guarded = self._guarded(record.attribute, seen.setdefault(record.zone, {}))
-            reason = unasked.get(record.zone, guarded)
+            reason = not_queried.get(record.zone, guarded)
             for outcome in self._of_record(record, key_day_of(start), reason):
                 if outcome.reason is None:
-                    held = seen[record.zone].get(record.attribute)
-                    seen[record.zone][record.attribute] = outcome.public if held is None else held
+                    before = seen[record.zone].get(record.attribute)
+                    seen[record.zone][record.attribute] = outcome.public if before is None else before
                 yield record, outcome
 
     def record(self, head: Head, read: DayAttribute, outcome: AttributeOutcome, coverage: Fraction) -> AttributeRecord:
@@ -185,10 +184,10 @@ class AttributeReleases:
         if closed.window_end <= state.released_until or closed.local_day <= state.closed or self._issuer.attempt > 1:
             return
         state.closed = closed.local_day
-        unasked = {plan.release.name: self._reasons_not_queried(state, plan, day) for plan in self._plans}
+        not_queried = {plan.release.name: self._reasons_not_queried(state, plan, day) for plan in self._plans}
         for plan in self._plans:
             name = plan.release.name
-            for record, outcome in plan.outcomes(closed, day.start, unasked[name]):
+            for record, outcome in plan.outcomes(closed, day.start, not_queried[name]):
                 if outcome.reason is None:
                     state.queried_days.note(day, record.zone, record.attribute, self._alone[name])
                 yield from self._attribute(state, plan, record, outcome, day)
@@ -199,14 +198,14 @@ class AttributeReleases:
         release, alone = plan.release, self._alone[plan.release.name]
         other_days = state.queried_days.in_month(day.local_day, plan.zones, release.attributes)
         over = release.days_per_month is not None and other_days >= release.days_per_month
-        unasked = dict.fromkeys(plan.zones, "month") if over else {}
-        asked = state.queried_days.zones_of(day)
+        reasons = dict.fromkeys(plan.zones, "month") if over else {}
+        queried = state.queried_days.zones_of(day)
         for zone in plan.zones:
-            if zone in asked:
-                unasked[zone] = "asked"
+            if zone in queried:
+                reasons[zone] = "asked"
             elif self._limit.passed(state.charged, day, zone, alone):
-                unasked[zone] = "factor"
-        return unasked
+                reasons[zone] = "factor"
+        return reasons
 
     def _attribute(
         self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from stream.accounting.charges import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
-from stream.accounting.ledger import account_of
+from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
 from stream.local_time import span_of_day
@@ -28,11 +27,11 @@ from stream.policy.counts import LONGEST_W, CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.mechanisms import SPARSE_VECTOR, names_where
 from stream.policy.sites import zones_now
+from stream.policy.thresholds import ThresholdRelease
 from stream.records import (
     HOUR,
     Charge,
     DayClosed,
-    Micros,
     OccupancyWindow,
     PrivacyDay,
     Published,
@@ -41,12 +40,12 @@ from stream.records import (
 )
 from stream.release.attribute_stage import AttributeReleases, attribute_plans, read_digest
 from stream.release.count_plan import CountPlan, count_plans
-from stream.release.count_stage import CountReleases
+from stream.release.counts import CountReleases
 from stream.release.guarantees import log_largest_factor
+from stream.release.ledger_entries import EntryReader
 from stream.release.ledger_writer import LedgerWriter
-from stream.release.prices import ELSEWHERE, STREAMS, PaidByDay, RunPrice
-from stream.release.queried_days import LocalDay, QueriedDays
-from stream.release.state import ReleaseState
+from stream.release.prices import ELSEWHERE, STREAMS
+from stream.release.state import LocalDay, QueriedDays, ReleaseState
 from stream.release.thresholds import free_thresholds
 from stream.release.validation import Policy
 from stream.schemas import parse_time, rfc3339
@@ -54,90 +53,74 @@ from stream.schemas import parse_time, rfc3339
 # Reading past ledger entries back into the state.
 
 
-Entry = Mapping[str, Any]
-
-
 class PolicyReplay:
     """A policy under which entries were made, related to the current policy."""
 
     def __init__(self, policy: PolicyDocument, present: PolicyDocument, site: str) -> None:
         self._version = policy.version
-        self._timezone = ZoneInfo(policy.site[site].timezone)
-        self._tick_length = policy.site[site].tick
+        self._entries = EntryReader(policy, site)
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
         self._lines: dict[str, ChargeStream] = {}
-        """Count release -> the line of its charges."""
-        self._days: dict[str, PaidByDay] = {}
-        """Count release that is paid per day -> the cost of its days."""
-        self._privacy_days = policy.site[site].privacy_days
-        self._runs: dict[str, RunPrice] = {}
-        """Threshold stream -> the cost of its runs."""
+        """Release of counts, or threshold stream that pays for runs -> the line of its charges."""
         self._alone: dict[str, float] = {}
         """Attribute release -> ln of the largest factor that it reaches by itself."""
-        self._carrying: set[str] = set()
-        """Count releases that carry publications from window to window."""
         for release in policy.release:
-            if isinstance(release, CountRelease):
-                self._carrying |= {release.name} if release.declared.carries else set()
-                zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
-                self._lines[release.name] = ChargeStream(release.mechanism, release.windows_paid, tuple(sorted(zones)))
-                if release.by_day:
-                    self._days[release.name] = PaidByDay.of(policy, release, site)
-            elif isinstance(release, AttributeRelease):
+            if isinstance(release, AttributeRelease):
                 self._alone[release.name] = log_largest_factor(release)
-            elif not release.free:
+            elif isinstance(release, CountRelease) or not release.free:
                 zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
-                self._lines[release.name] = ChargeStream(release.mechanism, 1, tuple(sorted(zones)))
-                self._runs[release.name] = RunPrice.of(policy, release, site)
+                w = release.windows_paid if isinstance(release, CountRelease) else 1
+                self._lines[release.name] = ChargeStream(release.mechanism, w, tuple(sorted(zones)))
 
-    def note(self, state: ReleaseState, entry: Entry, end: Micros) -> None:
-        """Add one charge to what budgets and attribute limits read: spending, charged windows and queried days."""
-        release = entry["release"]
-        if release in self._lines:
-            line = self._lines[release]
-            zones = () if release in self._runs else line.zones  # the runs of a stream use no budget of counts
-            account = account_of(release, entry["audience"], zones)
-            if entry["nano"]:
-                key_day = key_day_of(end - self._tick_length)
-                state.ledger.remember(account, key_day, end, entry["nano"], zones)
-            self._note_count(state, entry, end, line)
-        elif release in self._alone:
-            local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
-            local = LocalDay(local_day, *span_of_day(local_day, self._timezone))
-            if entry["nano"]:
-                account = account_of(release, entry["audience"], ())
-                state.ledger.remember(account, key_day_of(local.start), end, entry["nano"])
-            for now in self._now[zone]:
-                state.queried_days.note(local, now, attribute, self._alone[release])
+    def apply(self, state: ReleaseState, entry: Entry) -> None:
+        """Add one charge to what budgets and attribute limits read: spending, charged windows and queried days.
 
-    def _note_count(self, state: ReleaseState, entry: Entry, end: Micros, line: ChargeStream) -> None:
+        A denial changes none of them.
+        """
+        name = entry["release"]
+        if entry["outcome"] != "released" or name not in {*self._lines, *self._alone}:
+            return
+        event = self._entries.event(entry)
+        if event.zones:  # runs of threshold streams, and attributes, use no budget of counts
+            event = event._replace(zones=self._lines[name].zones)
+        state.ledger.budgets.apply(event)
+        if name in self._lines:
+            self._apply_to_charged_windows(state, entry, event)
+            return
+        local_day = self._entries.local_day(entry)
+        _, zone, attribute = ReleaseId.parse(event.release_id).attribute
+        for now in self._now[zone]:
+            state.queried_days.note(local_day, now, attribute, self._alone[name])
+
+    def _apply_to_charged_windows(self, state: ReleaseState, entry: Entry, event: ChargeEvent) -> None:
         """Add a window, which was charged itself or with its day, to the charged windows."""
-        release, audience, cost = entry["release"], entry["audience"], Fraction(entry["epsilon"])
-        number = None
-        if release in {*self._days, *self._runs} and self._privacy_days is not None:
-            number = self._privacy_days.at(end).number
-            by_run = self._runs.get(release)
-            cost = self._days[release].prices[audience].changed if by_run is None else 2 * by_run.day
-            line = line._replace(day=number)
-        name = line_name(release, self._version, entry["attempt"], number)
-        state.charged.note(end, name, line, {audience: cost})
+        release, line, cost = self._entries.releases[event.release], self._lines[event.release], Fraction(event.epsilon)
+        day = self._entries.privacy_day(entry)
+        if day is not None and isinstance(release, CountRelease) and release.by_day:
+            line, cost = line._replace(day=day.number), self._entries.day_prices(release).prices[event.audience].changed
+        elif day is not None and isinstance(release, ThresholdRelease):
+            line, cost = line._replace(day=day.number), 2 * self._entries.run_price(release).day
+        name = line_name(event.release, self._version, event.attempt, line.day)
+        state.charged.note(event.window_end, name, line, {event.audience: cost})
 
     def pass_by(self, state: ReleaseState, entry: Entry) -> None:
         """Block later releases of an entry's subject: its window, its local day, or its privacy day's run.
 
         Releases that carry publications over windows must wait, since the publication that the entry made is unknown.
         """
-        release, end = entry["release"], parse_time(entry["window_end"])
-        if release in self._alone:
-            state.closed = max(state.closed, ReleaseId.parse(entry["release_id"]).attribute.day)
+        name, end = entry["release"], parse_time(entry["window_end"])
+        release = self._entries.releases.get(name)
+        if isinstance(release, AttributeRelease):
+            state.closed = max(state.closed, self._entries.local_day(entry).local_day)
             return
         state.released_until = max(state.released_until, end)
-        if release in self._carrying:
+        day = self._entries.privacy_day(entry)
+        if isinstance(release, CountRelease) and release.declared.carries:
             state.blocked_until = max(state.blocked_until, end + LONGEST_W * HOUR)
-        if release in self._days and self._privacy_days is not None:
-            state.paid_days.record_payment(release, self._privacy_days.at(end), ELSEWHERE)
-        if release in self._runs and self._privacy_days is not None:
-            state.paid_days.record_payment(STREAMS, self._privacy_days.at(end), ELSEWHERE)
+        if isinstance(release, CountRelease) and release.by_day and day is not None:
+            state.paid_days.record_payment(name, day, ELSEWHERE)
+        if isinstance(release, ThresholdRelease) and not release.free and day is not None:
+            state.paid_days.record_payment(STREAMS, day, ELSEWHERE)
 
 
 def count_as_published(
@@ -162,8 +145,7 @@ def count_as_published(
         if version not in known:
             policy = policies[version]
             known[version] = PolicyReplay(policy, present if site in present.site else policy, site)
-        if entry["outcome"] == "released":
-            known[version].note(state, entry, parse_time(entry["window_end"]))
+        known[version].apply(state, entry)
         known[version].pass_by(state, entry)
         state.ledger.sequence, state.ledger.head = entry["sequence"] + 1, entry["hash"]
     state.charged.forget(state.released_until)
@@ -201,12 +183,12 @@ class BackfillStage:
         windows.
         """
         late_state.ledger, late_state.queried_days, late_state.charged = state.ledger, state.queried_days, state.charged
-        made: Iterator[Published | Charge]
+        outputs: Iterator[Published | Charge]
         if isinstance(item, OccupancyWindow):
-            made = self._counts.window(late_state, item)
+            outputs = self._counts.window(late_state, item)
         else:
-            made = self._attributes.day(late_state, item)
-        published = [output for output in made if isinstance(output, Published)]
+            outputs = self._attributes.day(late_state, item)
+        published = [output for output in outputs if isinstance(output, Published)]
         state.ledger, state.queried_days, state.charged = late_state.ledger, late_state.queried_days, late_state.charged
         state.paid_days.close_for_live_runs(late_state.paid_days)
         return published
@@ -220,7 +202,7 @@ class BackfillStage:
         self._counts.note_coverage(late_state, window)
 
     def load_full_history(
-        self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, PolicyDocument]
+        self, state: ReleaseState, entries: Iterable[Entry], policies: Mapping[str, PolicyDocument]
     ) -> None:
         """Load all charges and queries since the beginning, not only those that future windows need.
 
@@ -229,12 +211,11 @@ class BackfillStage:
             entries: the site's whole ledger.
             policies: the policy of each version under which an entry was made.
         """
-        state.ledger.spent, state.ledger.recent, state.ledger.zones = {}, {}, {}
+        state.ledger.budgets = BudgetView()
         state.queried_days, state.charged = QueriedDays(), ChargeHistory()
         known = {version: PolicyReplay(policy, self._policy, self._issuer.site) for version, policy in policies.items()}
         for entry in entries:
-            if entry["outcome"] == "released":
-                known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
+            known[entry["policy_version"]].apply(state, entry)
 
     def drop_full_history(self, state: ReleaseState) -> None:
         """Drop the charges and queries that only past windows need."""
@@ -279,11 +260,11 @@ class BackfillStage:
                     yield plan.release.name, audience, self._price(plan, item, audience)
             self._days_priced.add(item.privacy_day)
             return
-        asked = state.queried_days.zones_of(LocalDay(item.local_day, *span_of_day(item.local_day, self._timezone)))
+        queried = state.queried_days.zones_of(LocalDay(item.local_day, *span_of_day(item.local_day, self._timezone)))
         for attributes in self._attribute_plans:
             rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
             for record, audience in attributes.records(item):
-                if record.zone not in asked:
+                if record.zone not in queried:
                     yield attributes.release.name, audience, rules[record.attribute].epsilon[audience]
 
     def _price(self, plan: CountPlan, window: OccupancyWindow, audience: str) -> Fraction:
@@ -301,12 +282,12 @@ class BackfillStage:
         """Yield the release ids of queries and revisions, which are computed from a window's released values."""
         for release in (plan.release for plan in self._plans):
             decided = free_thresholds(self._policy, self._issuer.site, release.name)
-            told = {each.name: each.audiences for each in decided}
-            named = [(query.name, end) for query in release.queries]
-            named += [(each.name, end) for each in decided]
-            named += [(release.revised_name, f"{end}/{span}") for span in release.revise]
-            for name, where in named:
-                for audience in told.get(name, audiences_of(release)):
+            readers = {each.name: each.audiences for each in decided}
+            names = [(query.name, end) for query in release.queries]
+            names += [(each.name, end) for each in decided]
+            names += [(release.revised_name, f"{end}/{span}") for span in release.revise]
+            for name, where in names:
+                for audience in readers.get(name, audiences_of(release)):
                     yield str(ReleaseId(self._issuer.site, name, audience, where, self._issuer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:

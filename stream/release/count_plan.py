@@ -317,12 +317,12 @@ def count_plans(policy: PolicyDocument, site: str) -> tuple[CountPlan, ...]:
 def by_level(values: Mapping[str, int], levels: Mapping[str, Any] | None) -> ByLevel:
     """Return the counts of a record, from its ``values`` and ``levels``, level by level."""
     floors, building = (levels or {}).get("floor"), (levels or {}).get("building")
-    told: ByLevel = {"zone": dict(values)} if values else {}
+    found: ByLevel = {"zone": dict(values)} if values else {}
     if floors is not None:
-        told["floor"] = dict(floors)
+        found["floor"] = dict(floors)
     if building is not None:
-        told["building"] = {"building": building}
-    return told
+        found["building"] = {"building": building}
+    return found
 
 
 def rounded_coverage(coverage: Fraction) -> float:

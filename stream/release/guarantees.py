@@ -29,10 +29,9 @@ from typing import NamedTuple
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import day_model, queried_attributes
 from stream.accounting.charges import coalition_cost
+from stream.accounting.costs import Epsilon, UnitCost, readers_of
 from stream.accounting.day_charges import day_units, finest
 from stream.accounting.leakage.entries import exp_or_inf
-from stream.accounting.noise_multisets import Epsilon, UnitCost
-from stream.accounting.reader_spend import readers_of
 from stream.accounting.units import DeviceCosts, day_cells
 from stream.errors import PolicyError, UsageError
 from stream.policy.attributes import ATTRIBUTES, BREAK, AttributeRelease, DayShape, Logic, Sensitive, Value
@@ -236,8 +235,8 @@ def counts_exponent(policy: PolicyDocument, site: str, zone: str, audiences: fro
                 else _of_ticks(policy, site, release, seen)
             )
     for stream in paid_thresholds(policy, site):
-        told = zone in {covered.id for covered in policy.zones_of(stream, site)} and audiences & set(stream.audiences)
-        if told:
+        covered = {each.id for each in policy.zones_of(stream, site)}
+        if zone in covered and audiences & set(stream.audiences):
             total += _days_touched(policy, site) * 2 * RunPrice.of(policy, stream, site).day
     return total * policy.privacy.devices_per_person
 
@@ -319,15 +318,19 @@ def _worst_factors(release: AttributeRelease, readers: Mapping[str, frozenset[st
         return {}
     if release.guard == "adaptive" and release.cap is not None:
         return {reader: dict.fromkeys(model.order, math.exp(release.cap)) for reader in readers}
-    asked = queried_attributes(release, model)
-    return {reader: model.worst(_epsilons_seen_by(release, asked, audiences)) for reader, audiences in readers.items()}
+    queried = queried_attributes(release, model)
+    return {
+        reader: model.worst(_epsilons_seen_by(release, queried, audiences)) for reader, audiences in readers.items()
+    }
 
 
-def _epsilons_seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozenset[str]) -> dict[str, float]:
+def _epsilons_seen_by(
+    release: AttributeRelease, queried: frozenset[str], audiences: frozenset[str]
+) -> dict[str, float]:
     seen: dict[str, float] = {}
     for name, rule in release.attributes.items():
         epsilons = [float(epsilon) for audience, epsilon in rule.epsilon.items() if audience in audiences]
-        if name in asked and epsilons:
+        if name in queried and epsilons:
             seen[name] = max(epsilons)
     return seen
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from stream.errors import DataError
 from stream.keys import Keys
-from stream.records import Charge, DayClosed, OccupancyWindow, Published, Spent
+from stream.records import Charge, DayClosed, OccupancyWindow, Published, WindowCharges
 from stream.release.attribute_stage import AttributeReleases, attribute_plans
 from stream.release.count_plan import count_plans
-from stream.release.count_stage import CountReleases
+from stream.release.counts import CountReleases
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.state import ReleaseState, blocked_until, continued, decode_release_state, encode_release_state
 from stream.release.thresholds import ThresholdReleases
@@ -35,7 +35,7 @@ class ReleaseStage:
 
     def step(
         self, state: ReleaseState, item: OccupancyWindow | DayClosed
-    ) -> tuple[ReleaseState, list[Published | Spent]]:
+    ) -> tuple[ReleaseState, list[Published | WindowCharges]]:
         """Release one window or one day's attributes; each record follows its ledger entry.
 
         Raises:
@@ -51,9 +51,9 @@ class ReleaseStage:
         else:
             outputs = list(self._attributes.day(state, item))
         charges = tuple(output for output in outputs if isinstance(output, Charge))
-        published: list[Published | Spent] = [output for output in outputs if isinstance(output, Published)]
+        published: list[Published | WindowCharges] = [output for output in outputs if isinstance(output, Published)]
         if charges:
-            published.append(Spent(self._issuer.site, item.window_end, charges))
+            published.append(WindowCharges(self._issuer.site, item.window_end, charges))
         return state, published
 
     def prepare(self, state: ReleaseState) -> None:
@@ -93,14 +93,14 @@ class ReleaseStage:
         state, parts = decode_release_state(data)
         state.queried_days.rename(now)
         state.charged.rename(now)
-        state.ledger.rename(now)
+        state.ledger.budgets.rename(now)
         old, owners = state.publication_keys, self._counts.owners()
-        kept = continued(old, owners)
-        ended = {name: owner for name, owner in old.items() if name not in kept.values()}
-        begun = {name: owner for name, owner in owners.items() if name not in kept}
+        continuing = continued(old, owners)
+        ended = {name: owner for name, owner in old.items() if name not in continuing.values()}
+        started = {name: owner for name, owner in owners.items() if name not in continuing}
         if state.released_until >= 0:
-            state.blocked_until = max(state.blocked_until, blocked_until(state.released_until, ended, begun))
-        state.publication_keys = {name: owners[name] for name in kept}
-        self._counts.carry_over(state, kept, parts)
+            state.blocked_until = max(state.blocked_until, blocked_until(state.released_until, ended, started))
+        state.publication_keys = {name: owners[name] for name in continuing}
+        self._counts.carry_over(state, continuing, parts)
         self._thresholds.carry_over(state, parts)
         return state

@@ -1,4 +1,4 @@
-"""The state of the release stage, its encoding, and the transfer of carried publications between policies.
+"""The state of the release stage, its encoding, the queried days, and the transfer of publications between policies.
 
 **Carried publications.** ``sample`` and ``ba`` carry a publication from window to window. It belongs to a mechanism,
 its audiences, zones, w, epsilon and tick, under any release name (``PublicationKey``). Under a policy in which
@@ -9,14 +9,15 @@ those that start. No w consecutive windows therefore contain charges of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
-from stream.accounting.charges import ChargeHistory, decode_charged, encode_charged
+from stream.accounting.charges import ChargeHistory, Span, decode_charged, encode_charged
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
 from stream.encryption import join_parts, split_parts
+from stream.local_time import busiest_month, within_month
 from stream.mechanisms.filter.history import Days, StoredWindow
 from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.grouper import GrouperState
@@ -30,7 +31,101 @@ from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import Micros
 from stream.release.prices import PaidDays, decode_paid, encode_paid
-from stream.release.queried_days import QueriedDays, decode_queried_days, encode_queried_days
+
+# Queried days.
+#
+# All attributes of a zone's local day are queried together, once, for all audiences: the permanent coins belong to the
+# one reading for which they were tossed. A day that shares an instant with a queried day is not queried again, whatever
+# the release name, rule, policy or time zone of the first query. The live state remembers the days of the last month;
+# older ones are read from the ledger.
+
+
+class LocalDay(NamedTuple):
+    """A site-local day in one policy's time zone."""
+
+    local_day: str
+    """ISO date."""
+    start: Micros
+    end: Micros
+    """First instant after it."""
+
+    @property
+    def span(self) -> Span:
+        """Its instants."""
+        return self.start, self.end
+
+
+class ZoneQuery(NamedTuple):
+    """The query of one zone's day."""
+
+    attributes: frozenset[str]
+    exponent: float
+    """ln of the largest factor that the attributes reach by themselves on one of them."""
+
+
+@dataclass(slots=True)
+class QueriedDays:
+    """The queried days of zones, of the last month or of all time."""
+
+    days: dict[LocalDay, dict[str, ZoneQuery]] = field(default_factory=dict)
+
+    def note(self, day: LocalDay, zone: str, attribute: str, exponent: float) -> None:
+        """Remember that an attribute was queried, whether its value was shown or withheld."""
+        self._add(day, zone, ZoneQuery(frozenset([attribute]), exponent))
+
+    def _add(self, day: LocalDay, zone: str, more: ZoneQuery) -> None:
+        zones = self.days.setdefault(day, {})
+        before = zones.get(zone, more)
+        zones[zone] = ZoneQuery(before.attributes | more.attributes, max(before.exponent, more.exponent))
+
+    def zones_of(self, day: LocalDay) -> frozenset[str]:
+        """Return the zones that were queried for a day that shares an instant with this one."""
+        overlapping = (z for other, z in self.days.items() if other.start < day.end and day.start < other.end)
+        return frozenset(zone for zones in overlapping for zone in zones)
+
+    def at(self, instant: Micros) -> dict[LocalDay, dict[str, ZoneQuery]]:
+        """Return the queries of the days that contain an instant."""
+        return {day: zones for day, zones in self.days.items() if day.start <= instant < day.end}
+
+    def in_month(self, now: str, zones: Container[str], attributes: Container[str]) -> int:
+        """Return on how many other days of one month with ``now``, at most, one of these was queried."""
+        days = {
+            day.local_day
+            for day, queries in self.days.items()
+            for zone, query in queries.items()
+            if zone in zones and any(name in attributes for name in query.attributes)
+        }
+        return busiest_month(sorted(days - {now}), now)
+
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Copy the queries of each zone to every name that the zone has now (``zones_now``)."""
+        before, self.days = self.days, {}
+        for day, zones in before.items():
+            for zone, query in zones.items():
+                for name in now.get(zone, (zone,)):
+                    self._add(day, name, query)
+
+    def forget(self, now: str) -> None:
+        """Drop days that share no month with ``now`` or with a later day."""
+        self.days = {day: zones for day, zones in self.days.items() if within_month(day.local_day, now)}
+
+
+def encode_queried_days(state: QueriedDays) -> list[Any]:
+    """Return the JSON form."""
+    return [
+        [*day, {zone: [sorted(query.attributes), query.exponent] for zone, query in sorted(zones.items())}]
+        for day, zones in sorted(state.days.items())
+    ]
+
+
+def decode_queried_days(data: Iterable[Any]) -> QueriedDays:
+    """Return the state of its JSON form."""
+    days = {
+        LocalDay(*day): {zone: ZoneQuery(frozenset(names), exponent) for zone, (names, exponent) in zones.items()}
+        for *day, zones in data
+    }
+    return QueriedDays(days)
+
 
 # Carried publications.
 
@@ -57,7 +152,7 @@ class PublicationKey:
     def of_document(cls, document: list[Any]) -> PublicationKey:
         """Return the key from its JSON form."""
         mechanism, audiences, zones, states, *rest = document
-        return cls(mechanism, tuple(audiences), tuple(zones), tuple((n, tuple(held)) for n, held in states), *rest)
+        return cls(mechanism, tuple(audiences), tuple(zones), tuple((name, tuple(of)) for name, of in states), *rest)
 
 
 def publication_key(policy: PolicyDocument, release: CountRelease, site: str) -> PublicationKey:
@@ -84,7 +179,7 @@ def continued(old: Mapping[str, PublicationKey], new: Mapping[str, PublicationKe
     found = {name: name for name, owner in new.items() if old.get(name) == owner}
     free = [name for name in old if name not in found]
     for name, owner in new.items():
-        match = next((held for held in free if old[held] == owner), None)
+        match = next((other for other in free if old[other] == owner), None)
         if name not in found and match is not None:
             found[name] = match
             free.remove(match)
@@ -161,8 +256,8 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
-    asked, charged = decode_queried_days(head["asked"]), decode_charged(head["charged"])
+    queried, charged = decode_queried_days(head["asked"]), decode_charged(head["charged"])
     carried = {name: PublicationKey.of_document(document) for name, document in head["carried"].items()}
-    places = (head["day"], asked, head["closed"], charged, head["through"], coverage)
+    places = (head["day"], queried, head["closed"], charged, head["through"], coverage)
     paid = decode_paid(head.get("paid", {}))
     return ReleaseState(ledger, {}, {}, *places, carried, head["waits"], paid), parts

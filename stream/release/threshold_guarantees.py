@@ -2,7 +2,7 @@
 
     symbol   here       meaning
     E        events     alerts that a node may have per day
-    W        asked      the largest number of windows of a day at which a node is queried
+    W        queried    the largest number of windows of a day at which a node is queried
     d                   duration in windows of an event that must be detected (``within``)
     q        crossing   probability that a new run crosses within W windows of a quiet node
 
@@ -154,16 +154,16 @@ def threshold_promises(policy: Policy) -> list[ThresholdPromise]:
     ]
 
 
-def quiet_bounds(vector: SparseVector, asked: int, distance: int, real: int = 0) -> Quiet:
+def quiet_bounds(vector: SparseVector, queried: int, distance: int, real: int = 0) -> Quiet:
     """Return the bounds for a node that stays at a distance on the quiet side of its threshold.
 
     Args:
         vector: makes the decisions.
-            asked: number of queried windows of the day.
+            queried: number of queried windows of the day.
         distance: devices, at least 0.
         real: additional real events of the day.
     """
-    q, events = vector.run_distribution.crossing(vector.shift - 1 - distance, asked), vector.events
+    q, events = vector.run_distribution.crossing(vector.shift - 1 - distance, queried), vector.events
     false_alarms = math.fsum(q**j for j in range(1, events + 1))
     tail_of = (math.comb(events, k) * q**k * (1 - q) ** (events - k) for k in range(max(0, events - real), events + 1))
     return Quiet(distance, false_alarms, min(1.0, math.fsum(tail_of)))
@@ -195,14 +195,14 @@ def _minutes(clock: str) -> int:
 
 def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdPromise:
     plan = RunPlan(policy, release, site)
-    vector, asked = plan.vector, windows_queried_per_day(release, policy.site[site])
+    vector, queried = plan.vector, windows_queried_per_day(release, policy.site[site])
     low, high = 0, 1
-    while quiet_bounds(vector, asked, high).false_alarms > RARE:
+    while quiet_bounds(vector, queried, high).false_alarms > RARE:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if quiet_bounds(vector, asked, middle).false_alarms > RARE else (low, middle)
-    quiet = quiet_bounds(vector, asked, high), quiet_bounds(vector, asked, _nearest(plan))
+        low, high = (middle, high) if quiet_bounds(vector, queried, middle).false_alarms > RARE else (low, middle)
+    quiet = quiet_bounds(vector, queried, high), quiet_bounds(vector, queried, _nearest(plan))
     promise = _promise(
         plan, release.audiences, vector.shift, quiet,
         release.events, (plan.price.run, plan.price.day), plan.release.mechanism,
@@ -225,13 +225,13 @@ def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[Thresho
     ]
 
 
-def _free(plan: FreeDecision, asked: int, audiences: tuple[str, ...]) -> ThresholdPromise:
+def _free(plan: FreeDecision, windows: int, audiences: tuple[str, ...]) -> ThresholdPromise:
     law, alarm = plan.noise_parameter(audiences[0]), plan.alarm(audiences[0])
     shift, draws = max(zip(alarm.shifts, map(len, plan.members), strict=True))
-    most = float(min(asked, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
+    most = float(min(windows, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
 
     def quiet(distance: int) -> Quiet:
-        return Quiet(distance, min(most, asked * tail(law, draws, distance + 1 - shift)), 0.0)
+        return Quiet(distance, min(most, windows * tail(law, draws, distance + 1 - shift)), 0.0)
 
     distance = shift
     while quiet(distance).false_alarms > RARE:

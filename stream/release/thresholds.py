@@ -42,7 +42,7 @@ from stream.policy.fields import decimal_string
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.thresholds import ThresholdRelease, nodes_of, thresholds_of
 from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, ReleaseId
-from stream.release.budget_gate import FactorLimit
+from stream.release.budgets import FactorLimit
 from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.ledger_writer import Head, LedgerWriter
 from stream.release.prices import STREAMS, DayPaymentStatus, RunPrice, paid_thresholds, thresholds_at
@@ -180,9 +180,9 @@ class FreeDecision(ThresholdPlan):
     def _alarm(self, epsilon: Fraction) -> NoisyAlarm:
         release, law = self.release, self.plan.mechanisms[epsilon].noise
         windows = release.windows(self.tick)
-        shifts = {n: least_shift(law, n, release.miss, windows) for n in {len(held) for held in self.members}}
+        shifts = {n: least_shift(law, n, release.miss, windows) for n in {len(each) for each in self.members}}
         return NoisyAlarm(
-            self.thresholds, release.alert == "above", tuple(shifts[len(held)] for held in self.members),
+            self.thresholds, release.alert == "above", tuple(shifts[len(each)] for each in self.members),
             release.cooldown, release.hysteresis,
         )  # fmt: skip
 
@@ -280,15 +280,15 @@ class ThresholdReleases:
         if not self.plans:
             return
         day = window.privacy_day
-        standing = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(STREAMS, day, self._terms)
-        if day is None or window.bounded is None or standing is DayPaymentStatus.OTHERWISE:
+        status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(STREAMS, day, self._terms)
+        if day is None or window.bounded is None or status is DayPaymentStatus.OTHERWISE:
             for plan in self.plans:
                 yield from self._records(state, plan, window, None, WAITING)
             return
-        if standing is DayPaymentStatus.UNPAID:
+        if status is DayPaymentStatus.UNPAID:
             state.paid_days.record_payment(STREAMS, day, self._terms)
         for plan in self.plans:
-            reason = self._reason(state, plan, window, day, begins=standing is DayPaymentStatus.UNPAID)
+            reason = self._reason(state, plan, window, day, begins=status is DayPaymentStatus.UNPAID)
             output = self._query(state, plan, window, day) if reason is None else None
             yield from self._records(state, plan, window, output, reason)
 

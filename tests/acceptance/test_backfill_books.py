@@ -11,7 +11,7 @@ import pytest
 
 from connectors.cli.account import in_order
 from connectors.storage.embedded.reader import read_outbox, read_topic
-from stream.accounting.reader_spend import readers_of
+from stream.accounting.costs import readers_of
 from stream.errors import UsageError
 from stream.records import DAY, MINUTE
 from stream.release.account_stage import past_account

@@ -128,7 +128,7 @@ def test_what_cannot_be_written_through_to_disk_is_not_drawn(ground: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(decision_ledger, "_through", full)
+        patched.setattr(decision_ledger, "_sync", full)
         done = ask(ground, "tuesday")
     assert (done.code, done.out) == (1, "")
     assert "disk full" in done.problem

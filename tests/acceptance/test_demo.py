@@ -17,7 +17,7 @@ import pytest
 
 from connectors.cli.demo import is_served, shown
 from connectors.cli.options import read_policy
-from connectors.operations.reports.guarantees import unit_rows
+from connectors.operations.policy.guarantees import unit_rows
 from tests.acceptance.command_line import command
 from tests.acceptance.serve.ground import eventually, served
 from tests.documents import DOCUMENTS

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from connectors.keys import key_files
-from connectors.sources.webhooks.decoders import SIGNATURE
+from connectors.sources.cloud.decoders import SIGNATURE
 from tests.acceptance.command_line import POLICY, command
 from tests.patience import PATIENCE
 from tests.unit.hooks.hooks_ground import FILE, join, now, octets, signature

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.recovery import store_findings
+from connectors.operations.recovery.store import store_obstacles
 from connectors.storage.embedded.backup import CONTENTS, _digest
 from connectors.storage.embedded.reader import read_outbox, read_state_and_entries, read_topic
 from connectors.storage.embedded.runner import opened
@@ -124,7 +124,7 @@ def test_nothing_reads_or_runs_such_a_store(altered: Callable[..., Path], name: 
 
 def test_recovery_says_that_such_a_store_is_not_used(altered: Callable[..., Path]) -> None:
     ground = altered(HOSTILE["a trigger"])
-    findings = store_findings(ground / "backup", ground / "key", load_policy(TEXT))
+    findings = store_obstacles(ground / "backup", ground / "key", load_policy(TEXT))
     assert any("must hold the tables of a store" in str(finding) for finding in findings)
 
 

@@ -92,7 +92,7 @@ def test_policy_show_loads_neither_servers_nor_clients_nor_scipy(policy: Path) -
     loaded = loaded_by("policy", "show", str(policy))
     assert not loaded & HEAVY
     assert "connectors.sources.recordings.observations" not in loaded
-    assert "connectors.operations.reports.quality" not in loaded
+    assert "connectors.operations.policy.quality" not in loaded
 
 
 def test_policy_show_tries_no_day(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ def test_signed_heads_are_never_passed_over_for_want_of_the_key(ground: Path) ->
 
 
 def test_a_clock_that_is_behind_the_last_head_signs_nothing(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.operations.reports.signed_heads.wall_clock", lambda: 0)
+    monkeypatch.setattr("connectors.operations.audit.signed_heads.wall_clock", lambda: 0)
     assert "the clock must have come as far as signed head 1" in sign(ground).problem
 
 

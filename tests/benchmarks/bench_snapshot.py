@@ -25,11 +25,10 @@ REVISED = 'revise = "1h"\n'
 def main() -> None:
     figures: list[Figure] = []
     for mechanism in MECHANISMS:
-        figures += measure(mechanism, 15 * MINUTE if quick() else 60 * MINUTE)
-    figures += measure("filter", 15 * MINUTE if quick() else 60 * MINUTE, max_count=63)
+        figures += measure(mechanism, 15 * MINUTE)
+    figures += measure("filter", 15 * MINUTE, max_count=63)
     if not quick():
-        for more in ("", REVISED):
-            figures += measure("filter", 150 * MINUTE, max_count=63, more=more)
+        figures += measure("filter", 75 * MINUTE, max_count=63, more=REVISED)
         figures += measure("filter", 7 * DAY, tick="1h")
     tell(figures)
 

@@ -17,16 +17,17 @@ from typing import get_args
 import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
-from connectors.http.limits import AT_ONCE, BODY_WITHIN, Rates
+from connectors.http.limits import AT_ONCE, BODY_WITHIN, DOWNLOADS, PATIENCE, STREAMS, Rates
 from connectors.monitoring import plain_http
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
 from connectors.secrets.secret_files import SHORTEST_SECRET
-from connectors.serve import downloads
 from connectors.serve.access import SESSION
-from connectors.serve.event_streams import MOST_OF_ONE, MOST_OPEN, MOST_STREAMS, PATIENCE
+from connectors.sources.cloud.event_stream import REFUSED_WAIT
+from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
+from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.sources.ingest.followed_logs import BEHIND
 from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
 from connectors.sources.ingest.queue import ROOM
@@ -34,11 +35,8 @@ from connectors.sources.probes import methods
 from connectors.sources.probes.scheduler import TICKS, WRAP
 from connectors.sources.radius.listener import MEMORY as REMEMBERED
 from connectors.sources.recordings.observations import LEAP, MANY
-from connectors.sources.recordings.text_rows import RUN_ROWS
+from connectors.sources.recordings.row_sort import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
-from connectors.sources.webhooks.event_stream import REFUSED_WAIT
-from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
-from connectors.sources.webhooks.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
@@ -183,12 +181,15 @@ MADE = [
     ("docs/deployment.md", f"each of the first {PARTS_OF_ZONES} windows of a day"),
     ("docs/operations.md", f"destroys it {WORDS[FORGET_AFTER // MINUTE]} minutes after the day's end"),
     ("docs/deployment.md", f"cookie for at most {SESSION // HOUR} hours"),
-    ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {MOST_STREAMS} event streams"),
-    ("docs/deployment.md", f"streams, {MOST_OF_ONE} of one reader and {MOST_OPEN} of all who show no token"),
-    ("docs/deployment.md", f"{downloads.AT_ONCE} files are given at a time, {downloads.OF_ONE} to one reader"),
-    ("docs/deployment.md", f"and {downloads.OPEN} to all who show no token"),
+    ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {STREAMS.total} event streams"),
+    (
+        "docs/deployment.md",
+        f"streams, {STREAMS.each} of one reader and {STREAMS.without_token} of all who show no token",
+    ),
+    ("docs/deployment.md", f"{DOWNLOADS.total} files are given at a time, {DOWNLOADS.each} to one reader"),
+    ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
-    ("docs/deployment.md", f"others' streams, but {WORDS[MOST_OPEN // MOST_OF_ONE]} can"),
+    ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
     *(
         ("docs/deployment.md", f"| ` | {size} |") for size in ("2 GiB", "1 GiB", "512 MiB", "256 MiB")
     ),  # MemoryMax of units
@@ -227,7 +228,7 @@ MADE = [
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
     *(("docs/attackers.md", passage) for passage in attack_figures()),
     *(("docs/thresholds.md", passage) for passage in decision_figures()),
-    ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
+    ("docs/subscribe.md", f"it reads at most the last {LOOK_BACK:,} records of a partition"),
 ]
 """(document, passage) made of the constants that the code goes by."""
 
@@ -245,12 +246,12 @@ OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_on
 KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
 KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
-COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+COMMUNITIES = "tests/unit/snmp/test_snmp_senders.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 HOOKS_FILE = (
-    "tests/unit/hooks/test_hooks_judging.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
+    "tests/unit/hooks/test_hooks_verification.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
 )
 HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
-RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
+RADIUS_CLIENTS = "tests/unit/radius/test_radius_listener.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 GAME = "tests/acceptance/page/test_game_page.py::"
@@ -292,7 +293,7 @@ BROKEN_PROMISE = "tests/acceptance/test_attack_membership.py::test_halved_noise_
 
 STOPS = (
     "tests/unit/snmp/test_stopping_receiver.py::"
-    "test_what_cannot_be_taken_in_in_time_is_dropped_counted_and_not_answered"
+    "test_sightings_not_processed_in_time_are_dropped_counted_and_not_answered"
 )
 
 IDLE = (
@@ -364,11 +365,11 @@ TESTED = [
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)
     ),
-    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_what_is_sent_is_durable_before_200"),
+    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_sightings_are_durable_before_200"),
     (
         "docs/sources.md",
         "What is not genuine gets 401.",
-        f"{HOOKS_SERVED}test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it",
+        f"{HOOKS_SERVED}test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted",
     ),
     (
         "docs/sources.md",
@@ -390,7 +391,7 @@ TESTED = [
         COLOURED,
     ),
     ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
-    ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
+    ("docs/page.md", "rooms in ten colours, each with its number", COLOURED),
     (
         "docs/page.md",
         "is a game of five minutes",

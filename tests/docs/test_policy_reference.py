@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from connectors.cli.options import read_policy
 from connectors.lab.simulation.policy import site_text
-from connectors.operations.reports.promises import promises
+from connectors.operations.policy.promises import promises
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.release.validation import Policy
 from tests.documents import blocks, part

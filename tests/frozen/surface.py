@@ -22,7 +22,8 @@ from connectors.cli import main
 from connectors.cli.main import tacet as command_line
 from connectors.monitoring.catalogue import METRICS
 from connectors.runtime.logs import FIELDS
-from connectors.serve.app import OPERATIONS, document
+from connectors.serve.app import OPERATIONS
+from connectors.serve.openapi import document
 from stream import schemas
 from stream.policy.document import PolicyDocument
 from stream.settings import Settings

@@ -21,6 +21,7 @@ from connectors.storage.kafka.cluster import decide
 from connectors.storage.kafka.topic_readers import read_range
 from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.writers import KafkaWriter
+from connectors.storage.retirement import retire as retire_key
 from stream.encoding import encode_message
 from stream.records import ObservationBatch, Row
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
@@ -210,7 +211,8 @@ def whole(ground: Ground, patch: pytest.MonkeyPatch, number: int, steps: Counter
     patch.setattr(key_rotation, "decide", deciding)
     patch.setattr(KafkaWriter, "commit", committing)
     try:
-        asyncio.run(key_rotation.retire(ground.kafka.bootstrap, ground.folder / "second", ground.folder / "key"))
+        ending = key_rotation.ClusterLedger(ground.kafka.bootstrap)
+        asyncio.run(retire_key(ending, ground.folder / "second", ground.folder / "key"))
     except Crash:
         return False
     return True

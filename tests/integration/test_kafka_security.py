@@ -227,14 +227,14 @@ async def test_who_reads_counters_topic_may_read_it(
     be(foreign_kafka, name, monkeypatch)
     topic = TopicSource(foreign_kafka.bootstrap, FOREIGN.counts or "").opened(policy, wall_clock(), {})
     stop = asyncio.Event()
-    pouring = asyncio.create_task(topic.pour(Log(), stop))
+    delivering = asyncio.create_task(topic.deliver(Log(), stop))
     try:
         async with waiting_for("a row, or the end of the source"):
-            while not (pouring.done() or topic.gathering.rows):
+            while not (delivering.done() or topic.collector.rows):
                 await asyncio.sleep(0.1)
     finally:
         stop.set()
-        await pouring
+        await delivering
     assert topic.is_read
 
 

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.keys import key_files
-from connectors.operations.reports import kafka_recovery
+from connectors.operations.recovery import cluster as kafka_recovery
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots
 from connectors.storage.kafka.topics import create_topics, topic_config
@@ -99,7 +99,7 @@ def test_nothing_is_found_where_workers_go_on_while_recover_reads(
         return await last_snapshot(servers, partition)
 
     monkeypatch.setattr(kafka_recovery, "last_snapshot", after_an_hour_more)
-    assert kafka_recovery.kafka_findings(ground.kafka.bootstrap, ground.folder / "key", load_policy(POLICY)) == []
+    assert kafka_recovery.cluster_obstacles(ground.kafka.bootstrap, ground.folder / "key", load_policy(POLICY)) == []
 
 
 def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(ground: Ground) -> None:
@@ -153,7 +153,7 @@ def assert_ways_to_the_records_of_the_cluster(found: dict[str, Any]) -> None:
     assert "nothing is released twice" in copy["price"]
     assert "retire the key" in retire["do"]
     assert "begin a new ledger" in retire["do"]
-    assert "budgets begin anew" in retire["price"]
+    assert "budgets start again" in retire["price"]
 
 
 def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:
@@ -351,7 +351,7 @@ def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
     send_an_hour_more(ground)
     done = tacet("worker", *ground.words(), code=1)
     assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
-    assert any("they were made anew" in found["what"] for found in findings(ground))
+    assert any("was deleted and created again" in found["what"] for found in findings(ground))
     again = ground.worker(*ground.words(), "--accept-loss")
     wait_until(lambda: later_out(ground.kafka), "it must go on")
     assert again.poll() is None

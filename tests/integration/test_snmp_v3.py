@@ -287,8 +287,8 @@ class TestDeception:
     async def test_an_inform_recorded_earlier_is_answered_again_and_never_taken_again(self, tmp_path: Path) -> None:
         log = Log()
         async with receiving(tmp_path, log) as receiver:
-            entrance: Any = receiver.entrances[0]
-            own = entrance._hearing._v3.gate.own
+            entrance: Any = receiver.listeners[0]
+            own = entrance._authenticator._v3.verifier.own
             sender = Controller(own.engine, boots=own.boots, started=own.started, users=users())
             datagram = sender.inform(now())
             await post(receiver, datagram)

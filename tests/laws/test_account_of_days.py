@@ -21,7 +21,7 @@ import pytest
 from stream.accounting.account import AccountState
 from stream.policy.fields import decimal_string
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import DAY, MINUTE, CountCharge, DayTerms, Micros, PrivacyDay, Spent
+from stream.records import DAY, MINUTE, CountCharge, DayTerms, Micros, PrivacyDay, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.schemas import parse_time
 from tests.core_ground import SITE, building
@@ -126,7 +126,7 @@ def test_the_account_tells_the_dearest_day_of_every_definition_that_was_in_force
         )
         if rng.random() < 0.05:
             state = stage.decode(stage.encode(state))
-        state, [record] = stage.step(state, Spent(SITE, one.end, one.charges()))
+        state, [record] = stage.step(state, WindowCharges(SITE, one.end, one.charges()))
         so_far.append(one)
         known = {day for day in known if one.end <= day[1] + one.reach} | of_days(one.days, one.end, one.reach)
         told = orjson.loads(record.value)

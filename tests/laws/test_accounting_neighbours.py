@@ -69,7 +69,7 @@ def cells(sent: Sequence[Sent], begin: Micros) -> tuple[Cells, Counter[str | Non
             sighting = account(read(datagram, (SECRET,)), one.time).sighting
             became[core.observe(state, one.time, source, source, sighting).dropped] += 1
             log += core.poll(state, one.time)
-        core.run_on(state, now)
+        core.record_running(state, now)
         log += core.poll(state, now)
     found = Cells()
     for offset, message in enumerate(log):

@@ -30,7 +30,7 @@ from stream.pipeline import Options
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import HOUR, Heartbeat, Micros, ObservationBatch, OccupancyWindow
 from stream.release.count_plan import CountPlan
-from stream.release.count_stage import CountReleases
+from stream.release.counts import CountReleases
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time

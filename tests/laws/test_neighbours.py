@@ -66,7 +66,7 @@ def log_of(heard: Sequence[Heard], max_devices: int = 1000) -> list[bytes]:
             trap = decode(encode_associate(Association(address, radio), community=b"c", uptime=1))
             core.observe(state, time, SOURCES[device % 2], SOURCES[device % 2], trap.sighting)
             log += core.poll(state, time)
-        core.run_on(state, now)
+        core.record_running(state, now)
         log += core.poll(state, now)
     return [encode_message(message) for message in log]
 

@@ -22,7 +22,7 @@ from stream.local_time import slot_of
 from stream.mechanisms.registry import ReleaseContext, count_mechanism, release_counts
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline, SiteState, Stages
-from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Spent
+from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, WindowCharges
 from stream.schemas import AUDIT, PRESENCE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import (
@@ -47,7 +47,7 @@ READS = {
     "occupancy": (ObservationBatch, Heartbeat),
     "attributes": (OccupancyWindow,),
     "release": (OccupancyWindow, DayClosed),
-    "account": (Spent,),
+    "account": (WindowCharges,),
 }
 """What each stage of the table takes, in the order of the table."""
 
@@ -102,7 +102,7 @@ def test_every_stage_of_the_table_takes_part_in_this_run(given: Any) -> None:
     assert set(given) == set(STAGES)
     assert list(READS) == STAGES == [field.name for field in fields(SiteState)]
     kinds = {type(item).__name__ for items in given.values() for item in items}
-    assert kinds == {"ObservationBatch", "Heartbeat", "OccupancyWindow", "DayClosed", "Spent"}
+    assert kinds == {"ObservationBatch", "Heartbeat", "OccupancyWindow", "DayClosed", "WindowCharges"}
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from connectors.sources.ingest.ingest import Ingest
 from stream.policy.document import audiences_of
 from stream.records import WAITING
-from stream.release.budget_gate import BudgetDecision, BudgetGate
+from stream.release.budgets import BudgetDecision, BudgetGate
 from stream.sensing import state as sense_state
 from stream.sensing.contribution import migrated_counter
 from stream.sensing.occupancy import OccupancyOperator

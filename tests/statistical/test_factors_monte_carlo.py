@@ -27,7 +27,7 @@ from scipy.stats import beta
 import stream.release.attribute_stage
 from stream.keys import LaboratoryKeys
 from stream.mechanisms import osdprr
-from stream.records import DAY, DayAttribute, DayClosed, Published, Spent
+from stream.records import DAY, DayAttribute, DayClosed, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
@@ -140,7 +140,7 @@ def watch(policy: Policy, keys: LaboratoryKeys, drawn: Drawn, cells: Cells) -> N
         seen: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
         report: dict[str, Any] = {}
         for output in outputs:
-            if isinstance(output, Spent):
+            if isinstance(output, WindowCharges):
                 books, [record] = account.step(books, output)
                 report = orjson.loads(record.value)["attributes"]
             elif isinstance(output, Published) and ".private." in output.topic:

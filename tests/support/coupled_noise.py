@@ -26,7 +26,7 @@ from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.sparse_vector import Node, Runs, SparseVector, SparseVectorInput
 from stream.mechanisms.wevent import BudgetAbsorption
 from stream.policy.attributes import ATTRIBUTES
-from stream.release import count_stage
+from stream.release import counts
 from stream.sensing.day_attributes import DayAttributes, DayState, ZoneDay
 
 NO_DIGEST = bytes(32)
@@ -76,7 +76,7 @@ def coupled_noise() -> Iterator[None]:
 
 def _couple_chains(patch: pytest.MonkeyPatch, truths: _Truths) -> None:
     """Noise on counts: the chain of a window's audiences, and that of each level."""
-    for module, name in ((count_stage, "noise_chain"), (measured_tree, "noise_chain"), (hierarchy, "chain")):
+    for module, name in ((counts, "noise_chain"), (measured_tree, "noise_chain"), (hierarchy, "chain")):
         original = getattr(module, name)
 
         def coupled(

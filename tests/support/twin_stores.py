@@ -22,7 +22,7 @@ from connectors.http.limits import Names
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import Nature
 from connectors.monitoring.engine import EngineMetrics
-from connectors.monitoring.figures import MetricValues
+from connectors.monitoring.metric_values import MetricValues
 from connectors.serve import indexer
 from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role
 from connectors.serve.app import application

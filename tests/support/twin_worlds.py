@@ -29,7 +29,7 @@ from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.recordings.observations import Playback, Range
 from stream.accounting import account
-from stream.accounting.noise_multisets import UnitCost
+from stream.accounting.costs import UnitCost
 from stream.encoding import encode_message
 from stream.engine.backfill import Backfill
 from stream.engine.outputs import OutputRecord
@@ -250,7 +250,7 @@ def _heard(course: Course, people: People) -> list[Sent]:
             source = SOURCES[each.device % len(SOURCES)]
             core.observe(state, each.time, source, source, _sighting(each))
             sent += [Sent(each.time, message) for message in core.poll(state, each.time)]
-        core.run_on(state, now)
+        core.record_running(state, now)
         sent += [Sent(now, message) for message in core.poll(state, now)]
     return [each for each in sent if not _is_silent(course, each.message.source, each.at)]
 

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from stream.accounting.charges import coalition_cost
-from stream.accounting.reader_spend import WindowRun
+from stream.accounting.costs import WindowRun
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
-from stream.records import DAY, MINUTE, CountCharge, Spent
+from stream.records import DAY, MINUTE, CountCharge, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.validation import load_policy
 from stream.schemas import LEAKAGE, parse_time
@@ -153,7 +153,7 @@ def test_further_charges_of_the_latest_window_add_to_it() -> None:
     charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
     state, report = stage.initial(), []
     for end, attempt in ((DAY, 1), (DAY, 2), (DAY + MINUTE, 1)):
-        state, made = stage.step(state, Spent(SITE, end, (replace(charge, attempt=attempt),)))
+        state, made = stage.step(state, WindowCharges(SITE, end, (replace(charge, attempt=attempt),)))
         report += bodies(made, LEAKAGE)
     units = ("presence_tuple", "device_w_event", "device_total")
     found = [[record["audiences"]["facilities"][unit] for unit in units] for record in report]
@@ -163,7 +163,7 @@ def test_further_charges_of_the_latest_window_add_to_it() -> None:
 def test_attempts_of_one_window_that_are_charged_together_add_up() -> None:
     stage = account_stage(building(), SITE, laboratory=True)
     charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
-    _, made = stage.step(stage.initial(), Spent(SITE, DAY, (charge, replace(charge, attempt=2))))
+    _, made = stage.step(stage.initial(), WindowCharges(SITE, DAY, (charge, replace(charge, attempt=2))))
     [record] = bodies(made, LEAKAGE)
     assert record["audiences"]["facilities"]["presence_tuple"] == "1"
 
@@ -174,14 +174,14 @@ def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far() -> None:
     state, report = stage.initial(), []
     for number, epsilon in enumerate(("0.5", "0.1")):
         charge = CountCharge("plain", "facilities", "laplace", Fraction(epsilon))
-        state, made = stage.step(state, Spent(SITE, DAY + number * MINUTE, (charge,)))
+        state, made = stage.step(state, WindowCharges(SITE, DAY + number * MINUTE, (charge,)))
         report += [body["audiences"]["facilities"]["temporal"] for body in bodies(made, LEAKAGE)]
     assert report[0] == report[1] > 0.5
 
 
 @pytest.mark.parametrize(("windows", "epsilons"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
 def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows: int, epsilons: int) -> None:
-    assert WindowRun(Fraction(1), w=3).cost(windows) == epsilons
+    assert WindowRun(Fraction(1), w=3).cost(windows).pure == epsilons
 
 
 def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper() -> None:

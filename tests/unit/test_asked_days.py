@@ -17,9 +17,15 @@ from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
 from stream.records import DAY, DayAttribute, DayClosed, Published
 from stream.release.backfill import BackfillStage
-from stream.release.queried_days import LocalDay, QueriedDays, ZoneQuery, decode_queried_days, encode_queried_days
 from stream.release.stage import ReleaseStage
-from stream.release.state import ReleaseState
+from stream.release.state import (
+    LocalDay,
+    QueriedDays,
+    ReleaseState,
+    ZoneQuery,
+    decode_queried_days,
+    encode_queried_days,
+)
 from stream.release.validation import Policy
 from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 

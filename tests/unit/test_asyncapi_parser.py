@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.operations.reports.contracts import asyncapi
+from connectors.operations.policy.contracts import asyncapi
 from stream.release.validation import Policy
 from tests.core_ground import building
 from tests.patience import PATIENCE

@@ -15,8 +15,8 @@ import pytest
 
 from connectors.keys import key_files
 from connectors.keys.data_keys import DataKeys
-from connectors.operations.reports.audit import store_bundle, verify
-from connectors.operations.reports.status import describe
+from connectors.operations.audit.verification import store_bundle, verify
+from connectors.operations.status import describe
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_topic
 from connectors.storage.embedded.runner import embedded

@@ -13,7 +13,7 @@ import pytest
 import stream.release.attribute_stage
 from stream.operators import scan
 from stream.policy.attributes import AttributeRelease
-from stream.records import DayAttribute, DayClosed, Spent
+from stream.records import DayAttribute, DayClosed, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.attribute_stage import AttributePlan
 from stream.release.stage import ReleaseStage
@@ -198,7 +198,7 @@ def test_a_blocked_record_costs_nothing_and_looks_like_a_withheld_one() -> None:
 
 def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched() -> None:
     policy = building(releases=day_release(PAIR, extra="cap = 1.05"))
-    spent = [out for out in run(policy, [closed(("11:00", 0.1))]) if isinstance(out, Spent)]
+    spent = [out for out in run(policy, [closed(("11:00", 0.1))]) if isinstance(out, WindowCharges)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
     [report] = bodies([record], LEAKAGE)
     level = report["attributes"]["2026-03-03/x/occupancy_level"]
@@ -218,7 +218,7 @@ def test_an_outcome_that_the_model_excludes_stops_nothing() -> None:
     made = run(policy, [closed(("09:00", 0.7), zones=("x", "y"))])
     assert {body["reason"] for body in bodies(made, "private")} <= {None, "guard"}
     policy = unchecked(policy_text(day_release(never_together, epsilon=("20", "20"))))
-    spent = [out for out in run(policy, [closed(("09:00", 0.7))]) if isinstance(out, Spent)]
+    spent = [out for out in run(policy, [closed(("09:00", 0.7))]) if isinstance(out, WindowCharges)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
     [report] = bodies([record], LEAKAGE)
     arrival = report["attributes"]["2026-03-03/x/arrival"]

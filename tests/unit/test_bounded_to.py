@@ -11,11 +11,11 @@ import orjson
 import pandas as pd
 import pytest
 
-from connectors.operations.reports.contracts import privacy_terms
-from connectors.serve.downloads import csv_file
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import RowsQuery
-from connectors.serve.local_clock import SiteClock
+from connectors.operations.policy.contracts import privacy_terms
+from connectors.serve.history.files import csv_file
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import RowsQuery
 from connectors.sinks.mqtt import messages
 from connectors.sinks.occasions import Occasion
 from stream.errors import DataError

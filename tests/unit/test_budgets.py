@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.ledger import LedgerState, spent_around, spent_on
+from stream.accounting.ledger import BudgetView, ChargeEvent, Spending
 from stream.errors import PolicyError
 from stream.operators import scan
 from stream.policy.sites import zones_now
-from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
+from stream.records import DAY, MINUTE, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
@@ -48,7 +48,7 @@ def run(policy: Policy, windows: int, *, restart: bool = False, count: int = 0) 
         window = OccupancyWindow(SITE, FIRST + number * TICK, (count,) * 6, Fraction(1))
         state, made = stage.step(state, window)
         for out in made:
-            if isinstance(out, Spent):
+            if isinstance(out, WindowCharges):
                 sums, report = books.step(sums, out)
                 outputs += report
             else:
@@ -291,15 +291,15 @@ def test_a_budget_is_compared_to_the_nano_epsilon(kind: str, epsilon: str, budge
 
 
 def test_all_days_of_a_period_are_paid_by_its_budget() -> None:
-    ledger = LedgerState(spent={"r/a": {2: 1, 3: 10, 4: 100, 5: 1000, 6: 10_000}})
-    assert spent_on(ledger, ["r/a"], range(3, 6)) == 1110
-    assert spent_on(ledger, ["r/b"], range(3, 6)) == 0
+    view = BudgetView({"r/a": Spending(days={2: 1, 3: 10, 4: 100, 5: 1000, 6: 10_000})})
+    assert view.on_days(["r/a"], range(3, 6)) == 1110
+    assert view.on_days(["r/b"], range(3, 6)) == 0
 
 
 def test_both_ends_of_a_span_belong_to_it_also_after_a_late_window() -> None:
-    ledger = LedgerState()
+    view = BudgetView()
     for end, spent in ((10, 1), (20, 10), (30, 100)):
-        ledger.remember("r/a", 0, end, spent)
-    assert spent_around(ledger, ["r/a"], 10, 10) == 11
-    assert spent_around(ledger, ["r/a"], 20, 10) == 110
-    assert spent_around(ledger, ["r/a"], 20, 9) == 10
+        view.apply(ChargeEvent("r", "a", "i", 1, end, 0, "1", spent, None))
+    assert view.around(["r/a"], 10, 10) == 11
+    assert view.around(["r/a"], 20, 10) == 110
+    assert view.around(["r/a"], 20, 9) == 10

@@ -169,7 +169,7 @@ async def test_each_connection_shows_the_password_that_the_file_holds_then(
     for name, value in sasl(password).items():
         monkeypatch.setenv(f"TACET_KAFKA_{name.upper()}", str(value))
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
-    answering(producer.client)
+    answering(producer)
     assert isinstance(producer.client, AnsweringClient)
     assert producer.client._connection("127.0.0.1", 9)._sasl_plain_password == SECRET
     password.write_text("another\n")

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from connectors.cli.main import tacet
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from connectors.operations.reports.contracts import (
+from connectors.operations.policy.contracts import (
     MODELS,
     Information,
     Odds,
@@ -30,7 +30,7 @@ from stream.errors import UsageError
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.operators import scan
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import HOUR, OccupancyWindow, Spent
+from stream.records import HOUR, OccupancyWindow, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
@@ -108,7 +108,7 @@ def day_accounts() -> list[dict[str, Any]]:
     ends = [noisy.NINE + place * noisy.TICK for place in (1, 2)]
     windows = [OccupancyWindow("dbh", end, counts, Fraction(1), days.at(end), counts) for end in ends]
     _, released = scan(ReleaseStage(policy, "dbh", noisy.KEYS), iter(windows))
-    spent = [each for each in released if isinstance(each, Spent)]
+    spent = [each for each in released if isinstance(each, WindowCharges)]
     _, made = scan(account_stage(policy, "dbh", laboratory=True), iter(spent))
     return bodies(made, LEAKAGE)
 

@@ -1,4 +1,4 @@
-"""Who is fenced while it decides what the control topic shall say reads again and decides anew; not for ever."""
+"""The control topic: what a damaged record does; and a writer that is fenced reads again and decides again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaTimeoutError
 from connectors.storage.kafka import cluster
 from stream.engine.cluster_state import ClusterState, Records, engine_record
 from stream.engine.ports import FencedError, InterruptedWriteError
-from stream.errors import TacetError, UsageError
+from stream.errors import DataError, TacetError, UsageError
 
 
 class Contended:
@@ -103,3 +103,52 @@ async def test_where_no_broker_answers_nobody_is_refused_for_it(topic: Contended
     topic.losses.append(away)
     await cluster.refuse_ended("servers", "new", "new-ledger")
     assert topic.asked == 1
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+CLUSTER = b'{"v":1,"id":"c","partitions":4}'
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes | None, int]]:
+    """The records of a control topic that the broker has not compacted."""
+    records: list[tuple[bytes, bytes | None, int]] = [(b"cluster", CLUSTER, 0)]
+
+    async def read_keyed(*_: object) -> list[tuple[bytes, bytes | None, int]]:
+        return records
+
+    monkeypatch.setattr(cluster, "read_keyed", read_keyed)
+    return records
+
+
+@pytest.mark.parametrize("key", [b"cluster", b"ingest/x", b"policy/" + b"x" * 1000])
+@pytest.mark.parametrize("value", [b"", b"?", b"{}", b'{"v":2}', b"[" * 5000])
+async def test_a_damaged_record_is_named_by_its_key_with_the_way_out(
+    log: list[tuple[bytes, bytes | None, int]], key: bytes, value: bytes
+) -> None:
+    log.append((key, value, 0))
+    with pytest.raises(DataError, match="write the last good one again from a mirror") as refused:
+        await cluster.read("servers")
+    assert f"key '{key.decode()[:80]}'" in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize(("repair", "partitions"), [(CLUSTER, 4), (None, None)])
+async def test_a_damaged_record_is_repaired_by_another_one_of_its_key(
+    log: list[tuple[bytes, bytes | None, int]], repair: bytes | None, partitions: int | None
+) -> None:
+    """The broker takes its time to compact the topic; nobody has to wait for it."""
+    log += [(b"cluster", b"?", 0), (b"cluster", repair, 0)]
+    assert (await cluster.read("servers")).partitions == partitions
+
+
+async def test_copies_of_earlier_records_and_records_of_other_kinds_change_nothing(
+    log: list[tuple[bytes, bytes | None, int]],
+) -> None:
+    log += [(b"ingest/x", b'{"v":1}', 1), (b"ingest/x", None, 2), (b"junk", b"\0" * 1000, 3), (b"", b"?", 4)]
+    before = await cluster.read("servers")
+    log += log[:2]
+    log += [log[2]]
+    assert await cluster.read("servers") == before

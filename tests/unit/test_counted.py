@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.keys import key_files
-from connectors.operations.reports.guarantees import promise_lines
+from connectors.operations.policy.guarantees import promise_lines
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded import outboxes
@@ -467,11 +467,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f"{at(n)},{zone},{rng.randrange(40)}" for n in range(60) for zone in ZONES]
     rng.shuffle(lines)
     written(folder, *lines)
-    run_on(folder, folder / "whole")
+    record_running(folder, folder / "whole")
     return folder
 
 
-def run_on(ground: Path, store: Path) -> None:
+def record_running(ground: Path, store: Path) -> None:
     with embedded(POLICY, ground / "key", store) as runner:
         for message in CountsFile(ground / "counts.csv", POLICY).messages():
             runner.process(message, durable=False)
@@ -518,10 +518,10 @@ def test_a_run_that_is_killed_at_any_step_loses_nothing_and_releases_nothing_twi
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, ending(owner, name, calls, before=before))
             try:
-                run_on(ground, tmp_path / "store")
+                record_running(ground, tmp_path / "store")
             except Killed:
                 killed += 1
-    run_on(ground, tmp_path / "store")
+    record_running(ground, tmp_path / "store")
     assert killed >= 2
     assert held(tmp_path / "store") == held(ground / "whole")
     entries = [orjson.loads(value) for value in held(ground / "whole")[AUDIT]]

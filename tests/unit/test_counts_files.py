@@ -113,7 +113,7 @@ def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ([], "must hold at least one row"),
+        ([], "must have at least one row"),
         (["x,a,1"], "no time has one good count of every zone; 1 bad row was left out:\n  line 2: time must"),
         ([f"{T[0]},a,1", f"{T[1]},a,1", f"{T[2]},b,1"], "every zone must have a count at every time; one zone has 1"),
     ],

@@ -219,7 +219,7 @@ def test_what_is_no_cursor_is_refused(tmp_path: Path, text: bytes) -> None:
 
 async def test_cursor_and_after_are_not_given_together(tmp_path: Path) -> None:
     fill(tmp_path, windows(0, 1))
-    with pytest.raises(UsageError, match="cursor: must go without after"):
+    with pytest.raises(UsageError, match="cursor: must not be given with after"):
         await read(tmp_path, cursor=Cursor(tmp_path / "cursor"), after="east/hourly/board/x")
 
 
@@ -239,7 +239,7 @@ async def test_a_running_subscriber_notices_that_another_release_lies_where_its_
         return held
 
     monkeypatch.setattr(topics, "values_at", values_at)
-    looking = topics._refuse_made_anew("servers", {("t", 0): Last(7, "east/a/b/7")})
+    looking = topics._refuse_recreated("servers", {("t", 0): Last(7, "east/a/b/7")})
     if same:
         await looking
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.operations.reports.promises import promises
+from connectors.operations.policy.promises import promises
 from connectors.sources.ingest.ingest import GRID, Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.recordings.observations import ObservationFile

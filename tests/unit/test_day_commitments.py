@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.operations.reports.audit import compare_commitments
+from connectors.operations.audit.verification import compare_commitments
 from stream.errors import AuditError
 from stream.pipeline import Options, Pipeline
 from stream.release.validation import Policy

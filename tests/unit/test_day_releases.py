@@ -15,7 +15,7 @@ from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, Spent
+from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, WindowCharges
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy, validate
@@ -60,12 +60,12 @@ def released(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[CountCharge], ReleaseState]:
     """Return records, ledger entries, charges and the state of windows put through the stage."""
     stage = stage or ReleaseStage(policy(), "dbh", KEYS)
-    state, outputs = state or stage.initial(), list[Published | Spent]()
+    state, outputs = state or stage.initial(), list[Published | WindowCharges]()
     for item in items:
         state, made = stage.step(state, item)
         outputs += made
     bodies = [(each.topic, orjson.loads(each.value)) for each in outputs if isinstance(each, Published)]
-    charges = [charge for each in outputs if isinstance(each, Spent) for charge in each.charges]
+    charges = [charge for each in outputs if isinstance(each, WindowCharges) for charge in each.charges]
     return (
         [body for topic, body in bodies if topic != AUDIT],
         [body for topic, body in bodies if topic == AUDIT],

@@ -20,8 +20,9 @@ from click.testing import CliRunner, Result
 
 from connectors.cli.main import tacet
 from connectors.keys import key_files
+from connectors.operations.audit.verification import AuditBundle
 from connectors.operations.doctor import checks, live_check
-from connectors.operations.doctor.findings import Finding, State
+from connectors.operations.doctor.findings import Finding, State, findings_of
 from connectors.runtime.clock import CLOCK_STEP
 from connectors.sources.ingest.addresses import address_of
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
@@ -183,6 +184,24 @@ def test_what_is_wrong_with_a_store_ends_with_1_and_is_named(
     assert says in "\n".join(f"{each['check']} {each['text']}" for each in wrong)
 
 
+def test_a_key_or_mark_that_does_not_fit_the_store_is_wrong_as_recover_says(installed: Path, tmp_path: Path) -> None:
+    key_files.create(tmp_path / "unused", laboratory=True)
+    assert states(checks.serves(installed / "key", installed / "store"), checks.MARK) == {"fine"}
+    for key, store, what in (
+        (tmp_path / "unused", installed / "store", "is not the key with which store"),
+        (installed / "key", tmp_path / "none", "there is no store"),
+    ):
+        found = list(checks.serves(key, store))
+        assert what in text_of(found, "wrong"), found
+        assert "'tacet recover' lists the remedies" in text_of(found, "wrong")
+
+
+def test_a_store_that_does_not_exist_is_named_and_its_disk_is_still_checked(tmp_path: Path) -> None:
+    (finding,) = findings_of(checks.STORE, lambda: checks.store(tmp_path / "none", POLICY, 0))
+    assert finding.text == f"{tmp_path / 'none'}: must be a store made by 'tacet run'"
+    assert "0 MB" in next(iter(checks.disk(tmp_path / "none"))).text
+
+
 def test_a_store_is_only_read(installed: Path) -> None:
     before = {path: path.read_bytes() for path in installed.rglob("*") if path.is_file()}
     examined(installed, *everything(installed))
@@ -279,7 +298,7 @@ async def test_what_is_taken_and_dropped_is_told_with_what_to_do() -> None:
     made = await heard(trap(1, access_point("a")), trap(2, access_point("a"), b"wrong"), trap(3, unknown), b"nonsense")
     found = list(live_check.findings(POLICY, made))
     assert "heard: 127.0.0.1" in text_of(found, "fine")
-    assert "4 datagrams, 1 taken" in text_of(found, "fine")
+    assert "4 datagrams, 1 accepted" in text_of(found, "fine")
     assert "silent: 127.0.0.2" in text_of(found, "note")
     assert "1 bad community: the community is not in the file" in text_of(found, "wrong")
     assert f"{unknown}: in no zone, 1 trap(s)" in text_of(found, "note")
@@ -356,7 +375,7 @@ async def test_of_snmpv3_it_is_told_what_would_be_taken_and_what_is_wrong_with_t
     assert "1 wrong tag: 'auth' or 'auth_password'" in text_of(found, "wrong")
     assert "1 unknown engine: list it under 'engines'" in text_of(found, "wrong")
     assert "1 v3 required: the file that TACET_SNMP_USERS_FILE names" in text_of(found, "wrong")
-    assert "1 ask who is here" in text_of(found, "note")
+    assert "1 discovery requests" in text_of(found, "note")
     assert not any(PRIVACY in finding.text or AUTH in finding.text for finding in found)
 
 
@@ -447,6 +466,14 @@ def test_a_setting_that_is_merely_unwise_is_a_note() -> None:
     found = list(checks.topics(NAMES, with_setting(SNAPSHOT, "segment.ms", "604800000")))
     assert "must have segment.ms=300000, has 604800000" in text_of(found, "note")
     assert text_of(found, "wrong") == ""
+
+
+def test_a_record_whose_charge_is_gone_is_named_as_such_with_the_way_on() -> None:
+    """An unclean election may take the newest charges away and leave their records."""
+    record = {"release_id": "east/occupancy/x", "site": "east", "mechanism": "laplace", "spend": "1"}
+    (finding,) = checks.records(AuditBundle([], [], [record]))
+    assert (finding.check, finding.state) == (checks.RECORDS, "wrong")
+    assert "record east/occupancy/x must have been charged: 'tacet recover' says what can be done" in finding.text
 
 
 def test_the_policy_of_a_doctor_has_to_be_a_policy(tmp_path: Path) -> None:

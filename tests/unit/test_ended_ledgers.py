@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.operations.reports.audit import refuse_retired
+from connectors.operations.audit.verification import refuse_retired
 from stream.accounting.audit import ChainLink, LedgerStart, Start
 from stream.errors import UsageError
 

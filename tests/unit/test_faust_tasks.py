@@ -8,7 +8,7 @@ from typing import Any
 import mode
 import pytest
 
-from connectors.storage.kafka.strict_consumer import StrictTransport
+from connectors.storage.kafka.worker import WorkerClients
 from stream.runners.faust_app import LOOKS, TaskWatch, create_app
 from tests.virtual_loop import run_virtually
 
@@ -18,7 +18,7 @@ def test_faust_waits_for_an_opening_for_as_long_as_it_takes() -> None:
 
     async def main() -> list[str]:
         tenures: Any = object()
-        app = create_app(brokers="127.0.0.1:9", group="g", source="s", task_manager=tenures, transport=StrictTransport)
+        app = create_app(brokers="127.0.0.1:9", group="g", source="s", task_manager=tenures, clients=WorkerClients())
         done: list[str] = []
 
         async def opening() -> None:

@@ -16,7 +16,7 @@ from stream.mechanisms.gaussian import half_width_95
 from stream.operators import scan
 from stream.policy.counts import CountRelease
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, Spent
+from stream.records import DAY, HOUR, MINUTE, CountCharge, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.guarantees import count_promises
 from stream.release.prices import PaidByDay
@@ -167,7 +167,7 @@ def test_a_day_of_levels_costs_at_most_its_price_wherever_it_is_stated(contribut
     charge = CountCharge("r", "fine", "filter", F(epsilon), terms=terms)
     for exact_from in (None, end):
         stage = replace(account_stage(chosen, "dbh", laboratory=True), exact_from=exact_from)
-        _, (made,) = scan(stage, [Spent("dbh", end, (charge,))], stage.initial())
+        _, (made,) = scan(stage, [WindowCharges("dbh", end, (charge,))], stage.initial())
         tight = orjson.loads(made.value)["audiences"]["fine"]["tight"]
         assert 0.96 * float(epsilon) < tight["device_day"]["epsilon"] <= float(epsilon)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,18 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from connectors.cli import options
 from connectors.storage.kafka import client, topics
-from connectors.storage.kafka.aiokafka_client import BROKERS, SHARE, AnsweringClient, AnsweringConnection
-from connectors.storage.kafka.strict_consumer import FETCH_WAIT_MS, StrictThread, StrictTransport
+from connectors.storage.kafka.aiokafka_client import BROKERS, AnsweringClient, AnsweringConnection
+from connectors.storage.kafka.timeouts import (
+    CHECKPOINT_TIMEOUT,
+    CLOSE_TIMEOUT,
+    COMMIT_TIMEOUT,
+    FETCH_WAIT_MS,
+    LEAVE_TIMEOUT,
+    SESSION_PARTS,
+    TRANSACTION_TIMEOUT,
+)
+from connectors.storage.kafka.worker import WorkerClients
+from stream.runners.faust_app import StrictThread, StrictTransport
 from stream.settings import SHORTEST_SESSION, Settings
 
 VERSIONS, METADATA = 18, 3
@@ -254,7 +265,9 @@ async def test_the_workers_consumer_goes_by_it_and_is_answered_at_once(monkeypat
     """Faust makes it; what Faust alone would make of it is taken over."""
     consumer = AIOKafkaConsumer(fetch_max_wait_ms=1500)
     monkeypatch.setattr(AIOKafkaConsumerThread, "_create_worker_consumer", lambda *_: consumer)
-    made = StrictThread._create_worker_consumer(object.__new__(StrictThread), object.__new__(StrictTransport))
+    thread: Any = object.__new__(StrictThread)
+    thread.app = SimpleNamespace(clients=WorkerClients())
+    made = StrictThread._create_worker_consumer(thread, object.__new__(StrictTransport))
     assert made is consumer
     assert type(made._client) is AnsweringClient
     assert made._fetch_max_wait_ms == FETCH_WAIT_MS
@@ -265,8 +278,17 @@ def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.Mon
     for wait in ("silence", "answer_timeout"):
         monkeypatch.setattr(BROKERS, wait, ENDLESS)
     options.bootstrap(Settings(session_timeout=24.0), "127.0.0.1:9")
-    assert BROKERS.silence == BROKERS.answer_timeout == 24.0 / SHARE
+    assert BROKERS.silence == BROKERS.answer_timeout == 24.0 / SESSION_PARTS
     assert BROKERS.silence + BROKERS.answer_timeout == 24.0 / 2
+
+
+def test_a_commit_is_given_up_before_the_broker_ends_its_transaction() -> None:
+    assert COMMIT_TIMEOUT < TRANSACTION_TIMEOUT
+
+
+def test_a_worker_ends_before_a_supervisor_kills_it() -> None:
+    """Kubernetes waits for 30 s by default."""
+    assert CHECKPOINT_TIMEOUT + LEAVE_TIMEOUT + CLOSE_TIMEOUT < 30
 
 
 def test_a_session_timeout_too_short_for_its_parts_is_refused() -> None:

@@ -487,7 +487,7 @@ def live(traps: list[tuple[float, Sighting]]) -> list[Any]:
             if when <= second and item is not None:
                 c.hear(now, item)
         traps = [each for each in traps if each[0] > second]
-        c.core.run_on(c.state, now)
+        c.core.record_running(c.state, now)
         out += c.poll(now)
     return out
 
@@ -511,10 +511,10 @@ def test_no_standstill_of_15_s_is_overlooked() -> None:
     for begin in range(0, 10_000, 37):
         c = Connector()
         for point in range(0, begin // 5000 * 5000 + 1, 5000):
-            c.core.run_on(c.state, NOON + point * 1000)
-        c.core.run_on(c.state, NOON + begin * 1000)
+            c.core.record_running(c.state, NOON + point * 1000)
+        c.core.record_running(c.state, NOON + begin * 1000)
         back = NOON + (begin + 15_000) * 1000
-        c.core.run_on(c.state, back)
+        c.core.record_running(c.state, back)
         assert back <= c.state.listened_since <= back + GRID
 
 

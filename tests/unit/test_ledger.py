@@ -13,13 +13,12 @@ import pytest
 
 from stream.accounting.ledger import (
     GENESIS,
+    BudgetView,
+    ChargeEvent,
     Ledger,
     LedgerState,
-    Posting,
     chain_hash,
     refuse_other,
-    spent_around,
-    spent_on,
 )
 from stream.errors import AuditError, FinalityError
 from stream.operators import scan
@@ -119,20 +118,18 @@ def test_a_billionth_of_an_epsilon_is_charged_exactly() -> None:
 
 
 def test_a_refusal_is_entered_and_charges_nothing() -> None:
-    books = Ledger(SITE, "ledger1", bytes(32), "v", laboratory=True)
-    state, entry = books.enter(
+    ledger = Ledger(SITE, "ledger1", bytes(32), "v", laboratory=True, keep=DAY)
+    state, entry = ledger.enter(
         LedgerState(),
-        Posting(
-            release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, key_day=1,
-            epsilon="1", nano=10**9, denial="budget", commitment="c",
+        ChargeEvent(
+            release="r", audience="board", release_id="i", attempt=1, window_end=DAY, key_day=1,
+            epsilon="1", nano=10**9, denial="budget",
         ),
+        "c",
     )  # fmt: skip
     assert (parse_record(entry)["nano"], parse_record(entry)["outcome"]) == (0, "budget")
-    assert (spent_on(state, ["r/board"], range(9)), spent_around(state, ["r/board"], DAY, DAY), state.sequence) == (
-        0,
-        0,
-        1,
-    )
+    assert (state.sequence, state.budgets) == (1, BudgetView())
+    assert state.budgets.on_days(["r/board"], range(9)) == state.budgets.around(["r/board"], DAY, DAY) == 0
 
 
 def test_the_chain_holds_and_is_signed() -> None:

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from connectors.monitoring.engine import EngineMetrics
-from connectors.monitoring.figures import MetricValues
+from connectors.monitoring.metric_values import MetricValues
 from connectors.runtime import logs
 from connectors.runtime.logs import AT_ONCE, KINDS, PERIOD, Kind, LogRate
 from stream.schemas import LEAKAGE

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
-from connectors.operations.reports.contribution_loss import loss_sentence, losses, stays_of
+from connectors.operations.policy.contribution_loss import loss_sentence, losses, stays_of
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests import office
@@ -82,7 +82,7 @@ def test_a_recording_says_how_long_a_device_has_to_count(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("verb", ["show", "plan"])
 def test_show_and_plan_print_the_loss(listed: Path, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.operations.reports.policy_plan.expected_quality", lambda *_: {})
+    monkeypatch.setattr("connectors.operations.policy.plan.expected_quality", lambda *_: {})
     policy = tmp_path / "p.toml"
     policy.write_text(written(listed, "2h"))
     found = json.loads(said(verb, policy, "--json"))["losses"]

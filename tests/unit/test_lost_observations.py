@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.operations.reports import kafka_recovery
-from connectors.operations.reports import kafka_recovery as kafka_ledgers
-from connectors.operations.reports.kafka_recovery import price_of_loss, remedies_after_loss
+from connectors.operations.recovery import cluster
+from connectors.operations.recovery.cluster import price_of_loss, remedies_after_loss
 from stream.encoding import encode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.snapshot import seal_snapshot
@@ -30,7 +29,7 @@ async def price(monkeypatch: pytest.MonkeyPatch, *messages: bytes, last_window: 
     async def first(*_: object) -> list[bytes]:
         return list(messages)
 
-    monkeypatch.setattr(kafka_ledgers, "read_first", first)
+    monkeypatch.setattr(cluster, "read_first", first)
     return await price_of_loss("servers", 0, {"east": at(last_window)}, {"east": TICK})
 
 
@@ -69,9 +68,9 @@ async def test_a_position_that_the_log_no_longer_holds_is_found(
     async def begin(*_: object) -> dict[int, int]:
         return {0: 17}
 
-    monkeypatch.setattr(kafka_recovery, "begin_offsets", begin)
+    monkeypatch.setattr(cluster, "begin_offsets", begin)
     snapshot = seal_snapshot({"next": position, "last": None}, {})
-    found = await kafka_recovery._loss("servers", 0, snapshot, 20, (None, None, ClusterState()))
+    found = await cluster._loss("servers", 0, snapshot, 20, cluster._Given(None, [], ClusterState()))
     assert found is None if said is None else said in (found or "")
 
 

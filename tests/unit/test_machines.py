@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from connectors.operations.reports.quality import sensed
+from connectors.operations.policy.quality import sensed
 from stream.errors import UsageError
 from stream.lab.simulator.events import DAY_SHOWN, Simulation, SimulatorConfig, simulate
 from stream.lab.simulator.radio import IDLE_TIMEOUT, NEXT_FRAME

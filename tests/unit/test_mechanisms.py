@@ -26,7 +26,7 @@ from stream.policy.mechanisms import (
     mechanism_named,
     names_where,
 )
-from stream.records import MINUTE, CountCharge, Spent
+from stream.records import MINUTE, CountCharge, WindowCharges
 from stream.release.account_stage import account_stage
 from tests.core_ground import building
 
@@ -118,7 +118,7 @@ def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> N
     stage = account_stage(building(), "dbh", laboratory=True)
     charge = CountCharge("plain", "facilities", "gauss", ONE)
     with pytest.raises(UsageError, match="got 'gauss'"):
-        stage.step(stage.initial(), Spent("dbh", 5 * MINUTE, (charge,)))
+        stage.step(stage.initial(), WindowCharges("dbh", 5 * MINUTE, (charge,)))
 
 
 def test_a_declaration_whose_parts_are_not_all_of_epsilon_is_refused() -> None:

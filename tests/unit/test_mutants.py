@@ -74,8 +74,8 @@ def test_the_catalogue_holds_at_least_sixty_entries_over_all_that_carries_promis
     assert len(mutants) >= 60
     subjects = {Path(mutant.file).stem for mutant in mutants}
     assert subjects >= {
-        "noise", "gaussian", "osdprr", "ledger", "account", "attributes", "presence", "watermark", "count_stage",
-        "backfill", "partition", "store", "strict_consumer", "partition_tasks", "receiver",
+        "noise", "gaussian", "osdprr", "ledger", "account", "attributes", "presence", "watermark", "counts",
+        "backfill", "partition", "store", "faust_app", "partition_tasks", "receiver",
     }  # fmt: skip
 
 

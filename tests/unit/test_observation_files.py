@@ -237,7 +237,7 @@ def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path: Path) 
     tally = read(text(tmp_path, *[GOOD] * 500))[0].tally
     assert shortfall(tally, {"late": 1}) is None
     problem = str(shortfall(tally, {"site_shut": 1}))
-    assert problem == "A site has more devices than its max_devices: it closed, and 1 rows were not taken."
+    assert problem == "A site has more devices than its max_devices: it closed, and 1 rows were dropped."
 
 
 @pytest.mark.parametrize("value", ["[1]", "5", "null", "{}", '"x"', "true", "1e400", "{"])
@@ -303,7 +303,7 @@ def test_a_longer_gap_is_told_with_its_way_out_and_believed_where_until_covers_i
     assert (file.tally.strays, len(rows_of(made))) == (len(DENSE) + 1, len(DENSE))
     assert str(shortfall(file.tally)) == (
         f"61 bad rows were left out:\n  line 62: {STRAY}; 60 like it\n"
-        "A gap of more than 7 days is believed up to --to, or as a file of its own."
+        "A gap of more than 7 days is accepted up to --to, or as a file of its own."
     )
     until = ObservationFile(path, POLICY, KEY, until=EVENING + 11 * DAY)
     assert len(rows_of(list(until.messages()))) == 2 * len(DENSE)

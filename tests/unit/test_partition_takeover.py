@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from connectors.operations.reports.kafka_recovery import of_entries_alone
-from connectors.operations.reports.kafka_recovery import of_version as of_version_found
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
+from connectors.operations.recovery.report import StoredState, of_state
 from stream.encoding import encode_message
-from stream.engine.outputs import OutputRecord
+from stream.engine.outputs import OutputRecord, entries_beyond
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
-from stream.engine.snapshot import adopted_from, mechanism_version, open_snapshot, seal_site, seal_snapshot
+from stream.engine.snapshot import adopted_from, chains, mechanism_version, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
@@ -157,38 +156,51 @@ def test_a_state_that_was_adopted_and_never_used_is_still_of_the_version_that_ma
     assert open_snapshot(again)[0]["mechanisms"] == LATER
 
 
-def found(snapshot: bytes, *entries: bytes) -> list[Finding]:
-    return list(of_version_found("partition 0", snapshot, entries, OLD.site))
+def found(snapshot: bytes | None, beyond: int = 0, *versions: str) -> list[Obstacle]:
+    state = StoredState("partition 0", snapshot, beyond, versions=versions or (NOW,))
+    return list(of_state(state, cluster_advice()))
 
 
 def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
-    assert found(GROUND.snapshot, *GROUND.committed, *GROUND.begun) == []
+    beyond = entries_beyond([*GROUND.committed, *GROUND.begun, *GROUND.begun], chains(GROUND.snapshot), OLD.site)
+    assert (beyond, found(GROUND.snapshot, beyond)) == (6, [])
     with later():
-        assert found(GROUND.snapshot, *GROUND.committed) == []
-        (begun,) = found(GROUND.snapshot, *GROUND.committed, *GROUND.begun, *GROUND.begun)
-    what = f"partition 0: 6 ledger entries lie beyond its state, which mechanism version {NOW} made"
-    assert begun.what.startswith(what)
+        (begun,) = found(GROUND.snapshot, beyond)
+    assert begun.what == f"partition 0: 6 ledger entries are beyond its state, which mechanism version {NOW} made"
     finish, anew = begun.remedies
     assert f"start mechanism version {NOW} once more" in finish.do
     assert f"released under version {NOW}" in finish.price
     assert "begin a new ledger" in anew.do
 
 
-def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None:
-    (later,) = found(of_version("9"), *GROUND.committed)
-    assert later.what == (
-        f"partition 0: its state was made by mechanism version 9, and this is {MECHANISMS}, "
-        f"which goes on from {MECHANISMS} only"
+def test_recover_offers_no_version_where_two_have_published_beyond_the_state() -> None:
+    with later():
+        (begun,) = found(GROUND.snapshot, 6, NOW, LATER)
+    assert [remedy.do.split()[0] for remedy in begun.remedies] == ["put", "begin"]
+
+
+def test_recover_names_the_consent_with_which_this_version_continues_from_the_one_before() -> None:
+    with later():
+        (made,) = found(GROUND.snapshot)
+    assert made.what == f"partition 0: its state was made by mechanism version {NOW}, this is version {LATER}"
+    assert ["--accept-policy" in remedy.do for remedy in made.remedies] == [True]
+
+
+def test_recover_names_a_state_of_a_version_from_which_none_continues() -> None:
+    (unknown,) = found(of_version("9"))
+    assert unknown.what == (
+        f"partition 0: its state was made by mechanism version 9, this is version {MECHANISMS}, "
+        f"which continues only from version {MECHANISMS}"
     )
-    assert [way.do.split(",")[0].split(";")[0] for way in later.remedies] == [
+    assert [remedy.do.split(",")[0].split(";")[0] for remedy in unknown.remedies] == [
         "'tacet worker' of mechanism version 9",
         "begin a new ledger: keep copies of the audit and private topics for their account",
     ]
 
 
-def test_recover_names_entries_of_which_nobody_can_say_which_version_made_them() -> None:
-    assert list(of_entries_alone("partition 0", (MECHANISMS,))) == []
-    (alone,) = of_entries_alone("partition 0", (MECHANISMS, LATER))
+def test_recover_names_entries_whose_version_is_unknown() -> None:
+    assert found(None, 3, MECHANISMS) == []
+    (alone,) = found(None, 3, MECHANISMS, LATER)
     assert f"mechanism versions {MECHANISMS}, {LATER} have worked here" in alone.what
     assert "from a mirror" in alone.remedies[0].do
 

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from connectors.cli.policy import policy as policy_verbs
 from connectors.lab.simulation.files import write_csv
 from connectors.lab.simulation.policy import policy_text as simulated_policy
-from connectors.operations.reports.policy_plan import plan, targets
-from connectors.operations.reports.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
+from connectors.operations.policy.plan import plan, targets
+from connectors.operations.policy.quality import KEY, expected_quality, simulated_day, simulated_windows, stand_ins
 from connectors.sources.recordings.observations import ObservationFile
 from connectors.sources.recordings.replay import replay
 from stream.accounting.privacy_loss import calibrate

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from connectors.cli import main
 from connectors.cli.policy import NOTICE
-from connectors.operations.reports.policy_plan import TRIED, plan, targets
-from connectors.operations.reports.quality import expected_quality, observed_windows, simulated_windows
+from connectors.operations.policy.plan import TRIED, plan, targets
+from connectors.operations.policy.quality import expected_quality, observed_windows, simulated_windows
 from stream.policy.counts import CountRelease
 from stream.release.validation import load_policy
 from tests.core_ground import SITE, building, people, policy_text, write_csv

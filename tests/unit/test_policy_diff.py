@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
-from connectors.operations.reports.policy_diff import LEARNING, Difference, _compared, difference
+from connectors.operations.policy.diff import LEARNING, Difference, _compared, difference
 from stream.pipeline import Pipeline
 from stream.policy.mechanisms import MECHANISMS
 from stream.records import Heartbeat, Published

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.cli import output
 from connectors.cli.output import TaskProgress, progress_lines
-from connectors.operations.reports.guarantees import UNITS, describe_unit
+from connectors.operations.policy.guarantees import UNITS, describe_unit
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 

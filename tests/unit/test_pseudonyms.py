@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from stream.errors import UsageError
+from stream.policy.privacy_days import privacy_days
 from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered
-from stream.records import DAY, SECOND
+from stream.records import DAY, HOUR, MINUTE, SECOND, PrivacyDay
 
 KEY = bytes(range(32))
 MAC = bytes.fromhex("5c521e002011")
@@ -72,3 +73,31 @@ def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key() 
 @pytest.mark.parametrize(("mac", "random"), [("020000000001", True), ("5c521e002011", False), ("da0000000000", True)])
 def test_locally_administered_bit(mac: Any, random: Any) -> None:
     assert is_locally_administered(bytes.fromhex(mac)) is random
+
+
+# --- epochs and the names that a sighting ends ------------------------------------------------------------
+
+
+def test_an_epoch_begins_at_its_first_instant() -> None:
+    daily, hourly = Pseudonyms.daily(KEY), Pseudonyms.rotating(KEY, HOUR)
+    noon = 20_000 * DAY + 12 * HOUR + 1
+    assert (daily.epoch(noon), daily.begin(noon), daily.day(noon)) == (20_000, 20_000 * DAY, None)
+    assert (hourly.epoch(noon), hourly.begin(noon)) == (20_000 * 24 + 12, noon - 1)
+    days = privacy_days("04:00", "UTC")
+    of_site = Pseudonyms.by_privacy_day(KEY, "house", days)
+    start = 20_000 * DAY + 4 * HOUR
+    assert of_site.begin(noon) == start + 1
+    assert of_site.day(noon) == PrivacyDay(20_000, start, start + DAY)
+    assert [of_site.epoch(time) for time in (start, start + 1)] == [19_999, 20_000]
+
+
+def test_a_sighting_ends_the_names_of_each_epoch_from_which_a_presence_may_last() -> None:
+    names, mac, ten = Pseudonyms.rotating(KEY, 3 * MINUTE), bytes(6), 10 * MINUTE
+    time = 30 * MINUTE + 1
+    assert names.outlived(mac, time, ten) == [names.name(mac, epoch) for epoch in (6, 7, 8, 9)]
+    assert names.outlived(mac, time, ten, since=8) == [names.name(mac, epoch) for epoch in (8, 9)]
+    assert names.outlived(mac, time, ten, since=3) == names.outlived(mac, time, ten)
+    assert names.outlived(mac, time, ten, since=10) == []
+    daily = Pseudonyms.daily(KEY)
+    assert daily.outlived(mac, DAY + ten, ten) == []
+    assert daily.outlived(mac, DAY + ten - 1, ten) == [daily.name(mac, 0)]

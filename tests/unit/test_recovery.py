@@ -1,4 +1,4 @@
-"""What keeps a run from going on is told with every way out, and the ways out that change something."""
+"""``recover --store``: every obstacle with its remedies, and the remedies that change something."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import orjson
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.recovery import rebuild_mark, store_findings
+from connectors.operations.recovery.mark import rebuild_mark
+from connectors.operations.recovery.store import store_obstacles
 from connectors.secrets import private_files
 from connectors.storage.embedded.reader import read_outbox
 from connectors.storage.embedded.rollback_mark import mark_path
@@ -62,11 +63,11 @@ def set_back(ground: Path) -> None:
 def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
     return {
         each.what: [way.do for way in each.remedies]
-        for each in store_findings(ground / "store", ground / "key", policy)
+        for each in store_obstacles(ground / "store", ground / "key", policy)
     }
 
 
-def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -> None:
+def test_a_closed_site_is_named_and_continues_when_it_is_reopened(ground: Any) -> None:
     small = building(releases=COUNTS, site="max_devices = 1")
     (ground / "policy.toml").write_text(policy_text(COUNTS, site="max_devices = 1"))
     begin = reached(LOG[-1])
@@ -106,7 +107,7 @@ def test_nothing_is_found_where_nothing_is_wrong(ground: Any) -> None:
     assert json.loads(done.out) == {"ok": True, "findings": []}
 
 
-def test_a_store_that_was_set_back_is_told_with_three_ways_and_their_prices(ground: Any) -> None:
+def test_a_store_that_was_set_back_has_three_remedies_with_prices(ground: Any) -> None:
     set_back(ground)
     what, ways = only(ground)
     assert f"site {SITE}: the store was set back; it knows of " in what
@@ -126,7 +127,7 @@ def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(gr
     assert read_outbox(ground / "store", "board", 0) == before
 
 
-def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground: Any) -> None:
+def test_a_store_that_was_set_back_names_recover_when_it_stops(ground: Any) -> None:
     set_back(ground)
 
     def start_and_stop() -> None:
@@ -137,7 +138,7 @@ def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground: Any
         start_and_stop()
 
 
-def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any) -> None:
+def test_a_store_that_contradicts_the_mark_has_no_remedy_that_forks(ground: Any) -> None:
     document = json.loads(mark_path(ground / "key").read_text())
     ((_, sites),) = document["stores"].items()
     sites[SITE][1] = "0" * 64
@@ -147,32 +148,40 @@ def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any)
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_a_lost_store_is_told_by_what_the_mark_knows(ground: Any) -> None:
+def test_a_lost_store_is_named_with_the_entries_of_the_mark(ground: Any) -> None:
     shutil.rmtree(ground / "store")
     what, ways = only(ground)
     assert "there is no store; the mark beside the key knows of " in what
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_missing_entries_are_told(ground: Any) -> None:
+def test_missing_entries_are_named(ground: Any) -> None:
     with closing(sqlite3.connect(ground / "store" / "store.sqlite", isolation_level=None)) as connection:
         connection.execute("DELETE FROM outputs WHERE topic = 'tacet.audit.v1' AND id = 'dbh/9'")
     assert any("entry 9 must be there" in what for what in found(ground))
 
 
-def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(ground: Any) -> None:
+def test_another_policy_is_named_with_both_versions(ground: Any) -> None:
     what, ways = only(ground, OTHER)
-    assert f"was made under policy {POLICY.version} (kept in the store), the one given is {OTHER.version}" in what
+    assert f"continues under policy {POLICY.version}, which it keeps; the given policy is {OTHER.version}" in what
     assert "'tacet run --accept-policy'" in ways
 
 
-def test_a_key_of_another_store_is_told(ground: Any) -> None:
+def test_a_key_of_another_store_is_named(ground: Any) -> None:
     key_files.create(ground / "key2", laboratory=False)
     with embedded(POLICY, ground / "key2", ground / "store2"):
         pass
-    ((what, ways),) = [(each.what, each.remedies) for each in store_findings(ground / "store", ground / "key2", POLICY)]
-    assert "belongs to store" in what
-    assert ways
+    (found,) = store_obstacles(ground / "store", ground / "key2", POLICY)
+    assert "belongs to store" in found.what
+    assert [remedy.do.split()[0] for remedy in found.remedies] == ["use", "if", "begin"]
+
+
+@pytest.mark.parametrize("laboratory", [False, True])
+def test_a_key_that_was_never_used_is_no_key_of_a_store_that_has_released(ground: Any, laboratory: bool) -> None:
+    key_files.create(ground / "unused", laboratory=laboratory)
+    (found,) = store_obstacles(ground / "store", ground / "unused", POLICY)
+    assert found.what == f"{ground / 'unused'}: is not the key with which store {ground / 'store'} was begun"
+    assert f"'tacet key retire --store {ground / 'store'} --lost" in found.remedies[1].do
 
 
 # --- files that cannot be read --------------------------------------------------------------------------
@@ -201,9 +210,9 @@ def starts(ground: Path) -> str:
         (lambda g: change(g / "store/private/board.sqlite", "UPDATE records SET value = x'7b7d'"), ["put", "move"]),
         (lambda g: (g / "store").chmod(0o755), ["'chmod"]),
         (lambda g: (g / "store/private").chmod(0o750), ["'chmod"]),
-        (lambda g: (g / "key").unlink(), ["put", "begin"]),
-        (lambda g: (g / "key").write_text("{"), ["put", "begin"]),
-        (lambda g: (g / "key").chmod(0o644), ["put", "begin"]),
+        (lambda g: (g / "key").unlink(), ["put", "if", "begin"]),
+        (lambda g: (g / "key").write_text("{"), ["put", "if", "begin"]),
+        (lambda g: (g / "key").chmod(0o644), ["put", "if", "begin"]),
         (lambda g: mark_path(g / "key").write_text("{"), ["put", "'tacet", "begin"]),
     ],
     ids=[
@@ -219,7 +228,7 @@ def starts(ground: Path) -> str:
         "mark",
     ],
 )
-def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, damage: Any, first_words: Any) -> None:
+def test_whatever_prevents_a_start_has_remedies(ground: Any, damage: Any, first_words: Any) -> None:
     assert starts(ground) == ""
     for shared in (*(ground / "store").rglob("*-wal"), *(ground / "store").rglob("*-shm")):
         shared.unlink()
@@ -227,6 +236,15 @@ def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, dama
     assert starts(ground)
     _, ways = only(ground)
     assert [way.split()[0] for way in ways] == first_words
+
+
+def test_an_unreadable_key_and_a_missing_store_are_both_named(ground: Any) -> None:
+    shutil.rmtree(ground / "store")
+    (ground / "key").chmod(0o644)
+    key, store = store_obstacles(ground / "store", ground / "key", POLICY)
+    assert "readable by its owner only" in key.what
+    assert store.what == f"{ground / 'store'}: there is no store"
+    assert [remedy.do.split()[0] for remedy in store.remedies] == ["put", "begin"]
 
 
 def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any) -> None:
@@ -237,7 +255,7 @@ def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground: Any) -> None:
+def test_the_same_observations_are_no_remedy_once_the_key_of_their_day_is_destroyed(ground: Any) -> None:
     set_back(ground)
     assert len(only(ground)[1]) == 3
     key_files.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
@@ -255,10 +273,10 @@ def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
     return ""
 
 
-def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: Any) -> None:
+def test_a_clock_that_is_behind_the_store_has_remedies(ground: Any) -> None:
     now = reached(LOG[-1])
-    assert store_findings(ground / "store", ground / "key", POLICY, now) == []
-    (finding,) = store_findings(ground / "store", ground / "key", POLICY, now - MINUTE)
+    assert store_obstacles(ground / "store", ground / "key", POLICY, now) == []
+    (finding,) = store_obstacles(ground / "store", ground / "key", POLICY, now - MINUTE)
     assert finding.what.startswith(f"clock: says {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
     assert [way.do.split()[0] for way in finding.remedies] == ["set", "wait", "begin"]
 
@@ -266,10 +284,10 @@ def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: 
 # --- a mark that is gone --------------------------------------------------------------------------------
 
 
-def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: Any) -> None:
+def test_a_missing_mark_is_rebuilt_from_recorded_heads(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
-    assert "is gone" in only(ground)[0]
+    assert "is missing" in only(ground)[0]
     done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--heads", ground / "heads.json")
     assert (done.code, done.out) == (0, "nothing prevents a run from continuing\n")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
@@ -277,22 +295,22 @@ def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: A
         pass
 
 
-def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground: Any) -> None:
+def test_a_damaged_mark_is_rebuilt_like_a_missing_one(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").write_bytes(kept[:30])
-    assert "is damaged, so nobody can tell whether the store was set back" in only(ground)[0]
+    assert "is damaged, so it is unknown whether the store was set back" in only(ground)[0]
     rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
-def test_older_heads_will_do_while_the_store_still_holds_them(ground: Any) -> None:
+def test_older_heads_suffice_if_the_store_contains_them(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
     rebuild_mark(ground / "store", ground / "key", ground / "early.json")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
-def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground: Any) -> None:
+def test_a_store_that_was_set_back_does_not_contain_newer_heads(ground: Any) -> None:
     set_back(ground)
     mark_path(ground / "key").unlink()
     with pytest.raises(AuditError, match="is missing; the mark knows of"):
@@ -300,7 +318,7 @@ def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground: Any) -> Non
     assert not mark_path(ground / "key").exists()
 
 
-def test_a_mark_that_is_there_is_never_written_over(ground: Any) -> None:
+def test_an_existing_mark_is_never_overwritten(ground: Any) -> None:
     before = mark_path(ground / "key").read_bytes()
     with pytest.raises(UsageError, match="whose mark is gone"):
         rebuild_mark(ground / "store", ground / "key", ground / "heads.json")

@@ -15,7 +15,7 @@ from stream.mechanisms.grouper import SENSITIVITY
 from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95, sum_half_width_95
 from stream.operators import scan
 from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS
-from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, Spent
+from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.queries import pruned_half_widths, repeated_half_widths
 from stream.release.stage import ReleaseStage
@@ -156,7 +156,8 @@ def test_every_record_of_ba_tells_the_noise_of_the_publication_it_repeats() -> N
     """The first has one unit, 1/8 of epsilon; one that comes later has absorbed more."""
     records = [*released(BA, 9), *released(BA, 9, (90, 7, 0))]
     report = {(record["noise_scale"]["101"], record["half_width_95"]["101"]) for record in records}
-    assert report == {(scale, half_width_95(1 / Fraction(scale))) for scale, _ in report}
+    assert all(width >= half_width_95(1 / Fraction(scale)) for scale, width in report)
+    assert {record["half_width_kind"] for record in records} == {"posterior"}
     assert (8.0, 24.0) in report
     sums = [record for record in released(summed(BA, 2), 9) if record["release"] == "sum"][1:]
     counts = [record for record in released(summed(BA, 2), 9) if record["release"] == "r"][1:]
@@ -167,6 +168,16 @@ def test_a_sum_of_repeated_values_has_their_noise_as_often_as_they_are_repeated(
     record = released(summed(SAMPLE.replace("100", "1"), 4), 4)[-1]
     assert record["release"] == "sum"
     assert record["half_width_95"]["101"] == 4 * half_width_95(Fraction(1)) == 12
+
+
+def test_a_sum_of_repeated_values_has_the_band_of_their_noise_however_fast_counts_change() -> None:
+    release = summed(SAMPLE.replace("100", "1"), 4)
+    _, outputs = scan(ReleaseStage(policy(release), "dbh", KEYS), [*windows(4), *windows(12, (90, 7, 0))[4:]])
+    records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
+    count, total = records[-2:]
+    assert (count["release"], total["release"]) == ("r", "sum")
+    assert count["half_width_95"]["101"] > half_width_95(Fraction(1))
+    assert (total["half_width_95"]["101"], total["half_width_kind"]) == (4 * half_width_95(Fraction(1)), "noise")
 
 
 def test_a_sum_over_levels_with_shares_has_the_noise_of_the_zones_share() -> None:
@@ -236,7 +247,7 @@ def test_budget_of_a_w_event_release_pays_in_w_ths() -> None:
 
 def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
     _, outputs = scan(ReleaseStage(policy(BA), "dbh", KEYS), windows(1))
-    (spent,) = [o for o in outputs if isinstance(o, Spent)]
+    (spent,) = [o for o in outputs if isinstance(o, WindowCharges)]
     [charge] = spent.charges
     assert isinstance(charge, CountCharge)
     assert (charge.epsilon, charge.w) == (Fraction(1), 4)
@@ -246,7 +257,7 @@ def accounts(release: str, n: int) -> list[dict[str, Any]]:
     made = policy(release)
     _, outputs = scan(ReleaseStage(made, "dbh", KEYS), windows(n))
     stage = account_stage(made, "dbh", laboratory=True)
-    _, records = scan(stage, [o for o in outputs if isinstance(o, Spent)])
+    _, records = scan(stage, [o for o in outputs if isinstance(o, WindowCharges)])
     return [orjson.loads(record.value)["audiences"] for record in records]
 
 
@@ -262,7 +273,7 @@ def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
     made = policy(SAMPLE)
     stage = account_stage(made, "dbh", laboratory=True)
     _, outputs = scan(ReleaseStage(made, "dbh", KEYS), windows(2))
-    first, second = [o for o in outputs if isinstance(o, Spent)]
+    first, second = [o for o in outputs if isinstance(o, WindowCharges)]
     state, _ = stage.step(stage.initial(), first)
     paid = second.charges[0]
     assert isinstance(paid, CountCharge)

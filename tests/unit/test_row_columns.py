@@ -16,8 +16,8 @@ from connectors.sources.recordings import observations
 from connectors.sources.recordings import observations as playback
 from connectors.sources.recordings.dialect import Dialect, instants
 from connectors.sources.recordings.observations import PAUSE_ROWS, ObservationFile
+from connectors.sources.recordings.row_sort import RowSort
 from connectors.sources.recordings.rows import MOST_KNOWN, Known, RowColumns, RowRules, plain_instants
-from connectors.sources.recordings.text_rows import RowSort
 from stream.encoding import encode_message
 from stream.records import Heartbeat, ObservationBatch
 from stream.release.validation import load_policy
@@ -201,13 +201,13 @@ def test_a_file_gives_the_same_messages_and_problems_by_column_and_row_by_row(
 def test_most_rows_are_read_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = recording(tmp_path, 1, "csv")
     alone: list[int] = []
-    one = ObservationFile._take_row
+    one = ObservationFile._read_row
 
     def counted(self: ObservationFile, line: int, *row: object) -> str | None:
         alone.append(line)
         return one(self, line, *row)
 
-    monkeypatch.setattr(ObservationFile, "_take_row", counted)
+    monkeypatch.setattr(ObservationFile, "_read_row", counted)
     messages, figures, _ = read(path)
     assert messages
     assert len(alone) <= figures["bad"] + figures["unknown_access_points"] + 20

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.recordings.text_rows import Packed, RowSort
+from connectors.sources.recordings.row_sort import Packed, RowSort
 from stream.errors import TacetError
 
 
@@ -32,6 +32,7 @@ def through(rows: list[Packed], run_rows: int = 64, block_rows: int = 16) -> lis
     sort = RowSort(run_rows, block_rows)
     for row in rows:
         sort.add(row)
+    assert sort.rows == len(rows)
     return list(sort.sorted())
 
 
@@ -51,7 +52,7 @@ def test_rows_of_the_same_time_come_by_place_and_name_and_copies_by_line(seed: A
     assert through(rows, 32, 8) == sorted(rows)
 
 
-def test_a_file_in_order_is_merged_with_nothing() -> None:
+def test_a_sorted_file_needs_no_merge() -> None:
     sort = RowSort(16, 4)
     for line in range(160):
         sort.add((line, 0, b"12345678", line, 0))
@@ -82,14 +83,19 @@ def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkey
     assert b"pseudony" not in raw
     assert b"HGFEDCBA" not in raw
     assert len({raw[place : place + 36] for place in range(0, len(raw), 36)}) == 256
+    first, second = (raw[place : place + 16 * 36] for place in (0, 16 * 36))
+    equal = [one == other for one, other in zip(first, second, strict=True)]
+    assert sum(equal) < 16 * 36 // 8, "two blocks of nearly equal rows have nothing in common"
     assert list(sort.sorted()) == rows
     assert file.closed
 
 
-def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    with pytest.raises(TacetError, match=r"cannot hold the rows while they are sorted \(No space left on device\)"):
+    with pytest.raises(
+        TacetError, match=r"the rows cannot be written there while they are sorted \(No space left on device\)"
+    ):
         through(made(100))

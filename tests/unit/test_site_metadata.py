@@ -13,7 +13,7 @@ import tacet
 from connectors.keys import key_files
 from connectors.storage.embedded.runner import embedded
 from connectors.storage.site_metadata import site_metadata
-from stream.errors import DataError
+from stream.errors import DataError, UsageError
 from stream.release.validation import Policy, load_policy
 from tests.core_ground import FLOORS, ZONES, policy_text
 
@@ -68,6 +68,27 @@ def test_a_store_of_an_earlier_version_has_none(tmp_path: Path) -> None:
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "private").mkdir()
     (tmp_path / "private/_sites.json").write_text(text)
+    with pytest.raises(DataError, match="must be what a run has written"):
+        tacet.sites(store=tmp_path)
+
+
+def test_a_file_of_a_later_version_is_refused_by_its_number_and_stays_as_it_is(tmp_path: Path, key: Path) -> None:
+    run(named("Aula"), key, tmp_path / "s")
+    file = tmp_path / "s/private/_sites.json"
+    later = file.read_text().replace('"v": 1', '"v": 2', 1)
+    assert later != file.read_text()
+    file.write_text(later)
+    with pytest.raises(UsageError, match=r"_sites\.json: must be of version 1, got 2; use the version of Tacet that"):
+        tacet.sites(store=tmp_path / "s")
+    with pytest.raises(UsageError, match=r"must be of version 1, got 2"):
+        run(named("Hall"), key, tmp_path / "s")
+    assert file.read_text() == later
+
+
+@pytest.mark.parametrize("version", ["0", '"1"', "null", "1.5"])
+def test_a_file_without_a_known_version_is_refused(tmp_path: Path, version: str) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/_sites.json").write_text(f'{{"v":{version},"sites":{{}}}}')
     with pytest.raises(DataError, match="must be what a run has written"):
         tacet.sites(store=tmp_path)
 

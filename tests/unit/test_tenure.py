@@ -499,7 +499,25 @@ async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> Non
     await feed(tenure, 2 * EVERY)
     journal.audit = []
     await feed(tenure, EVERY, 2 * EVERY)
-    with pytest.raises(LossError, match="partition 2 of the audit: its records end at 1, where 2 had been written"):
+    with pytest.raises(LossError, match="partition 2 of the audit: its records end at 1, 1 of them new, where 2 had"):
+        await tenure.checkpoint()
+    assert isinstance(held.failure, LossError)
+
+
+async def test_an_audit_topic_that_lost_its_last_records_stops_a_worker_that_has_written_more_than_were_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An unclean election takes records away; one message that closes many windows writes more than that at once."""
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 1000.0)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(2, bounds(0, 100))
+    await feed(tenure, 2 * EVERY)
+    await tenure.checkpoint()
+    assert len(journal.audit) == 2
+    del journal.audit[1:]
+    await feed(tenure, 3 * EVERY, 2 * EVERY)
+    with pytest.raises(LossError, match="its records end at 4, 3 of them new, where 2 had been written"):
         await tenure.checkpoint()
     assert isinstance(held.failure, LossError)
 

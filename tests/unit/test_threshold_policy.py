@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.cli.options import read_policy
-from connectors.operations.reports.contracts import privacy_terms
-from connectors.operations.reports.policy_diff import difference
+from connectors.operations.policy.contracts import privacy_terms
+from connectors.operations.policy.diff import difference
 from connectors.serve.policy_description import described_releases, promised
 from connectors.storage.kafka.topics import topic_names
 from stream.errors import PolicyError
@@ -265,9 +265,9 @@ def test_every_topic_contract_and_page_knows_a_stream() -> None:
     assert terms["public", "hall-full"]["epsilon"] == "2"
     assert terms["public", "hall-full"]["runs"] == {"library": {"epsilon": "0.5", "most_a_day": 4}}
     assert terms["facilities", "hall-quiet"]["free_with"] == "counts"
-    described = {row["release"]: row for row in described_releases(under, "facilities")}
-    assert (described["fire-code"]["query"], described["fire-code"]["levels"]) == ("threshold", ["building"])
-    assert any("fire-code" in line for line in promised(under, "facilities")["promise"])
+    described = {row.release: row for row in described_releases(under, "facilities")}
+    assert (described["fire-code"].query, described["fire-code"].levels) == ("threshold", ["building"])
+    assert any("fire-code" in line for line in promised(under, "facilities").promise)
 
 
 def test_policy_diff_says_when_a_change_of_streams_takes_effect() -> None:

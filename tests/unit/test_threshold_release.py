@@ -15,7 +15,7 @@ from stream.mechanisms.sparse_vector import RunDistribution
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import DAY, MINUTE, AttributeCharge, CountCharge, Micros, OccupancyWindow, Published, Spent
+from stream.records import DAY, MINUTE, AttributeCharge, CountCharge, Micros, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage, past_account
 from stream.release.backfill import BackfillStage, count_as_published
 from stream.release.stage import ReleaseStage
@@ -100,7 +100,7 @@ class Made(NamedTuple):
 
     records: list[dict[str, Any]]
     entries: list[dict[str, Any]]
-    spent: list[Spent]
+    spent: list[WindowCharges]
     state: ReleaseState
 
     def of(self, release: str = "crowded", audience: str = "public") -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def released(
     return Made(
         [body for topic, body in made if topic not in (AUDIT, LEAKAGE)],
         [body for topic, body in made if topic == AUDIT],
-        [each for each in outputs if isinstance(each, Spent)],
+        [each for each in outputs if isinstance(each, WindowCharges)],
         after,
     )
 

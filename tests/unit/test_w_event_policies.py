@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.reader_spend import readers_of
+from stream.accounting.costs import readers_of
 from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
 from stream.policy.counts import CountRelease
-from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
+from stream.records import DAY, MINUTE, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.backfill import BackfillStage
 from stream.release.stage import ReleaseStage
@@ -163,7 +163,7 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
                 [window] = windows(i, 1, {**COUNTS, "a": i + 1, "b": 1000 + i})
                 state, outputs = stage.step(state, window)
                 for out in outputs:
-                    if isinstance(out, Spent):
+                    if isinstance(out, WindowCharges):
                         account, records = books.step(account or books.initial(), out)
                         last = orjson.loads(records[0].value)
                     elif out.topic == AUDIT:

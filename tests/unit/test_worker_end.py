@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -44,7 +45,7 @@ class FakeApp:
     """An app whose start does what the test says."""
 
     def __init__(self, start: Callable[[FakeApp], Awaitable[None]], tenures: Any) -> None:
-        self._start, self.tenures = start, tenures
+        self._start, self.task_manager = start, tenures
         self.consumer = FakeConsumer()
         self.crashed, self.crash_reason = False, None
         self.rebalancing, self.rebalancing_count = False, 1
@@ -137,6 +138,28 @@ def test_one_whose_work_is_cancelled_and_nobody_asked_for_that_ends_with_1(ended
 
     said = "UnexpectedCancellationError: work was cancelled and nobody had asked for that"
     assert ended(start) == (1, f"worker stopped: {said}")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "/keys/key: disk full; make room and start again"),
+        (errno.EDQUOT, "/keys/key: disk full; make room and start again"),
+        (
+            errno.EROFS,
+            "/keys/key: must be a file that can be used (Read-only file system); repair that and start again",
+        ),
+    ],
+)
+def test_one_that_cannot_write_a_file_ends_with_1_and_names_file_and_remedy(ended: Any, number: int, said: str) -> None:
+    """Its periodic tasks write the key file when a past day's key is destroyed."""
+
+    async def fails(app: FakeApp) -> None:
+        raise OSError(number, os.strerror(number), "/keys/key")
+
+    code, line = ended(fails)
+    assert code == 1
+    assert line.endswith(said)
 
 
 def test_one_whose_app_crashes_ends_with_1(ended: Any) -> None:

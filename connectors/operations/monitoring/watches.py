@@ -15,7 +15,7 @@ from cryptography import x509
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import TOGETHER
 from connectors.monitoring.engine import EngineMetrics, access_points
-from connectors.monitoring.figures import Labels, Part, Parts, Series
+from connectors.monitoring.metric_values import Labels, Part, Parts, Series
 from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import wall_clock
 from connectors.secrets.secret_files import ReloadingSecrets
@@ -31,7 +31,7 @@ from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
 
 if TYPE_CHECKING:
-    from connectors.sources.webhooks.service import WebhookService
+    from connectors.sources.cloud.service import WebhookService
 
 KEY_BEATS, STORE_BEATS = 15, 60
 """Seconds between two checks of the key file, and of the store's files."""
@@ -87,7 +87,7 @@ def watch_hooks(monitor: Monitor, service: WebhookService) -> None:
         monitor.metrics.only("tacet_stream_state", dict.fromkeys(states, 1.0))
 
     monitor.health.require("ingest", lambda: service.is_connected)
-    monitor.health.require("streams", lambda: service.hears, readiness=False)
+    monitor.health.require("streams", lambda: service.streams_connected, readiness=False)
     monitor.often(look)
 
 

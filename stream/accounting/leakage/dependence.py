@@ -11,10 +11,10 @@ likelihood of the outcomes is a product with one term per attribute:
 
 The factor is R_j over the prior odds. Theorems 1-4 and Corollary 1 of Lee & Smith ("Privacy Leakage over
 Dependent Attributes in One-Sided Differential Privacy") are the cases of one and two attributes; their
-product rule extended to three attributes is not exact (``pairwise_factors``). All outcomes at
-once: ``stream.accounting.leakage.guard``.
+product rule extended to three attributes is not exact (``pairwise_factors``). ``guard`` computes the factors
+of all outcomes together.
 
-Sums are computed in logarithms: a year of withheld queries has a likelihood that no double can represent.
+Sums are computed in logarithms, since no double can represent the likelihood of a year of withheld queries.
 
 | symbol    | here              | meaning                                                              |
 |-----------|-------------------|----------------------------------------------------------------------|
@@ -51,10 +51,10 @@ hypergeometric test, so the chance of a false alarm has a bound that needs no la
 **Pairwise factors.** Colluding applications combine outcomes, audiences and kinds of release.
 
 Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided Differential Privacy", Theorem 4, is
-exact for two attributes. Carrying its product on to a third is not: it needs the other attributes to be
-independent given X_j. ``pairwise_factors`` offers that product under its own name; it can be too small
-without limit (X_3 = X_1 xor X_2: product 1, truth cosh epsilon, and infinite after two releases) and too
-large (copies). The exact factor is ``dependence.factors``.
+exact for two attributes. For three or more its product is exact only if the other attributes are
+independent given X_j. ``pairwise_factors`` returns that product. It can be too small without limit
+(X_3 = X_1 xor X_2: product 1, exact cosh epsilon, and infinite after two releases) and too large (copies). The
+exact factor is ``factors``.
 
 | symbol     | here                 | meaning                                                           |
 |------------|----------------------|-------------------------------------------------------------------|

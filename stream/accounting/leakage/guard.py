@@ -6,8 +6,8 @@ any record that has not been published:
 
 * static: from the joint distribution (and the epsilons) alone, before any query;
 * adaptive: before each query, from the outcomes already public. A query is allowed only if neither
-  of its answers would exceed the cap, so the decision itself reveals nothing. A blocked round is no
-  evidence: it is not counted among the queries.
+  of its answers would exceed the cap, so the decision itself reveals nothing. A blocked query is no
+  evidence and is not counted.
 
 Both need a *declared* joint distribution. With one learnt from people's days the decisions would reveal
 information about those days.
@@ -17,7 +17,7 @@ information about those days.
 | cap    | ``cap``   | largest allowed ln factor: F_j <= e^cap for every attribute j            |
 | F_j    |           | posterior over prior odds, sensitive : not (``dependence``)              |
 
-**Patterns of outcomes.** ``pattern_factors`` covers every pattern of withheld and released at once.
+**Patterns of outcomes.** ``pattern_factors`` computes the factors of all patterns together.
 
 A pattern contains for each attribute whether all its queries were withheld (0) or at least one was released
 (1). The number of releases makes no further difference: one release fixes X_a = 1, and the coins of its
@@ -134,7 +134,7 @@ def worst_factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64]) ->
 Mask = NDArray[np.bool_]
 
 
-def unasked(sensitive: Mask) -> Floats:
+def no_evidence(sensitive: Mask) -> Floats:
     """Return the row of an attribute that is not queried: no evidence."""
     return np.zeros((1, len(sensitive)))
 

@@ -3,20 +3,20 @@
 Both problems share the constraint of Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
 Differential Privacy", section V.C: sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_i <= E.
 
-* ``releases`` (recommended): maximise the expected number of released records, sum_i w_i pi_i p_i. Linear
-  over a convex set, since I_i is convex in p_i. The conditions of Karush, Kuhn and Tucker are
-  dI_i/dp_i = w_i pi_i / lambda; p_i is bisected inside, lambda outside, and what rounding leaves of the budget
-    dI_i/dp_i = w_i pi_i / lambda; p_i is bisected inside, lambda outside, and the budget that rounding leaves
-    is divided along the line between the last two answers. The Lagrangian at the last lambda is an upper bound;
-    so is T max_i w_i pi_i / I_i'(0), since a convex I_i lies above its tangent at 0. The smaller one is reported.
-  * ``epsilon`` (the paper's): maximise sum_i w_i epsilon_i (``maximise_epsilon``). It is
-    degenerate: where I_i is concave in epsilon the optimum gives everything to one attribute.
+* ``releases`` (recommended): maximise the expected number of released records, sum_i w_i pi_i p_i. This is
+  linear over a convex set, since I_i is convex in p_i. The Karush-Kuhn-Tucker conditions are
+  dI_i/dp_i = w_i pi_i / lambda. An inner bisection finds p_i, an outer one lambda. The budget that rounding
+  leaves is divided along the line between the last two answers. The Lagrangian at the last lambda is an upper
+  bound; so is T max_i w_i pi_i / I_i'(0), since a convex I_i lies above its tangent at 0. The smaller one is
+  reported.
+* ``epsilon`` (the paper's): maximise sum_i w_i epsilon_i (``maximise_epsilon``). The problem is degenerate: where
+  I_i is concave in epsilon, the optimum gives everything to one attribute.
 
 | symbol    | here           | meaning                                                                |
 |-----------|----------------|------------------------------------------------------------------------|
 | T         | ``budget``     | bound on the total information, nats, > 0                              |
 | E         | ``cap``        | largest epsilon of one query, > 0, may be infinite                     |
-| w_i       | ``weights``    | worth of attribute i, >= 0                                             |
+| w_i       | ``weights``    | weight of attribute i, >= 0                                            |
 | n_i       | ``queries``    | how often attribute i is queried, >= 1                                 |
 | p_i       | ``p``          | 1 - e^(-n_i epsilon_i): the record is released at least once           |
 | pi_i      |                | Pr(X_i = 1); pi_i p_i is the chance that the record is released        |
@@ -25,16 +25,15 @@ Differential Privacy", section V.C: sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_
 A record counts once as released, however often it is queried.
 
 **The paper's problem**, the sum of epsilons under an information budget:
-maximise sum_i w_i epsilon_i subject to sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_i <= E (Lee & Smith,
-"Privacy Leakage over Dependent Attributes in One-Sided Differential Privacy", section V.C). The constraint
-is a sum of functions of one variable, so this is the division of T: let u_i(t) be the largest epsilon_i
-with I_i <= t and maximise sum_i w_i u_i(t_i) over sum_i t_i <= T.
+maximise sum_i w_i epsilon_i subject to sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_i <= E. The constraint is a
+sum of functions of one variable, so the problem is to divide T: let u_i(t) be the largest epsilon_i with
+I_i <= t, and maximise sum_i w_i u_i(t_i) over sum_i t_i <= T.
 
 * Each u_i is increasing. On a grid of B cells a max-plus convolution (dynamic programme) gives the best
   division in whole cells, which is feasible. Rounding any division up to whole cells needs at most
   B + k - 1 cells, so the same programme with that many is an upper bound: the certificate.
 * Where I_i is concave in epsilon (nearly always) u_i is convex and the optimum is a vertex: all attributes
-  at 0 or E but one. All vertices are tried as well, and the best answer's interior parts are polished.
+  at 0 or E but one. All vertices are tried as well, and the interior parts of the best answer are refined.
 * Without a cap the optimum is infinite as soon as T >= min_i I_i(infinity).
 
 | symbol  | here         | meaning                                                                  |

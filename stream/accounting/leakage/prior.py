@@ -29,24 +29,21 @@ linear in x_i and a variance free of it, so the densities of r for two values of
 | M            | ``range``     | largest difference of two values of a continuous tuple (19)           |
 | Sigma        | ``covariance``| of Gaussian tuples, shape (n, n)                                      |
 
-**The chain rule** for prior differential privacy: fast, layer by layer, and a heuristic.
+**The chain rule** of prior differential privacy is a fast heuristic that works layer by layer (the paper's
+Theorems 2, 4, 5, Algorithms 1 and 2). Nodes are adversaries A(i, K). The first layer knows all but x_i and
+learns Delta f_i / lambda. If the adversary no longer knows x_j, a value l becomes |l + d|, with edge value d.
 
-Li, Ren, Yang, Yang, "Impact of Prior Knowledge and Data Correlation on Privacy Leakage: A Unified Analysis"
-(arXiv 1906.02606), Theorems 2, 4, 5, Algorithms 1 and 2. Nodes are adversaries A(i, K); the first layer
-knows all but x_i and learns Delta f_i / lambda; forgetting x_j moves a value l to |l + d|, d the edge value.
+The rule is exact if one tuple is unknown and all are binary. Otherwise it is *not a bound*: it falls below the
+exact leakage for about one in eight random distributions of three binary tuples, and where known tuples
+determine the target, an edge has no possible pair and changes nothing. Promises use ``exact_leakages``.
 
-The rule is exact when one tuple is forgotten and all are binary. Beyond that it is *not a bound*: it was
-seen to fall below the exact leakage for about one in eight random distributions of three binary tuples, and
-where known tuples settle the target an edge has no possible pair and moves nothing.
-Use ``stream.accounting.leakage.prior.exact_leakages`` for any promise.
-
-An edge value is kept for each pair x_i > x_i', as the impact (9) is defined for one; both tails of the noise
-are looked at (r to plus and to minus infinity), since either can show more.
+There is an edge value for each pair x_i > x_i', since the impact (9) is defined for a pair. Both tails of the
+noise count (r to plus and to minus infinity), since either can reveal more.
 
 | symbol       | here             | meaning                                                              |
 |--------------|------------------|----------------------------------------------------------------------|
 | d_ij|K       | ``edge_values``  | ln E[e^(x_j/lambda) given x_i, x_K] / E[... given x_i', x_K], (9), (10)|
-| m            | ``keep``         | nodes kept per layer in Algorithm 2                                  |
+| m            | ``keep``         | number of nodes per layer in Algorithm 2                             |
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, 
         group: devices that change together, at the same values.
 
     Returns:
-        ``epsilon`` with ``pure`` (a decimal string: the epsilons added up; "inf" beside Gaussian noise) and
+        ``epsilon`` with ``pure`` (a decimal string: the sum of epsilons; "inf" if there is Gaussian noise) and
         ``approximate`` (nats, at ``delta``, at most ``pure``), and that ``delta``.
     """
     entries = items(releases, "releases")
@@ -114,7 +114,7 @@ def _noise(entry: object, where: str) -> Noise:
     kind = entry.get("noise")
     if not isinstance(kind, str) or kind not in _NOISES:
         raise UsageError(f"{where}.noise must be {', '.join(_NOISES)}, got {shown(kind)}")
-    name, made = _NOISES[kind]
+    name, noise_of = _NOISES[kind]
     for key in entry:
         if key not in ("noise", name, "times"):
             raise UsageError(f"{where} must not hold {shown(key)}; known are noise, {name}, times")
@@ -123,7 +123,7 @@ def _noise(entry: object, where: str) -> Noise:
     size = _decimal(entry[name], f"{where}.{name}")
     times = integer(entry.get("times", 1), f"{where}.times", low=1, high=composition.MOST_TIMES)
     try:
-        return made(size, times)
+        return noise_of(size, times)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 

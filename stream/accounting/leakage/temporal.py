@@ -28,13 +28,10 @@ An adversary without knowledge of one direction has L = 0 there: BPL(t) or FPL(t
 | alpha         | ``target``      | the total leakage allowed                                         |
 | T             | ``horizon``     | number of releases                                                |
 
-Over all T releases together a user loses sum_t epsilon_t, whatever the correlation.
+All T releases together cost a user sum_t epsilon_t, for any correlation.
 
-**Transition matrices**: learnt with pseudo-counts, stationary, reversed in time.
-
-Cao, Yoshikawa, Xiao, Xiong, "Quantifying Differential Privacy under Temporal Correlations" (ICDE 2017). A
-matrix from the policy is public; one learnt from people's movements is personal data, and so is everything
-computed from it.
+**Transition matrices** are learnt with pseudo-counts, or declared. A matrix from the policy is public. A matrix
+learnt from people's movements is personal data, and so is everything computed from it.
 
 | symbol    | here           | meaning                                                                |
 |-----------|----------------|------------------------------------------------------------------------|

@@ -360,7 +360,7 @@ def application(scene: Scene) -> Starlette:
         })  # fmt: skip
 
     async def learnt(request: Request) -> Response:
-        return answer(answer_result(Answered.model_validate(orjson.loads(await request.body()))))
+        return answer(answer_result(Answered.model_validate(orjson.loads(await request.body()))).model_dump())
 
     async def stream(request: Request) -> Response:
         scene.since.append(request.headers.get("last-event-id") or request.query_params.get("after"))

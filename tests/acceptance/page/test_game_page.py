@@ -192,10 +192,10 @@ def test_when_time_is_up_the_game_is_over_and_on_the_board(learn: Page) -> None:
 def test_an_answer_that_is_refused_leaves_the_question_open(seen: Watched) -> None:
     page = standing(seen)
     begun(page)
-    refusal = '{"error": {"what": "rate", "rule": "must stay within what a client may ask"}}'
+    refusal = '{"error": {"what": "rate", "rule": "must be at most 100 requests per second"}}'
     page.route("**/answers", lambda route: route.fulfill(status=429, content_type="application/json", body=refusal))
     give(page, "above", "3")
-    expect(game(page).get_by_role("alert")).to_contain_text("must stay within what a client may ask")
+    expect(game(page).get_by_role("alert")).to_contain_text("must be at most 100 requests per second")
     page.unroute("**/answers")
     page.clock.run_for(30_000)
     expect(game(page).get_by_role("timer")).to_have_text("4:30")

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 
 from connectors.cli.options import read_policy
 from connectors.runtime.clock import wall_clock
-from connectors.serve.ledger_views import APART, UNTOLD
+from connectors.serve.ledger_views import APART, NOT_IN_TOPICS
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import decide, found_cluster
 from connectors.storage.kafka.topics import create_topics
@@ -134,12 +134,12 @@ def test_a_cluster_tells_operators_and_coalitions_what_the_store_of_the_same_run
     assert of_topics["coalitions"] == of_store["coalitions"]
     assert of_topics["account"] == of_store["account"]
     assert set(of_topics["rows"]) == set(of_store["rows"])
-    own = {*UNTOLD, "lag_seconds", "state", "rejected_messages", "silent_sources"}
+    own = {*NOT_IN_TOPICS, "lag_seconds", "state", "rejected_messages", "silent_sources"}
     for site, row in of_topics["rows"].items():
         same = {name: value for name, value in of_store["rows"][site].items() if name not in own}
         assert {name: value for name, value in row.items() if name not in own} == same
         assert (row["silent_sources"], row["denied"]) == (1, denied(poor, site))
-        assert {row[name] for name in UNTOLD} == {None}
+        assert {row[name] for name in NOT_IN_TOPICS} == {None}
 
 
 @pytest.mark.parametrize(

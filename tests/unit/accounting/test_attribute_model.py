@@ -13,9 +13,9 @@ from stream.accounting.attribute_leakage import DayModel, class_sensitivity, day
 from stream.accounting.leakage.guard import (
     log_outcome_factors,
     may_query,
+    no_evidence,
     pattern_factors,
     permitted,
-    unasked,
     value_rows,
 )
 from stream.policy.attributes import AttributeRelease
@@ -165,7 +165,7 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
         masks = [rng.permutation(np.arange(n) < rng.integers(1, n)) for n in sizes]
         e = rng.uniform(0.1, 2.0, 3)
         rows = [value_rows(mask, float(x)) for mask, x in zip(masks, e, strict=True)]
-        rows[1] = unasked(masks[1]) if rng.random() < 0.3 else rows[1]
+        rows[1] = no_evidence(masks[1]) if rng.random() < 0.3 else rows[1]
         table = log_outcome_factors(joint, rows, masks)
         for outcome in np.ndindex(*[len(row) for row in rows]):
             weight = joint * np.multiply.outer(np.multiply.outer(*[np.exp(rows[a][outcome[a]]) for a in (0, 1)]),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.audit import Audit, ChainLink, ChainObserver, Entry, MissingRecords, by_release, compare_records
-from stream.accounting.ledger import GENESIS, chain_hash
+from stream.accounting.audit import Audit, ChainLink, ChainObserver, MissingRecords, by_release, compare_records
+from stream.accounting.ledger import GENESIS, Entry, chain_hash
 from stream.errors import AuditError
 
 KEY = b"audit key of a test"

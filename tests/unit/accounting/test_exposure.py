@@ -13,7 +13,7 @@ from stream.accounting.account import AccountState
 from stream.accounting.adversaries import Habit, HabitOf
 from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.policy.attributes import AttributeRelease
-from stream.records import DAY, AttributeCharge, Spent
+from stream.records import DAY, AttributeCharge, WindowCharges
 from stream.release.account_stage import account_stage
 from tests.core_ground import ATTRIBUTES, SITE, building
 
@@ -318,10 +318,10 @@ def test_habits_under_a_model_survive_the_byte_form_of_the_account() -> None:
     stage = account_stage(policy, SITE, laboratory=True)
     state = AccountState()
     charges = tuple(charge(name, "1", audience="facilities", of="office-day") for name in OFFICE)
-    state, [before] = stage.step(state, Spent(SITE, DAY, charges))
+    state, [before] = stage.step(state, WindowCharges(SITE, DAY, charges))
     again = stage.decode(stage.encode(state))
     assert again == state
-    _, [after] = stage.step(again, Spent(SITE, 2 * DAY, charges))
+    _, [after] = stage.step(again, WindowCharges(SITE, 2 * DAY, charges))
     one, two = (
         orjson.loads(record.value)["habit"]["office-day/arrival"]["all"]["factor"] for record in (before, after)
     )

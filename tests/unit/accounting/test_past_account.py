@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stream.accounting.reader_spend import readers_of
+from stream.accounting.costs import readers_of
 from stream.errors import UsageError
 from stream.local_time import span_of_day
 from stream.operators import scan

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import orjson
 import pytest
 
-from stream.accounting.ledger import chain_hash
+from connectors.cli import policy as policy_verbs
+from connectors.operations.policy import contracts, guarantees
+from connectors.operations.policy import diff as policy_diff
+from stream.accounting.account import AccountState
+from stream.accounting.composition import EpsilonEvent, Laplace
+from stream.accounting.costs import Cost, decode_totals, encode_totals
+from stream.accounting.ledger import BudgetView, chain_hash
 from stream.accounting.units import UNITS, Neighbours, Scope
 from stream.pipeline import Options, Pipeline
 from stream.records import MINUTE, Published
-from stream.release.account_stage import rebuild_account
+from stream.release.account_stage import AccountProgress, extend_account, rebuild_account
 from stream.release.backfill import count_as_published
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_record
@@ -100,9 +107,7 @@ def test_the_head_of_the_chain_is_that_of_the_last_entry(released: Released) -> 
 def test_what_budgets_and_attribute_limits_read_follows_from_the_entries(released: Released) -> None:
     found, live = ReleaseState(), released.state.release
     count_as_published(found, released.entries, {policy.version: policy for policy in POLICIES}, POLICIES[-1], SITE)
-    assert found.ledger.spent == live.ledger.spent
-    assert found.ledger.recent == live.ledger.recent
-    assert found.ledger.zones == live.ledger.zones
+    assert found.ledger.budgets == live.ledger.budgets
     assert found.charged == live.charged
     assert found.queried_days == live.queried_days
     assert (found.closed, found.released_until) == (live.closed, live.released_until)
@@ -111,7 +116,7 @@ def test_what_budgets_and_attribute_limits_read_follows_from_the_entries(release
 def test_the_account_follows_from_the_entries(released: Released) -> None:
     found, _ = rebuild_account(POLICIES, SITE, released.entries, released.shown)
     live = released.state.account
-    for view in ("sums", "runs", "charged", "tallies", "lines", "habits", "days"):
+    for view in ("totals", "runs", "charged", "lines", "habits", "days"):
         assert getattr(found, view) == getattr(live, view), view
 
 
@@ -124,7 +129,7 @@ def test_the_total_of_each_reader_is_what_its_entries_cost(released: Released) -
         if entry["audience"] == "public" and entry["release"] in {"grouped", "smooth"} and entry["nano"]
     }
     assert total > 0
-    assert released.state.account.sums["public"].total == sum(windows.values())
+    assert released.state.account.totals["public"].total.pure == sum(windows.values())
 
 
 def test_each_unit_has_one_scope_and_neighbouring_relation() -> None:
@@ -132,3 +137,36 @@ def test_each_unit_has_one_scope_and_neighbouring_relation() -> None:
     assert {unit.scope for unit in UNITS.values()} == set(Scope)
     replaced = {unit.scope for unit in UNITS.values() if unit.neighbours is Neighbours.REPLACE}
     assert replaced == set(Scope) - {Scope.TOTAL}
+
+
+def test_the_budgets_of_the_rebuilt_account_are_those_of_the_releases(released: Released) -> None:
+    """Attributes too are paid from the day on which their local day begins; budgets of counts may come to read it."""
+    view = BudgetView()
+    extend_account(AccountProgress(AccountState(), view, {}), POLICIES, SITE, released.entries, released.shown)
+    assert view == released.state.release.ledger.budgets
+
+
+def test_stored_totals_whose_epsilons_and_noise_change_at_different_windows_are_read_together() -> None:
+    """Windows 1 and 2 cost one epsilon each, of different noise; the stored rows are those of an earlier version."""
+    totals = decode_totals(
+        ("3", "1", [[10, 10, 3, 20, "1"]]), ({"pure 1": 2, "laplace 1": 1}, [[10, 0, 1, 20, {"laplace 1": 1}],
+        [20, 10, 2, 20, {"pure 1": 1}]]),
+    )  # fmt: skip
+    assert [(end, charge) for end, charge in totals.latest.windows()] == [
+        (10, (20, Cost(Fraction(1), {Laplace(Decimal(1)): 1}))),
+        (20, (20, Cost(Fraction(1), {EpsilonEvent(Decimal(1)): 1}))),
+        (30, (20, Cost(Fraction(1), {EpsilonEvent(Decimal(1)): 1}))),
+    ]
+    assert decode_totals(*encode_totals(totals)) == totals
+
+
+def test_reports_describe_every_unit_and_name_no_other() -> None:
+    informed = {"temporal", "meeting"}
+    assert (
+        guarantees.UNITS.keys() - informed == UNITS.keys() == contracts.Units.model_fields.keys() - informed - {"tight"}
+    )
+    assert len(set(guarantees.UNITS.values())) == len(guarantees.UNITS)
+    assert guarantees.UNITS["person_w_event"] == "one person, {w} windows"
+    assert guarantees.UNITS["tuple_moved"] == "one device at one tick, elsewhere instead"
+    assert guarantees.COUNTED["device_w_event"] == "one person, one cell in each of {w} windows"
+    assert {*policy_diff.COMPARED, *policy_verbs._SHOWN} < UNITS.keys()

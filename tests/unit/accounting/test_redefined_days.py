@@ -12,7 +12,7 @@ import orjson
 from stream.accounting.account import Account, AccountState
 from stream.policy.mechanisms import SPARSE_VECTOR
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import MINUTE, PURE, CountCharge, DayTerms, Micros, Spent
+from stream.records import MINUTE, PURE, CountCharge, DayTerms, Micros, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.schemas import parse_time
 from tests.core_ground import (
@@ -55,7 +55,7 @@ def records(windows: Iterable[Window]) -> list[dict[str, Any]]:
         stage = stage_under(days)
         state = state if days is under else reopened(stage, state)
         under = days
-        state, [record] = stage.step(state, Spent(SITE, end, charges))
+        state, [record] = stage.step(state, WindowCharges(SITE, end, charges))
         made.append(orjson.loads(record.value))
         told = stage.spend_at(reopened(stage, state), end)
         assert told["public"]["device_day"] == made[-1]["audiences"]["public"]["device_day"]

@@ -17,7 +17,7 @@ from stream.accounting.composition import Gaussian, Laplace, Noise, compose
 from stream.accounting.units import UNITS
 from stream.operators import scan
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import MINUTE, CountCharge, DayTerms, Micros, Spent
+from stream.records import MINUTE, CountCharge, DayTerms, Micros, WindowCharges
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
@@ -47,7 +47,7 @@ def counted(policy: Policy, charges: Iterable[tuple[Micros, tuple[CountCharge, .
     """Return the account's records after these windows."""
     stage = account_stage(policy, SITE, laboratory=True)
     stage = replace(stage, tick_length=TICK, ticks_per_observation=2, **how)
-    _, made = scan(stage, [Spent(SITE, end, each) for end, each in charges], stage.initial())
+    _, made = scan(stage, [WindowCharges(SITE, end, each) for end, each in charges], stage.initial())
     return [orjson.loads(record.value) for record in made]
 
 
@@ -258,7 +258,7 @@ def through(stage: Account, state: AccountState) -> AccountState:
 def test_the_state_comes_back_whole_between_any_two_windows() -> None:
     stage = replace(account_stage(building(), SITE, laboratory=True), privacy_days=DAYS, tick_length=TICK)
     windows = [
-        Spent(SITE, end, (paid("public", end), charge("facilities", "0.5", "grouped", "pegasus")))
+        WindowCharges(SITE, end, (paid("public", end), charge("facilities", "0.5", "grouped", "pegasus")))
         for end in (FOUR + n * TICK for n in range(-20, 20))
     ]
     one, other = stage.initial(), stage.initial()

@@ -1,4 +1,4 @@
-"""Booking an answer: what is refused before anything is drawn, what is charged, and which noise it gets."""
+"""Charged answers: what is refused before a draw, what is charged, and which noise an answer gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger of answers: what they cost together, and which answer a label stands for."""
+"""The ledger of answers: what answers cost together, and which answer a label identifies."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from connectors.runtime.clock import AnchoredClock
+from connectors.sources.cloud.config import Hook
 from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest_socket.listener import SocketListener
-from connectors.sources.webhooks.config import Hook
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
 from tests.receiving_ground import Hands, Log

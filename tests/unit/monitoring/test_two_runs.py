@@ -17,7 +17,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
 from connectors.monitoring.engine import EngineMetrics
-from connectors.monitoring.figures import MetricValues
+from connectors.monitoring.metric_values import MetricValues
 from connectors.monitoring.monitor import Monitor
 from connectors.operations.monitoring.watches import watch_embedded, watch_key, watch_receiver, watch_store
 from connectors.runtime.clock import AnchoredClock

@@ -80,7 +80,7 @@ def reported(at: UsmVerifier, datagram: bytes) -> bytes:
     return came.report
 
 
-def test_whoever_is_asked_says_who_it_is_and_what_time_it_has() -> None:
+def test_a_discovered_agent_reports_its_engine_and_time() -> None:
     """The receiver's own gate answers such questions, so it is asked."""
     at = gate()
     report = reported(at, who_are_you(NUMBER))

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import RowsQuery
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import RowsQuery
 from stream.records import MINUTE, Micros
 from stream.schemas import AttributeRecord, CountRecord, parse_time, rfc3339
 

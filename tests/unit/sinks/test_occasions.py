@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from connectors.sinks.feed import Notes
 from connectors.sinks.occasions import Occasion
 from tests.released_store import count
 
 
 def reported(occasion: Occasion, *records: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return (window, node, what is said besides) of every event, delivered as they come."""
-    notes: dict[str, Any] = {}
+    notes: Notes = {}
     found = []
     for record in records:
         for event in occasion.events(record, notes):

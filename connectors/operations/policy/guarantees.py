@@ -1,0 +1,204 @@
+"""The guarantees of an audience's releases as sentences, shared by 'policy show', the demo and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from stream.accounting.units import UNITS as PRIVACY_UNITS
+from stream.accounting.units import Neighbours, PrivacyUnit, Scope
+from stream.policy.attributes import AttributeRelease
+from stream.policy.fields import decimal_string
+from stream.records import HOUR
+from stream.release.guarantees import CountPromise, count_promises
+from stream.release.threshold_guarantees import threshold_promises
+from stream.release.validation import Policy
+
+# Names of privacy units in words, by their names in records.
+
+_IN_WORDS = {
+    Scope.TICK: ("{who} at one tick", "{who} at one tick, elsewhere instead"),
+    Scope.OBSERVATION: ("one trap", "one trap, another instead"),
+    Scope.WINDOWS: ("{who}, {w} windows", "{who}, {w} windows, elsewhere instead"),
+    Scope.DAY: ("{who}, one day", "{who}, one day, elsewhere instead"),
+    Scope.TOTAL: ("{who}, in all", ""),
+}
+"""Scope -> words where the unit is added or removed, and where it is replaced."""
+_COUNTED_IN_WORDS = {
+    Scope.TICK: ("one person in one cell: one zone at one tick", "one person in one cell, in another instead"),
+    Scope.WINDOWS: (
+        "one person, one cell in each of {w} windows", "one person, one cell in each of {w} windows, others instead",
+    ),
+    Scope.DAY: ("one person, one day", "one person, one day, elsewhere instead"),
+    Scope.TOTAL: ("one person, in all", ""),
+}  # fmt: skip
+_ADVERSARIES = {
+    "temporal": "one tick, to who knows how people move",
+    "meeting": "one tick, to who knows who meets whom",
+}
+
+
+def _words_of(unit: PrivacyUnit, words: Mapping[Scope, tuple[str, str]]) -> str:
+    added, replaced = words[unit.scope]
+    text = added if unit.neighbours is Neighbours.ADD_OR_REMOVE else replaced
+    return text.replace("{who}", "one person" if unit.person else "one device")
+
+
+UNITS = {name: _words_of(unit, _IN_WORDS) for name, unit in PRIVACY_UNITS.items()} | _ADVERSARIES
+"""Name in records -> unit in words."""
+COUNTED = {
+    name: _words_of(unit, _COUNTED_IN_WORDS)
+    for name, unit in PRIVACY_UNITS.items()
+    if unit.scope in _COUNTED_IN_WORDS and not unit.person
+} | _ADVERSARIES
+"""The units of a site with people counters, which know no devices: a count is of people, one each."""
+
+
+def describe_unit(unit: str, w: int | str = "w", *, counted: bool = False) -> str:
+    """Return a unit in words, ``counted`` for a site with people counters; an unknown unit keeps its name."""
+    return (COUNTED if counted else UNITS).get(unit, unit.replace("_", " ")).format(w=w)
+
+
+def unit_rows(
+    readers: Sequence[Mapping[str, Any]], only: Collection[str] = UNITS, *, counted: bool = False
+) -> Iterator[list[str]]:
+    """Yield a row for each unit of an account: its name, and its cost for each reader.
+
+    If a unit has an epsilon at a delta, that one comes first, with its delta, because it is never the larger one.
+    All readers have the same units. For a site with people counters (``counted``) the units of devices are omitted.
+    """
+    known = [unit for unit in readers[0] if unit in only and (not counted or unit in COUNTED)]
+    for unit in known:
+        tight = [units["tight"].get(unit) for units in readers]
+        if any(tight):
+            delta = next(one["delta"] for one in tight if one)
+            yield [f"{describe_unit(unit, counted=counted)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
+        yield [describe_unit(unit, counted=counted), *(str(units[unit]) for units in readers)]
+
+
+def _at_delta(tight: Mapping[str, float] | None) -> str:
+    """Return an epsilon, rounded up to three decimals."""
+    return "-" if tight is None else f"{math.ceil(tight['epsilon'] * 1000) / 1000:g}"
+
+
+DEVICES, MONTH = 1000, 30
+"""Numbers in the example that explains a delta."""
+
+_UNIT = (
+    "The unit is one MAC address at one site. A person is taken to carry {devices} of them, and what several sites "
+    "give away adds up. Everything holds for observations that the connector accepted, and while the key is secret."
+)
+_COUNTED = (
+    "Site {site} is told counts by people counters and knows no device: there one device stands for one person in one "
+    "cell, that is in one zone at one tick."
+)
+_COUNTED_DAY = (
+    " Where a day is paid, it stands for one person's day of at most {hours} h in cells, as the policy declares: a "
+    "count does not say whom it is of, so nothing here can bound that."
+)
+_ZEROS = {
+    "reported": (
+        " Its gateway reports zeros: a window without a row for each zone is refused whole, and has coverage 0. If it "
+        "leaves zeros out all the same, coverage 0 shows that a zone is empty (zeros)."
+    ),
+    "omitted": (
+        " Its gateway leaves zeros out: a zone without a row has count 0, and coverage says nothing about zones, nor "
+        "whether a counter is broken (zeros)."
+    ),
+}
+_BY_WINDOW = (
+    "{release}: adding or removing one device at one tick changes the probability of anything that is published by at "
+    "most a factor exp({epsilon}); having it elsewhere instead by exp({moved})."
+)
+_ATTRIBUTE = (
+    "{release}: a day whose {attribute} is sensitive ({test}) is never shown, and not showing it raises the odds that "
+    "it is by at most a factor exp({epsilon})."
+)
+NOT_PROTECTED = (
+    "Many windows add up: where a window is what is paid for, a device that stays all day costs hundreds of them.",
+    "What operators are shown of traffic: sums over eight access points and five minutes at least, without noise. They "
+    "are for operators alone.",
+    "Truth: the releases speak of the devices that were heard, not of people.",
+)
+_SHOWN_EXACTLY = (
+    "An attribute's value that is not sensitive is shown exactly, about whoever caused it; a constant habit is guessed "
+    "better every day."
+)
+
+
+def promise_lines(policy: Policy, audience: str) -> list[str]:
+    """Return the guarantees of an audience's releases, one or two sentences each."""
+    return [
+        _UNIT.format(devices=policy.privacy.devices_per_person),
+        *counted_lines(policy),
+        *_counts(policy, audience),
+        *_days(policy, audience),
+        *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
+    ]
+
+
+def counted_lines(policy: Policy) -> Iterator[str]:
+    """Yield, for each site with people counters, the privacy unit; the text is the same wherever it is shown."""
+    for name, site in policy.site.items():
+        if site.feed == "counts":
+            hours = site.contribution_ticks * site.tick / HOUR
+            by_day = "" if site.day_starts is None else _COUNTED_DAY.format(hours=f"{hours:g}")
+            yield _COUNTED.format(site=name) + by_day + _ZEROS[site.zeros]
+
+
+def not_protected(policy: Policy, audience: str) -> list[str]:
+    """Return what an audience's releases do not guarantee."""
+    asked = any(True for _ in _attributes(policy, audience))
+    return [*([_SHOWN_EXACTLY] if asked else []), *NOT_PROTECTED]
+
+
+def _counts(policy: Policy, audience: str) -> Iterator[str]:
+    for promise in count_promises(policy):
+        if promise.reader != audience:
+            continue
+        if promise.terms is not None:
+            yield signed_sentence(policy, promise)
+        else:
+            epsilon, moved = (_number(promise.units[unit]) for unit in ("presence_tuple", "tuple_moved"))
+            yield _BY_WINDOW.format(release=promise.release, epsilon=epsilon, moved=moved)
+
+
+def _days(policy: Policy, audience: str) -> Iterator[str]:
+    for release, name in _attributes(policy, audience):
+        rule = release.attributes[name]
+        test = " or ".join(f"{how} {edge}" for how, edge in rule.sensitive.model_dump(exclude_none=True).items())
+        epsilon = decimal_string(rule.epsilon[audience])
+        yield _ATTRIBUTE.format(release=release.name, attribute=name.replace("_", " "), test=test, epsilon=epsilon)
+
+
+def _attributes(policy: Policy, audience: str) -> Iterator[tuple[AttributeRelease, str]]:
+    for release in policy.release:
+        if isinstance(release, AttributeRelease):
+            yield from ((release, name) for name, rule in release.attributes.items() if audience in rule.epsilon)
+
+
+def _number(epsilon: Fraction | float) -> str:
+    return decimal_string(epsilon) if isinstance(epsilon, Fraction) else f"{epsilon:g}"
+
+
+def _exceptions(delta: Fraction) -> str:
+    """Return the meaning of a delta, for one device and for a building over a month."""
+    many = float(delta) * DEVICES * MONTH
+    return (
+        f"with delta {float(delta):.2g} for each device and day: {many:.2g} for {DEVICES:,} devices over {MONTH} days"
+    )
+
+
+def signed_sentence(policy: Policy, promise: CountPromise) -> str:
+    """Return the sentence that a privacy officer can sign for a release that is charged per day."""
+    site, day = policy.site[promise.site], policy.site[promise.site].contribution
+    hours = f"{(day or 0) / HOUR:g} h"
+    at = f", {_exceptions(promise.delta)}" if promise.delta else ""
+    return (
+        f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
+        f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "
+        f"{promise.tight['device_day']:.3g} where that day is added or removed, "
+        f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}."
+    )

@@ -1,0 +1,225 @@
+"""Release of a window of counts as private records: charge, perturb, smooth, publish.
+
+For each count release of a window, in the order of the policy:
+
+1. The budget gate decides which audiences can pay, from ledger and policy alone; the others receive a denial of the
+   same shape.
+2. One noise chain is drawn over the epsilons of the audiences that pay (PeGaSus' perturber: four fifths of them).
+3. Each distinct epsilon has its own mechanism state (grouper or filter); audiences of equal epsilon share the value.
+4. Each audience gets one ledger entry and one record.
+5. Queries of these values, and revisions of earlier ones, yield further records; they are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from stream.domains import Purpose
+from stream.keys import key_day_of, subkey
+from stream.local_time import MIDNIGHT, slot_of
+from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.filter.mechanism import Revisable
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import noise_chain
+from stream.operators import Operator
+from stream.policy.fields import decimal_string
+from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
+from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
+from stream.release.count_plan import CountPlan
+from stream.release.ledger_writer import LedgerWriter
+from stream.release.queries import FreeQuery, free_queries
+from stream.release.revisions import RevisionPlan
+from stream.release.state import PublicationKey, ReleaseState
+from stream.release.thresholds import free_decisions
+from stream.release.validation import Policy
+from stream.schemas import private_topic
+
+
+class CountReleases:
+    """The count releases of one site."""
+
+    def __init__(self, policy: Policy, issuer: LedgerWriter, plans: tuple[CountPlan, ...]) -> None:
+        self._issuer = issuer
+        self._site = policy.site[issuer.site]
+        self._timezone = ZoneInfo(self._site.timezone)
+        self._gate = BudgetGate(policy, issuer)
+        self._plans = plans
+        self._revisable = {
+            name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
+        }
+        self._queries = {
+            plan.release.name: [*free_queries(plan, self._site), *free_decisions(policy, plan)] for plan in plans
+        }
+        self._revisions = {
+            plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
+            for plan in plans
+        }
+
+    def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
+        """Release one window; skip a window that ends at or before the latest released one."""
+        if window.window_end <= state.released_until:
+            return
+        state.released_until = window.window_end
+        self.note_coverage(state, window)
+        key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        if key_day != state.key_day:
+            state.key_day = key_day
+            for name, mechanism in self._mechanisms().items():
+                if name in state.operator_states:
+                    state.operator_states[name] = mechanism.pause(state.operator_states[name])
+        for plan in self._plans:
+            yield from self._count_release(state, plan, window, key_day)
+
+    def prepare(self, state: ReleaseState) -> None:
+        """Compute one part of the next window in advance, if there is any; released bytes do not change."""
+        for name, mechanism in self._revisable.items():
+            if name in state.operator_states:
+                previous = state.operator_states[name]
+                state.operator_states[name] = mechanism.prepare(previous)
+                if state.operator_states[name] is not previous:
+                    return
+
+    def finish(self, state: ReleaseState) -> Iterator[Published]:
+        """Publish the outstanding revisions when no further window follows."""
+        for plan in self._plans:
+            for revision in self._revisions[plan.release.name]:
+                yield from revision.finish(state.operator_states)
+
+    def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
+        """Add a window's coverage to that of its local day."""
+        day = (EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
+        state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
+
+    def _count_release(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
+    ) -> Iterator[Published | CountCharge]:
+        release, end = plan.release, window.window_end
+        verdicts = self._gate.verdicts(state, plan, window)
+        paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
+        counts = plan.counts(window)
+        before = dict(state.operator_states)
+        released = self._perturb(state, plan, window, counts, paying)
+        head = self._issuer.head(end - self._issuer.tick_length, end)
+        commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
+        for audience, verdict in verdicts.items():
+            value = released[release.epsilon[audience]] if verdict.reason is None else None
+            record = plan.with_noisy(plan.record(head, window, audience, value, *verdict), value)
+            yield self._issuer.charge(
+                state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
+            )
+            topic = private_topic(audience, release.name)
+            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+        for audience, verdict in verdicts.items():  # after all charges, since audiences may share the remaining budget
+            yield self._charged(state, plan, window, audience, verdict)
+        for query in self._queries[release.name]:
+            yield from self._answers(state, query, window, released, verdicts)
+        for revision in self._revisions[release.name]:
+            yield from revision.window(state.operator_states, before, window, released)
+
+    def _charged(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: BudgetDecision
+    ) -> CountCharge:
+        """Return the charge of an audience's window, for the account."""
+        release, day = plan.release, window.privacy_day
+        key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        left = self._gate.budgets.windows_left(state.ledger.budgets, release, audience, key_day)
+        return CountCharge(
+            release.name, audience, release.mechanism,
+            release.epsilon[audience] if verdict.reason is None else Fraction(0),
+            reason=verdict.reason or "", left=left,
+            attempt=self._issuer.attempt, w=release.windows_paid,
+            terms=None if plan.days is None or day is None else plan.days.terms_paid(audience, day),
+        )  # fmt: skip
+
+    def _perturb(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints, paying: set[Fraction]
+    ) -> dict[Fraction, Values]:
+        """Draw one noise chain for all epsilons that pay, and smooth each; close the groups of the other epsilons."""
+        for epsilon, mechanism in plan.mechanisms.items():
+            name = plan.state_name(epsilon)
+            if epsilon not in paying and name in state.operator_states:
+                state.operator_states[name] = mechanism.pause(state.operator_states[name])
+        if not paying:
+            return {}
+        issuer, end = self._issuer, window.window_end
+        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), Purpose.NOISE)
+        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, plan.suffix(window))
+        laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
+        if plan.draws_own_noise:
+            noise = dict.fromkeys(laws.values(), np.zeros_like(counts))
+        else:
+            noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
+        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
+        released = {}
+        for epsilon, law in laws.items():
+            mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
+            previous = state.operator_states[name] if name in state.operator_states else mechanism.initial()
+            item = TickInput(counts, noise[law], key, context, slot)
+            state.operator_states[name], [released[epsilon]] = mechanism.step(previous, item)
+            if plan.publication_key is not None:
+                state.publication_keys[plan.release.name] = plan.publication_key
+        return released
+
+    def _answers(
+        self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, released: dict[Fraction, Values],
+        verdicts: BudgetDecisions,
+    ) -> Iterator[Published]:  # fmt: skip
+        """Compute a query's answer from the released values; it is free, so there is no ledger entry."""
+        end, answers = window.window_end, dict[Fraction, Any]()
+        for epsilon in query.plan.mechanisms:
+            name = query.state_name(epsilon)
+            state.operator_states[name], answers[epsilon] = query.step(
+                state.operator_states.get(name), released.get(epsilon), end, epsilon
+            )
+        head = self._issuer.head(end - self._issuer.tick_length, end)
+        for audience, (reason, _) in verdicts.items():
+            if not query.publishes_to(audience):
+                continue
+            answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
+            record = query.record(head, window, audience, answer, reason)
+            topic = private_topic(audience, query.query.name)
+            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+
+    # --- state between windows ------------------------------------------------------------------------
+
+    def _mechanisms(self) -> dict[str, CountMechanism]:
+        return {
+            plan.state_name(epsilon): mechanism
+            for plan in self._plans
+            for epsilon, mechanism in plan.mechanisms.items()
+        }
+
+    def operators(self) -> dict[str, Operator[Any, Any, Any]]:
+        """Return the operators to which the operator states belong, by name."""
+        operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
+        for plan in self._plans:
+            for query in self._queries[plan.release.name]:
+                operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
+            for revision in self._revisions[plan.release.name]:
+                operators |= revision.stages
+        return operators
+
+    def owners(self) -> dict[str, PublicationKey]:
+        """Return the publication keys of the releases that carry publications."""
+        return {plan.release.name: plan.publication_key for plan in self._plans if plan.publication_key is not None}
+
+    def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
+        """Continue publications of another policy.
+
+        Args:
+            state: the site's.
+            carried: release -> its name in the other policy.
+            parts: the other policy's operator states, encoded, by name.
+        """
+        for plan in self._plans:
+            if plan.release.name in carried:
+                [(epsilon, mechanism)] = plan.mechanisms.items()
+                previous = parts[f"{carried[plan.release.name]}/{decimal_string(epsilon)}"]
+                state.operator_states[plan.state_name(epsilon)] = mechanism.decode(previous)
