@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from connectors.cli.main import main
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 TIMEOUT = PATIENCE
 

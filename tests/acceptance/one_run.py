@@ -13,7 +13,7 @@ from pathlib import Path
 from connectors.storage.embedded.runner import opened
 from stream.errors import TacetError
 from stream.release.validation import load_policy
-from tests.core_ground import COUNTS, messages, people, policy_text
+from tests.support.small_building import COUNTS, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)
 

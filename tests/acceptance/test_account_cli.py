@@ -16,7 +16,7 @@ from connectors.keys import key_files
 from connectors.storage.embedded.runner import opened
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import run, tacet
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
+from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 KNOWN = """
 [privacy.mobility]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.acceptance.command_line import run
-from tests.documents import DOCUMENTS
+from tests.support.documents import DOCUMENTS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 DOCUMENT = DOCUMENTS["docs/attackers.md"]

@@ -23,7 +23,7 @@ from stream.encryption import Kind, seal, unseal
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.acceptance.command_line import TIMEOUT, Done, command, run
-from tests.core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
+from tests.support.small_building import COUNTS, SITE, messages, people, policy_text, write_csv
 
 TEXT = policy_text(COUNTS, head="[restricted]\noccupancy = true\n")
 SEEN = people(hours=12, devices=4)

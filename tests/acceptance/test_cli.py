@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from connectors.cli.main import tacet as verbs
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, together
 from tests.acceptance.command_line import here as tacet
-from tests.verb_tree import all_commands, subcommands
+from tests.support.verb_tree import all_commands, subcommands
 
 COUNT_FIELDS = [
     "v", "release_id", "site", "audience", "release", "window_start", "window_end", "values", "levels", "released",

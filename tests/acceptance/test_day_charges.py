@@ -29,8 +29,8 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time, rfc3339
 from tests.acceptance.command_line import run as command
 from tests.acceptance.test_backfill import backfill, new_key
-from tests.chains import verify_chain
-from tests.day_ground import day_release, shared
+from tests.support.day_policies import day_release, shared
+from tests.support.hash_chain import verify_chain
 
 TICK = 30 * MINUTE
 DAYS = PrivacyDays("04:00", "UTC")

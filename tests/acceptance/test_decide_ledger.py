@@ -18,7 +18,7 @@ from connectors.tables import decision_ledger
 from stream.decisions.plan import DecisionTerms
 from stream.decisions.progressive import price_of
 from tests.acceptance.command_line import Done, run
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 MANY = [f"p{i}" for i in range(300)]
 TSLM = ["--mechanism", "tslm", "--beta", "0.05", "--epsilon-max", "4"]

@@ -15,8 +15,8 @@ import pytest
 from connectors.keys import key_files
 from connectors.sources.cloud.decoders import SIGNATURE
 from tests.acceptance.command_line import POLICY, command
-from tests.patience import PATIENCE
-from tests.unit.hooks.hooks_ground import FILE, join, now, octets, signature
+from tests.support.patience import PATIENCE
+from tests.unit.hooks.cloud_requests import FILE, join, now, octets, signature
 
 
 def started(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:

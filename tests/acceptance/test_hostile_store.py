@@ -21,7 +21,7 @@ from connectors.storage.embedded.store import SqliteStore
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import COUNTS, messages, people, policy_text
+from tests.support.small_building import COUNTS, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)
 VIEW = "ALTER TABLE outputs RENAME TO held; CREATE VIEW outputs AS SELECT seq, topic, key, value, time, id FROM held"

@@ -24,7 +24,7 @@ from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
 from stream.sensing.state import SensingState, encode
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text, write_csv
+from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text, write_csv
 
 TEXT = policy_text(COUNTS + ATTRIBUTES)
 SEEN = people(hours=14, devices=4)

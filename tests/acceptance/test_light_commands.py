@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from connectors.cli import output
 from connectors.cli.main import SECTIONS, tacet
 from stream.mechanisms.filter.mechanism import Filtered
-from tests.core_ground import policy_text
-from tests.day_ground import day_release, day_site, shared
-from tests.verb_tree import subcommands
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.small_building import policy_text
+from tests.support.verb_tree import subcommands
 
 TIMEOUT = 300
 HEAVY = {"aiokafka", "duckdb", "fastapi", "faust", "matplotlib", "scipy", "uvicorn"}

@@ -20,8 +20,8 @@ from connectors.keys import key_files
 from connectors.runtime import logs
 from stream.schemas import OBSERVATIONS as TOPIC
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from tests.integration.kafka_ground import Broker, clear_topics
-from tests.patience import PATIENCE
+from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.patience import PATIENCE
 
 CLOSED = "127.0.0.1:1"
 CANARY = "5c52.1e00.2011 jane"

@@ -24,8 +24,8 @@ from stream.pipeline import Pipeline
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 from stream.release.validation import load_policy
 from stream.schemas import LEAKAGE
-from tests.by_window import by_window
-from tests.core_ground import audit_of, bodies, laboratory, run
+from tests.support.small_building import audit_of, bodies, laboratory, run
+from tests.support.window_policies import by_window
 
 DAYS, TICK, W, DEVICES = 30, 15, 12, 3
 MECHANISM = {"occupancy": "pegasus", "floors": "pegasus", "plain": "laplace"}

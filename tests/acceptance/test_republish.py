@@ -16,7 +16,7 @@ from connectors.keys import key_files
 from connectors.storage.embedded.reader import read_outbox, read_state_and_entries
 from stream.schemas import LEAKAGE
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import people, policy_text, write_csv
+from tests.support.small_building import people, policy_text, write_csv
 
 SEEN = people(hours=12, devices=6)
 LOSSES = {

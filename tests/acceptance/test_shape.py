@@ -23,7 +23,7 @@ from connectors.storage.embedded.runner import embedded
 from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
 from stream.schemas import AUDIT, LEAKAGE
-from tests.core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
+from tests.support.small_building import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 
 POLICY = building(
     tick="5min",

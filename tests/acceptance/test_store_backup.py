@@ -21,7 +21,7 @@ from connectors.storage.embedded.runner import opened
 from stream.errors import UsageError
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import COUNTS, SITE, messages, people, policy_text
+from tests.support.small_building import COUNTS, SITE, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)
 MESSAGES = list(messages(people(hours=3, devices=4), load_policy(TEXT)))

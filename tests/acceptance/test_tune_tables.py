@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command_line import run
-from tests.documents import DOCUMENTS
+from tests.support.documents import DOCUMENTS
 
 BLOCKS = re.findall(r"^```text\n(.*?)^```", DOCUMENTS["docs/tuning.md"], flags=re.MULTILINE | re.DOTALL)
 

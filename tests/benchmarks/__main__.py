@@ -23,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.ground import Figure, line, quick
 from tests.benchmarks.page import update
 from tests.benchmarks.process import completed
+from tests.benchmarks.shared import Figure, line, quick
 
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit)\b")
 LIMIT = 300.0

@@ -23,7 +23,7 @@ from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.history.rows import RowsQuery
 from stream.records import DAY, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
-from tests.benchmarks.ground import Figure, cpu, quick, tell
+from tests.benchmarks.shared import Figure, cpu, quick, tell
 
 GOAL_MS = 300.0
 EXPORTING = 192.0

@@ -28,7 +28,7 @@ from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY
 from stream.records import DAY, MINUTE, Micros
 from stream.release.validation import Policy
 from stream.runners.embedded import Embedded
-from tests.benchmarks.ground import Figure, by_window, cpu, log, policy, quick, simulations, tell
+from tests.benchmarks.shared import Figure, by_window, cpu, log, policy, quick, simulations, tell
 
 AUDIENCES = ("facilities", "public")
 GOAL = 1.0

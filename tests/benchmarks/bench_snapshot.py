@@ -12,7 +12,7 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import open_snapshot
 from stream.records import DAY, MINUTE, SECOND, Heartbeat
-from tests.benchmarks.ground import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
+from tests.benchmarks.shared import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL_MB = 16 * 1.048576
 """The largest record that the snapshot topic takes."""

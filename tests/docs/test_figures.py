@@ -61,7 +61,7 @@ from stream.release.queries import LARGEST_HELD as HEAT_HELD
 from stream.schemas import OBSERVATIONS, QUARANTINE, SNAPSHOT
 from stream.sensing.contribution import EMPTY_TICKS
 from stream.settings import OPEN_TIMEOUT, SHORTEST_SESSION, Settings
-from tests.documents import DOCUMENTS, ROOT
+from tests.support.documents import DOCUMENTS, ROOT
 
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 10: "ten"}
@@ -232,8 +232,10 @@ MADE = [
 ]
 """(document, passage) made of the constants that the code goes by."""
 
-ENDS = "tests/unit/test_command_line.py::test_an_error_ends_the_program_with_one_line_and_a_code"
-BAD_ROWS = "tests/unit/test_observation_files.py::test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done"
+ENDS = "tests/unit/cli/test_command_line.py::test_an_error_ends_the_program_with_one_line_and_a_code"
+BAD_ROWS = (
+    "tests/unit/recordings/test_observation_files.py::test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done"
+)
 STOPPED = "tests/acceptance/test_cli.py::test_a_service_that_is_told_to_stop_while_it_starts_exits_0"
 OTHERS = "tests/integration/test_kafka_worker.py::test_another_policy_or_key_is_exit_code_2_and_one_line"
 MALFORMED = "tests/acceptance/test_leakage_cli.py::test_a_malformed_model_exits_with_2_and_names_the_entry"
@@ -241,11 +243,11 @@ IN_TIME = "tests/acceptance/test_ingest_verb.py::test_ingest_ends_although_the_b
 DEMO = "tests/acceptance/test_demo.py::test_the_day_that_the_readme_shows_is_such_a_day"
 PAID_DAY = "tests/acceptance/test_demo.py::test_the_account_of_the_public_is_that_of_days"
 WORTH = "tests/acceptance/test_demo.py::test_the_public_stream_is_worth_publishing_at_the_price_of_a_day"
-LEFT_OUT = "tests/unit/test_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
+LEFT_OUT = "tests/unit/operations/test_policy_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
 OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_only"
-KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
-KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
-KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
+KEY_FILE = "tests/unit/keys/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
+KAFKA_PASSWORD = "tests/unit/kafka/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
+KAFKA_KEY = "tests/unit/kafka/test_connection.py::test_a_key_that_others_can_read_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_senders.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 HOOKS_FILE = (
     "tests/unit/hooks/test_hooks_verification.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
@@ -257,12 +259,14 @@ SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others
 GAME = "tests/acceptance/page/test_game_page.py::"
 GAME_POINTS = f"{GAME}test_points_are_for_accuracy_speed_and_answers_before"
 COLOURED = "tests/unit/mechanisms/test_colours.py::test_colours_are_those_of_the_formula"
-LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
+LARGEST_COUNT = "tests/unit/policy/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
-REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
-DAY_REVISED = "tests/unit/test_revised_release.py::test_of_five_minutes_a_day_is_published_six_windows_at_a_time"
-WORKS = "tests/unit/test_inventory.py::test_whoever_works_a_day_counts_to_its_end"
-RECORDED = "tests/unit/test_loss.py::test_a_recording_says_how_long_a_device_has_to_count"
+REVISED = "tests/unit/release/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
+DAY_REVISED = (
+    "tests/unit/release/test_revised_release.py::test_of_five_minutes_a_day_is_published_six_windows_at_a_time"
+)
+WORKS = "tests/unit/operations/test_inventory.py::test_whoever_works_a_day_counts_to_its_end"
+RECORDED = "tests/unit/operations/test_contribution_loss.py::test_a_recording_says_how_long_a_device_has_to_count"
 PORT = "tests/docs/test_compose.py::test_others_reach_the_trap_port_and_what_hears_the_cloud_alone"
 SHOWN = "tests/docs/test_compose.py::test_what_people_look_at_is_on_the_loopback_and_files_are_of_these_users"
 RATED = "tests/acceptance/serve/test_guard.py::test_more_than_a_rate_is_refused_with_when_to_come_again"
@@ -271,7 +275,7 @@ OF_QUERIES = (
     "test_of_the_thesis_form_dppwlm_leaves_most_unknown_of_every_query"
 )
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
-PARTS = "tests/unit/test_hanging.py::test_every_wait_is_a_part_of_the_one_session_timeout"
+PARTS = "tests/unit/kafka/test_hanging_brokers.py::test_every_wait_is_a_part_of_the_one_session_timeout"
 FACTORS = "tests/docs/test_reference.py::test_fields_units_and_factors_of_the_account_are_exactly_those_listed"
 UNOPENED = "tests/integration/test_stalls.py::test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1"
 HANGS = (
@@ -279,8 +283,8 @@ HANGS = (
     "test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and_a_session"
 )
 
-BROKEN = "tests/unit/test_doctor.py::test_what_is_wrong_with_a_store_ends_with_1_and_is_named"
-DIFFERS = "tests/unit/test_policy_diff.py::test_the_exit_code_says_whether_anything_begins_anew"
+BROKEN = "tests/unit/operations/test_doctor.py::test_what_is_wrong_with_a_store_ends_with_1_and_is_named"
+DIFFERS = "tests/unit/operations/test_policy_diff.py::test_the_exit_code_says_whether_anything_begins_anew"
 AT_DELTA = "tests/unit/accounting/test_tight_account.py::"
 ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilons_added_up"
 ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"

@@ -17,7 +17,7 @@ from connectors.lab.simulation.policy import site_text
 from connectors.operations.policy.promises import promises
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.release.validation import Policy
-from tests.documents import blocks, part
+from tests.support.documents import blocks, part
 
 
 def models(annotation: Any) -> dict[str, type[BaseModel]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 _BESIDE = "/usr/sbin:/usr/bin:/usr/local/bin"
 

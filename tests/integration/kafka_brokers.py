@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from aiokafka.admin import AIOKafkaAdminClient
 
 from connectors.storage.kafka.connection import Access
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 VERSION = "4.3.1"
 IMAGE = f"apache/kafka:{VERSION}"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 TACET = (sys.executable, "-m", "connectors")
 T = TypeVar("T")

@@ -23,8 +23,8 @@ from connectors.storage.kafka.connection import Access
 from stream.release.validation import Policy, load_policy
 from stream.settings import Settings
 from tests.acceptance.command_line import command
-from tests.integration.kafka_ground import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars
-from tests.patience import PATIENCE
+from tests.integration.kafka_brokers import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars
+from tests.support.patience import PATIENCE
 
 ADMIN, BROKER = "admin", "broker"
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}

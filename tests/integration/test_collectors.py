@@ -34,10 +34,10 @@ from connectors.storage.kafka.topics import create_topics
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.documents import section
-from tests.integration.kafka_ground import Broker, administrator, delete_topics
-from tests.patience import until, within_patience
-from tests.receiving_ground import Hands, Log
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics
+from tests.support.documents import section
+from tests.support.patience import until, within_patience
+from tests.support.receivers import Hands, Log
 from tests.unit.snmp.test_telegraf import AS_DIGITS, AS_TEXT
 
 RADIO, BSN = "02:00:00:00:00:01", ".1.3.6.1.4.1.14179.2.6"

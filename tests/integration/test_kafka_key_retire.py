@@ -27,9 +27,9 @@ from stream.records import ObservationBatch, Row
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here, tacet
-from tests.integration.kafka_ground import Broker, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker, clear_topics, delete_topics
 from tests.integration.storm import is_stopped
-from tests.integration.writers_ground import (
+from tests.integration.two_writers import (
     PARTITIONS,
     PRIVATE,
     SITES,
@@ -38,7 +38,7 @@ from tests.integration.writers_ground import (
     bodies,
     findings,
 )
-from tests.patience import PATIENCE, wait_until
+from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 LATER = "2026-03-02T11:40:00Z"

@@ -20,9 +20,9 @@ from stream.engine.ports import LossError
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT, private_topic
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import by_offset, records
-from tests.patience import waiting_for
+from tests.support.patience import waiting_for
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
 MURMUR2 = {

@@ -49,8 +49,8 @@ from stream.schemas import (
 )
 from tests.acceptance.command_line import command, run
 from tests.acceptance.test_kafka_end_to_end import until_answered
-from tests.integration.programs_ground import free_port
-from tests.integration.secured_ground import (
+from tests.integration.external_programs import free_port
+from tests.integration.secured_kafka import (
     ADMIN,
     FOREIGN,
     POLICY,
@@ -62,8 +62,8 @@ from tests.integration.secured_ground import (
     quotas_of,
     rules_of,
 )
-from tests.patience import PATIENCE, waiting_for
-from tests.receiving_ground import Log
+from tests.support.patience import PATIENCE, waiting_for
+from tests.support.receivers import Log
 
 pytestmark = [pytest.mark.kafka]
 

@@ -26,9 +26,9 @@ from stream.records import Heartbeat
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, tacet
-from tests.integration.kafka_ground import Broker, administrator, delete_topics
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics
 from tests.integration.storm import is_stopped
-from tests.integration.writers_ground import (
+from tests.integration.two_writers import (
     CHANGED,
     PARTITIONS,
     PRIVATE,
@@ -42,7 +42,7 @@ from tests.integration.writers_ground import (
     prepared,
     send_an_hour_more,
 )
-from tests.patience import PATIENCE, wait_until
+from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -29,9 +29,9 @@ from connectors.sources.snmp.usm.users import Source, User, Users
 from stream.errors import KeyFileError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.patience import PATIENCE, until, within_patience
-from tests.receiving_ground import Log
-from tests.unit.snmp.v3_ground import AUTH, PRIVACY, Controller, user
+from tests.support.patience import PATIENCE, until, within_patience
+from tests.support.receivers import Log
+from tests.unit.snmp.v3_controller import AUTH, PRIVACY, Controller, user
 
 HOST, COMMUNITY = "127.0.0.1", "integration-only"
 ENGINE, STRANGE = "8000000001020304", "8000000001020305"

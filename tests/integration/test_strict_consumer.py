@@ -24,9 +24,9 @@ from stream.runners.faust_app import HOLE_TRIES, StrictConsumer, StrictThread
 from stream.runners.partition_tasks import TaskManager
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import Worker, records
-from tests.patience import PATIENCE, waiting_for
+from tests.support.patience import PATIENCE, waiting_for
 
 # --- delivery, without a broker -------------------------------------------------------------------------
 

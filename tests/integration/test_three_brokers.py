@@ -26,10 +26,10 @@ from stream.schemas import OBSERVATIONS, private_topic
 from tests.acceptance.command_line import tacet
 from tests.integration import chain_storm
 from tests.integration.chain_engine import Topics
-from tests.integration.kafka_ground import JavaCluster, administrator, delete_topics
+from tests.integration.kafka_brokers import JavaCluster, administrator, delete_topics
 from tests.integration.test_stalls import LONG, Held
 from tests.integration.test_strict_consumer import expected, heads, send, wait_for
-from tests.integration.writers_ground import (
+from tests.integration.two_writers import (
     PARTITIONS,
     Ground,
     all_out,
@@ -39,7 +39,7 @@ from tests.integration.writers_ground import (
     prepared,
     send_an_hour_more,
 )
-from tests.patience import PATIENCE, wait_until, waiting_for
+from tests.support.patience import PATIENCE, wait_until, waiting_for
 
 pytestmark = [pytest.mark.kafka]
 

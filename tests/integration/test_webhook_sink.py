@@ -33,8 +33,8 @@ from connectors.subscribe.cursor import Cursor
 from stream.errors import UsageError
 from stream.schemas import private_topic
 from tests.acceptance.command_line import command
-from tests.integration.kafka_ground import Broker
-from tests.released_store import count, give
+from tests.integration.kafka_brokers import Broker
+from tests.support.released_store import count, give
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of a test, 24 bytes or more").decode()
 

@@ -29,10 +29,10 @@ from stream.errors import UsageError
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.chain_storm import PARTITIONS
-from tests.integration.kafka_ground import administrator, delete_topics
+from tests.integration.kafka_brokers import administrator, delete_topics
 from tests.integration.one_process import Movement
 from tests.integration.storm import Field, Worker
-from tests.patience import PATIENCE, waiting_for
+from tests.support.patience import PATIENCE, waiting_for
 
 GROWN = (OBSERVATIONS, AUDIT, SNAPSHOT, private_topic("public", "occupancy"), LEAKAGE)
 RECREATED = (AUDIT, OBSERVATIONS, SNAPSHOT, CONTROL)

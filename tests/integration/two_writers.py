@@ -20,10 +20,10 @@ from connectors.keys import key_files
 from stream.schemas import AUDIT, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
-from tests.chains import verify_chain
 from tests.integration.chain_storm import ROOT
-from tests.integration.kafka_ground import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker, clear_topics
 from tests.integration.storm import records
+from tests.support.hash_chain import verify_chain
 
 PARTITIONS = 4
 SESSION = 6.0
@@ -53,7 +53,7 @@ class Ground:
         line = command(["worker", *words])
         if later:
             env |= {"PYTHONPATH": str(ROOT)}
-            line = [sys.executable, "-m", "tests.later_version", "worker", *words]
+            line = [sys.executable, "-m", "tests.support.later_mechanism_version", "worker", *words]
         if stop_at is not None:
             env |= {"STOP_AT": stop_at, "PYTHONPATH": str(ROOT)}
             line = [sys.executable, "-m", "tests.integration.stopping_worker", "worker", *words]

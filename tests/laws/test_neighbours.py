@@ -20,7 +20,7 @@ from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
 from stream.schemas import OCCUPANCY, QUARANTINE, parse_record
-from tests.core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
+from tests.support.small_building import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
 RELEASE = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\nzones = { kind = "hall" }\n'
 SPEND = 'epsilon = { facilities = "1" }\n'

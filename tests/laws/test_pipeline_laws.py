@@ -24,8 +24,8 @@ from stream.operators import scan
 from stream.pipeline import Options, Pipeline, SiteState, Stages
 from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, WindowCharges
 from stream.schemas import AUDIT, PRESENCE, parse_record
-from tests.chains import verify_chain
-from tests.core_ground import (
+from tests.support.hash_chain import verify_chain
+from tests.support.small_building import (
     EVENING,
     SITE,
     Seen,

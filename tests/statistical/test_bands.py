@@ -34,10 +34,10 @@ from stream.policy.counts import CountRelease
 from stream.records import DAY, MINUTE
 from stream.release.count_plan import CountPlan
 from stream.release.validation import load_policy
-from tests import office
-from tests.simulated_truth import true_occupancy
 from tests.statistical.test_filter_error import TABLE, building
 from tests.statistical.test_revised_error import places
+from tests.support import office
+from tests.support.simulated_truth import true_occupancy
 
 LEAST, MOST = 0.93, 0.98
 TICK = 5 * MINUTE

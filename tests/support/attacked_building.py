@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.core_ground import mac, people, policy_text, write_csv
+from tests.support.small_building import mac, people, policy_text, write_csv
 
 RELEASES = """
 [[release]]

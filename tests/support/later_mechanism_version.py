@@ -1,6 +1,6 @@
 """The mechanism version to come, for tests of the way to it: other noise, and equal audit entries.
 
-``python -m tests.later_version worker …`` is ``tacet`` of that version.
+``python -m tests.support.later_mechanism_version worker …`` is ``tacet`` of that version.
 """
 
 from __future__ import annotations

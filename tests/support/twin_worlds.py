@@ -46,9 +46,9 @@ from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE, parse_time, r
 from stream.sensing import watermark
 from stream.sensing.counter_feed import COUNTERS
 from stream.sensing.state import SensingState
-from tests.core_ground import laboratory
 from tests.support.coupled_noise import coupled_noise
 from tests.support.policy_edits import Document, edited, first_document, policy_of, radio
+from tests.support.small_building import laboratory
 
 BEGIN = parse_time("2026-03-02T20:00:00-08:00")
 SPAN = 44 * HOUR

@@ -18,7 +18,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from starlette.types import ASGIApp
 
-from tests import patience
+from tests.support import patience
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.page.ground import PATIENCE, Watched, a_browser, served, watched
+from tests.acceptance.page.browser import PATIENCE, Watched, a_browser, served, watched
 from tests.acceptance.page.recorded import Scene, application
 
 expect.set_options(timeout=PATIENCE)

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
 from connectors.lab.simulation.lessons import TASKS, Task, case
-from tests.acceptance.page.ground import Watched, served, watched
+from tests.acceptance.page.browser import Watched, served, watched
 from tests.acceptance.page.recorded import Scene, application
 from tests.acceptance.page.test_page_looks import serious
 

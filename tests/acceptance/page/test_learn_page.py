@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from connectors.lab.simulation.lessons import case
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 

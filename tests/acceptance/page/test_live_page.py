@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.page.ground import Watched, served, watched
+from tests.acceptance.page.browser import Watched, served, watched
 from tests.acceptance.page.recorded import COLUMNS, Scene, application, latest
 
 DENIED = {"value": None, "low": None, "high": None, "half_width": None, "denied": 1, "likely_empty": None}

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.acceptance.page.ground import Watched, watched
+from tests.acceptance.page.browser import Watched, watched
 from tests.acceptance.page.recorded import Scene
 
 PAGES = {

@@ -15,7 +15,7 @@ import orjson
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.page.ground import served, watched
+from tests.acceptance.page.browser import served, watched
 from tests.acceptance.page.recorded import Scene, application
 
 pytestmark = pytest.mark.bench

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from connectors.http.server import Tls
-from tests.acceptance.serve.ground import Served, complete, make_store, served, wanted
+from tests.acceptance.serve.services import Served, complete, make_store, served, wanted
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from connectors.storage.embedded.reader import read_outbox
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 from tests.acceptance.command_line import tacet
-from tests.patience import PATIENCE, within_patience
+from tests.support.patience import PATIENCE, within_patience
 
 AUDIENCES = ("facilities", "public")
 """Seconds after which something that should have come has not come."""

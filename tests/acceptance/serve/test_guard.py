@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from connectors.http.limits import LARGEST_BODY, Known, Names, Rates, RequestLimits
 from connectors.http.server import listening
 from stream.errors import UsageError
-from tests.acceptance.serve.ground import Served, new_token, served, wanted
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import Served, new_token, served, wanted
+from tests.support.patience import PATIENCE
 
 MANY = 100_000
 

@@ -29,9 +29,9 @@ from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
-from tests.acceptance.serve.ground import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
-from tests.integration.kafka_ground import Broker, delete_topics
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
+from tests.integration.kafka_brokers import Broker, delete_topics
+from tests.support.patience import PATIENCE
 
 # --- a store that may not be opened -----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from connectors.http.limits import DOWNLOADS
 from connectors.serve.openapi import interface_page
 from stream.records import HOUR, SECOND
 from stream.schemas import parse_record, parse_time, rfc3339
-from tests.acceptance.serve.ground import (
+from tests.acceptance.serve.services import (
     ACCESS_POINTS,
     DEVICES,
     FIRST,

@@ -6,7 +6,7 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.acceptance.serve.ground import DEVICES, Served
+from tests.acceptance.serve.services import DEVICES, Served
 
 PATH = "/api/v1/learn"
 ANSWER = {"task": "above", "round": 1, "epsilon": "3", "answer": "98"}

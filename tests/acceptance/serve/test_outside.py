@@ -12,7 +12,7 @@ from starlette.requests import Request
 from connectors.http.limits import client_of
 from connectors.http.server import Tls
 from stream.errors import UsageError
-from tests.acceptance.serve.ground import new_token, served, wanted
+from tests.acceptance.serve.services import new_token, served, wanted
 
 
 def cookie_of(answer: httpx.Response) -> str:

@@ -12,7 +12,7 @@ import pytest
 import tacet
 from connectors.subscribe import service as reading
 from stream.schemas import parse_record
-from tests.acceptance.serve.ground import new_token, records, served, wanted
+from tests.acceptance.serve.services import new_token, records, served, wanted
 
 
 @pytest.fixture(autouse=True)

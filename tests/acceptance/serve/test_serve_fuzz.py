@@ -26,8 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from connectors.http.server import _TimedProtocol
 from stream.records import HOUR
-from tests.acceptance.serve.ground import FIRST, Served, make_store, served, wanted
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import FIRST, Served, make_store, served, wanted
+from tests.support.patience import PATIENCE
 
 SECONDS = 5.0
 """For which one answer is awaited; who asks goes then, as clients do."""

@@ -21,7 +21,7 @@ from connectors.serve.event_streams import Streams
 from connectors.serve.history.release_history import ReleaseHistory
 from stream.records import HOUR
 from stream.schemas import parse_record
-from tests.acceptance.serve.ground import (
+from tests.acceptance.serve.services import (
     FIRST,
     Served,
     complete,
@@ -34,7 +34,7 @@ from tests.acceptance.serve.ground import (
     served,
     wanted,
 )
-from tests.patience import PATIENCE, within_patience
+from tests.support.patience import PATIENCE, within_patience
 
 
 def ids(values: list[bytes]) -> list[str]:

@@ -19,7 +19,7 @@ from stream.records import DAY, MINUTE, CountCharge, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.validation import load_policy
 from stream.schemas import LEAKAGE, parse_time
-from tests.core_ground import (
+from tests.support.small_building import (
     ATTRIBUTES,
     COUNTS,
     EVENING,

@@ -17,7 +17,7 @@ from stream.accounting.ledger import GENESIS, chain_hash
 from stream.errors import AuditError, DataError, PolicyError, UsageError
 from stream.policy.fields import parse_amount, parse_delta, parse_epsilon, parse_spend
 from stream.release.validation import load_policy
-from tests.core_ground import policy_text
+from tests.support.small_building import policy_text
 
 HUGE = ("1e999999999", "1e-999999999", "1e99999999999999999999", "9" * 5000, "0." + "0" * 5000 + "1", "-1e999999999")
 

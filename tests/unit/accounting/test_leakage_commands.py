@@ -14,7 +14,7 @@ from connectors.cli.optimise import optimise
 from stream.accounting.leakage import queries
 from stream.errors import UsageError
 from tacet import leakage as public
-from tests.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
+from tests.support.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
 
 GAUSSIAN = {"covariance": [[1, 0.5], [0.5, 2]], "range": 2, "scale": 1.5}
 TEMPORAL = {"forward": [[0.9, 0.1], [0.1, 0.9]], "stationary": True, "epsilon": [0.1] * 5}

@@ -27,8 +27,8 @@ from stream.records import DAY, MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_record, parse_time
-from tests.chains import verify_chain
-from tests.core_ground import (
+from tests.support.hash_chain import verify_chain
+from tests.support.small_building import (
     EVENING,
     SITE,
     Seen,

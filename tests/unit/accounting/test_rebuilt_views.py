@@ -23,8 +23,8 @@ from stream.release.account_stage import AccountProgress, extend_account, rebuil
 from stream.release.backfill import count_as_published
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_record
-from tests.core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, building, laboratory, messages, people
-from tests.day_ground import day_release, day_site
+from tests.support.day_policies import day_release, day_site
+from tests.support.small_building import ATTRIBUTES, COUNTS, EVENING, SITE, building, laboratory, messages, people
 
 EACH_HOUR = """
 [[release]]

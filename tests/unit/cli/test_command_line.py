@@ -23,8 +23,8 @@ from connectors.storage.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
 from stream.release.validation import load_policy
 from stream.settings import Settings
-from tests.core_ground import building, policy_text
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.small_building import building, policy_text
 
 SECRET = "a4:00:00:00:00:01"
 

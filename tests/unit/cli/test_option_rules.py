@@ -9,8 +9,8 @@ import pytest
 
 from connectors.cli.main import SECTIONS, tacet
 from tests.acceptance.command_line import run
-from tests.core_ground import policy_text
-from tests.verb_tree import all_commands, subcommands
+from tests.support.small_building import policy_text
+from tests.support.verb_tree import all_commands, subcommands
 
 POLICY = ("--policy", "policy.toml")
 RUN = ("run", *POLICY, "--key-file", "key", "--store", "store")

@@ -13,7 +13,7 @@ from stream.accounting.adversaries import Knowledge
 from stream.policy.fields import decimal_string
 from stream.release.guarantees import attribute_promises, count_promises
 from stream.release.validation import load_policy
-from tests.core_ground import ATTRIBUTES, COUNTS, policy_text
+from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
 
 MODEL = """
 [release.model]

@@ -22,8 +22,8 @@ from connectors.storage.kafka.client import NotAllowedError
 from stream.errors import UsageError
 from stream.records import SECOND, CountedWindow, Micros
 from stream.schemas import rfc3339
-from tests.patience import waiting_for, within_patience
-from tests.unit.test_counted import BEGIN, POLICY, SITE, TICK, window
+from tests.support.patience import waiting_for, within_patience
+from tests.unit.release.test_counter_sites import BEGIN, POLICY, SITE, TICK, window
 
 END = BEGIN + POLICY.site[SITE].lateness
 ONE = TopicPartition("counters", 0)

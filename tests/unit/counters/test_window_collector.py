@@ -18,9 +18,9 @@ from stream.errors import UsageError
 from stream.records import DAY, MINUTE, SECOND, CountedWindow, Micros
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests.unit.test_counted import BEGIN, SITE, TICK, ZONES, text, window, written
-from tests.unit.test_counted import OMITTED as POLICY
-from tests.unit.test_counted import POLICY as REPORTED
+from tests.unit.release.test_counter_sites import BEGIN, SITE, TICK, ZONES, text, window, written
+from tests.unit.release.test_counter_sites import OMITTED as POLICY
+from tests.unit.release.test_counter_sites import POLICY as REPORTED
 
 LATENESS = POLICY.site[SITE].lateness
 END = BEGIN + LATENESS

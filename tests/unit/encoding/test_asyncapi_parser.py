@@ -15,10 +15,10 @@ import pytest
 
 from connectors.operations.policy.contracts import asyncapi
 from stream.release.validation import Policy
-from tests.core_ground import building
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.small_building import building
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GROUND = ROOT / "tests" / "asyncapi"
 
 

@@ -9,7 +9,7 @@ from connectors.storage.kafka.writers import headers_of
 from stream.engine.outputs import OutputRecord, in_order
 from stream.records import ReleaseId
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, SNAPSHOT, parse_record
-from tests.core_ground import SITE, Seen, building, outputs_of, people
+from tests.support.small_building import SITE, Seen, building, outputs_of, people
 
 POLICY = building()
 

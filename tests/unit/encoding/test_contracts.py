@@ -35,7 +35,7 @@ from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, METADATA
-from tests.core_ground import (
+from tests.support.small_building import (
     ACCESS_POINTS,
     COUNTS,
     SOURCES,
@@ -50,9 +50,9 @@ from tests.unit import test_heat_release as heat
 from tests.unit import test_noisy_release as noisy
 from tests.unit import test_revised_release as revised
 from tests.unit import test_threshold_release as decided
-from tests.unit.test_policy_show import MODELLED, PRIVACY
+from tests.unit.cli.test_policy_show import MODELLED, PRIVACY
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "deploy" / "contracts"
 FIRST = json.loads((ROOT / "tests" / "fixtures" / "contracts_1.json").read_text())
 """Each schema as the first version published it; later versions do not change this file."""

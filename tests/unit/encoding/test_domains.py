@@ -14,7 +14,7 @@ import pytest
 from stream import domains
 from stream.domains import Domain, Draw, Epoch, Label, Magic, Part, Purpose, Suffix
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GROUPS = (Domain, Purpose, Epoch, Label, Draw, Suffix, Magic, Part)
 FOLLOWED = {Purpose.DAY: " ", Purpose.DECIDE_LABEL: " ", Purpose.TUNE: "/"}
 """The purposes that something follows, and by what it is separated."""

@@ -16,7 +16,7 @@ from stream.errors import FinalityError
 from stream.pipeline import Options
 from stream.release.validation import Policy
 from stream.schemas import AUDIT
-from tests.core_ground import SITE, building, laboratory, messages, people
+from tests.support.small_building import SITE, building, laboratory, messages, people
 
 PLAIN = """
 [[release]]

@@ -21,7 +21,7 @@ from stream.engine.cluster_state import (
 from stream.errors import DataError, UsageError
 from stream.records import SECOND
 from stream.release.validation import load_policy
-from tests.core_ground import building, policy_text
+from tests.support.small_building import building, policy_text
 
 OLD = building()
 NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))

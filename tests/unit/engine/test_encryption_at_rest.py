@@ -30,9 +30,9 @@ from stream.errors import DataError, DestroyedKeyError, KeyFileError
 from stream.records import DAY, HOUR, MINUTE, Heartbeat, ObservationBatch
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, RESTRICTED, parse_time
-from tests.core_ground import COUNTS, SITE, building, laboratory, mac, messages, people, write_csv
-from tests.unit.test_counted import text as counted_text
-from tests.unit.test_counted import window
+from tests.support.small_building import COUNTS, SITE, building, laboratory, mac, messages, people, write_csv
+from tests.unit.release.test_counter_sites import text as counted_text
+from tests.unit.release.test_counter_sites import window
 
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]
 POLICY = building(releases=RELEASES, head="[restricted]\noccupancy = true\npresence = true\n")

@@ -18,8 +18,8 @@ from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record, parse_time
-from tests.chains import verify_chain
-from tests.core_ground import (
+from tests.support.hash_chain import verify_chain
+from tests.support.small_building import (
     COUNTS,
     EVENING,
     SITE,

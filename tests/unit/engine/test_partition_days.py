@@ -16,8 +16,8 @@ from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch
 from stream.release.validation import Policy
 from stream.schemas import QUARANTINE
 from stream.sensing.contribution import DayCounter
-from tests.core_ground import SITE, building, days_of, laboratory, messages, people
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
+from tests.support.small_building import SITE, building, days_of, laboratory, messages, people
 
 DAILY = day_site("1h", residents="ignore")
 PLAIN = """

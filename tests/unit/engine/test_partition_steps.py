@@ -8,7 +8,7 @@ from stream.engine.snapshot import open_snapshot
 from stream.records import DAY, MINUTE, Heartbeat
 from stream.schemas import AUDIT, QUARANTINE, parse_record
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
-from tests.core_ground import SITE, SOURCES, building, laboratory, messages, people
+from tests.support.small_building import SITE, SOURCES, building, laboratory, messages, people
 
 POLICY = building()
 TICK = POLICY.site[SITE].tick

@@ -17,9 +17,9 @@ from stream.errors import FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, QUARANTINE, parse_record
-from tests.chains import verify_chain
-from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
-from tests.later_version import LATER, NOW, later
+from tests.support.hash_chain import verify_chain
+from tests.support.later_mechanism_version import LATER, NOW, later
+from tests.support.small_building import SITE, building, laboratory, messages, people, policy_text
 
 OLD = building()
 NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))

@@ -17,7 +17,7 @@ from stream.records import Heartbeat, ObservationBatch
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, is_private
-from tests.core_ground import SITE, Seen, building, laboratory, messages, people
+from tests.support.small_building import SITE, Seen, building, laboratory, messages, people
 
 RELEASES = """
 [[release]]

@@ -20,9 +20,9 @@ from stream.engine.snapshot import open_snapshot
 from stream.errors import UsageError
 from stream.runners.partition_tasks import TaskManager
 from stream.schemas import AUDIT, parse_record
-from tests.chains import verify_chain
-from tests.core_ground import COUNTS, SITE, building, laboratory, messages, people
-from tests.later_version import LATER, NOW, later
+from tests.support.hash_chain import verify_chain
+from tests.support.later_mechanism_version import LATER, NOW, later
+from tests.support.small_building import COUNTS, SITE, building, laboratory, messages, people
 
 POLICY = building(releases=COUNTS)
 LOG = [encode_message(item) for item in messages(people(hours=20, devices=3), POLICY)]

@@ -20,7 +20,7 @@ from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest_socket.listener import SocketListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
-from tests.receiving_ground import Hands, Log
+from tests.support.receivers import Hands, Log
 
 SECRET, OLD_SECRET = b"a-secret-of-16-octets", b"the-secret-before-that"
 DEVICE, SECOND_DEVICE = "3c0000000001", "3c:00:00:00:00:02"

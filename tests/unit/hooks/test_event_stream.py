@@ -20,9 +20,9 @@ from connectors.sources.cloud.processor import REPLAYED
 from connectors.sources.cloud.service import WebhookConfig, WebhookService
 from connectors.sources.cloud.verification import MALFORMED
 from stream.records import SECOND
-from tests.patience import until
-from tests.receiving_ground import Log
-from tests.unit.hooks.hooks_ground import ingesting, located, now, octets
+from tests.support.patience import until
+from tests.support.receivers import Log
+from tests.unit.hooks.cloud_requests import ingesting, located, now, octets
 
 KEY = "a-key-of-sixteen-octets"
 

@@ -21,7 +21,7 @@ from connectors.sources.cloud.decoders import (
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest_socket.frames import Batch, TimedSighting, encode_batch
 from stream.records import DAY, SECOND
-from tests.unit.hooks.hooks_ground import (
+from tests.unit.hooks.cloud_requests import (
     CANARIES,
     LOCATION,
     NEXT_RADIO,

@@ -26,8 +26,8 @@ from connectors.sources.cloud.decoders import SIGNATURE
 from connectors.sources.cloud.processor import ReplayCache, WebhookProcessor
 from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS, UNKNOWN_HOOK, application
 from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, DEEPEST, MOST_ELEMENTS, TOO_COMPLEX
-from tests.patience import until
-from tests.unit.hooks.hooks_ground import SECRET, hook, now, octets, scanned, signature
+from tests.support.patience import until
+from tests.unit.hooks.cloud_requests import SECRET, hook, now, octets, scanned, signature
 
 PIECE, PIECES, ROOM = 1 << 10, 8, 64 << 10
 KNOWN = {"mist": hook("mist"), "meraki": hook("meraki")}

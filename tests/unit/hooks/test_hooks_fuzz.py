@@ -27,7 +27,7 @@ from connectors.sources.cloud.verification import (
 from connectors.sources.ingest.sighting import OBSERVATIONS
 from connectors.sources.ingest_socket.frames import Batch, FrameError, TimedSighting, decode, encode_batch
 from stream.records import DAY, SECOND
-from tests.unit.hooks.hooks_ground import (
+from tests.unit.hooks.cloud_requests import (
     OLD_SECRET,
     SECRET,
     changed,

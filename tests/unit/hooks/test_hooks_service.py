@@ -27,9 +27,9 @@ from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, MAL
 from connectors.sources.ingest_socket.listener import SPAN
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, MINUTE, SECOND
-from tests.patience import until
-from tests.receiving_ground import Log
-from tests.unit.hooks.hooks_ground import (
+from tests.support.patience import until
+from tests.support.receivers import Log
+from tests.unit.hooks.cloud_requests import (
     FILE,
     OLD_SECRET,
     RADIO,

@@ -20,7 +20,7 @@ from connectors.sources.cloud.verification import (
 )
 from stream.errors import KeyFileError
 from stream.records import DAY, SECOND
-from tests.unit.hooks.hooks_ground import FILE, OLD_SECRET, SECRET, hook, join, octets, scanned, signature
+from tests.unit.hooks.cloud_requests import FILE, OLD_SECRET, SECRET, hook, join, octets, scanned, signature
 
 NOON = 20_000 * DAY + 12 * 3600 * SECOND
 BODY = octets(join(NOON))

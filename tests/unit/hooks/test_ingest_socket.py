@@ -31,9 +31,9 @@ from connectors.sources.ingest_socket.frames import (
 from connectors.sources.ingest_socket.listener import MALFORMED, SPAN
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
-from tests.patience import until
-from tests.receiving_ground import Hands, Log
-from tests.unit.hooks.hooks_ground import MIST, RADIO, house, ingesting, now
+from tests.support.patience import until
+from tests.support.receivers import Hands, Log
+from tests.unit.hooks.cloud_requests import MIST, RADIO, house, ingesting, now
 
 DEVICE, HERE = bytes.fromhex("3c0000000001"), bytes.fromhex("020000000001")
 

@@ -22,8 +22,8 @@ from stream.pseudonyms.derivation import Pseudonyms, names_by_site
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Rejected, Row
 from stream.release.validation import Policy
 from stream.schemas import parse_time
-from tests.core_ground import SITE, SOURCES, Seen, access_point, building, laboratory, mac, people, write_csv
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
+from tests.support.small_building import SITE, SOURCES, Seen, access_point, building, laboratory, mac, people, write_csv
 
 KEY = bytes(range(32))
 DAILY = day_site()

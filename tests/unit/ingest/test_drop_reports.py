@@ -16,8 +16,8 @@ from connectors.sources.inputs import UdpSource, receiver
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
-from tests.core_ground import building
-from tests.patience import until
+from tests.support.patience import until
+from tests.support.small_building import building
 
 UNKNOWN = "5c:52:1e:ff:ff:01"
 

@@ -20,8 +20,8 @@ from connectors.sources.ingest.source_filter import QUEUE_FULL, STOPPING, Counte
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Micros
-from tests.patience import until, within_patience
-from tests.receiving_ground import Hands, Log, SlowLog
+from tests.support.patience import until, within_patience
+from tests.support.receivers import Hands, Log, SlowLog
 
 RADIO, SOURCE = bytes.fromhex("020000000001"), "10.2.0.5"
 NEAR, FAR = b"near", b"far"

@@ -6,8 +6,8 @@ from connectors.sources.ingest import queue as module
 from connectors.sources.ingest.queue import CHUNK, IngestQueue, PendingAcknowledgements, QueuedSighting, Reply, Requests
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.ingest.source_filter import QUEUE_FULL
-from tests.patience import within_patience
-from tests.receiving_ground import Hands
+from tests.support.patience import within_patience
+from tests.support.receivers import Hands
 
 SEEN = QueuedSighting(1, "10.2.0.5", "10.2.0.5", Sighting(Kind.ASSOCIATE, bytes(6), bytes(6)))
 

@@ -32,7 +32,7 @@ from stream.records import DAY, SECOND
 from stream.release.state import LocalDay, ReleaseState, decode_release_state
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, building, laboratory, messages, people, policy_text
+from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, building, laboratory, messages, people, policy_text
 
 NOW = 1_000_000 * SECOND
 PAIR = ("dbh", "10.2.0.5")

@@ -11,7 +11,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 
 from connectors.storage.kafka.aiokafka_client import BROKERS, AnsweringConnection
-from tests.virtual_loop import run_virtually, virtual_loop
+from tests.support.virtual_loop import run_virtually, virtual_loop
 
 ADDRESS = ("broker.invalid", 9092)
 WAIT = 1.5

@@ -14,8 +14,8 @@ from connectors.storage.kafka import cluster
 from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Pipeline
-from tests.core_ground import laboratory
-from tests.unit.test_partition_takeover import GROUND, NEW, OLD
+from tests.support.small_building import laboratory
+from tests.unit.engine.test_partition_takeover import GROUND, NEW, OLD
 
 
 def control(current: str = OLD.version) -> Any:

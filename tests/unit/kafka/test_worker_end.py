@@ -16,7 +16,7 @@ import pytest
 from connectors.storage.kafka import worker
 from connectors.storage.kafka.worker import WorkerConfig
 from stream.errors import UsageError
-from tests.virtual_loop import run_virtually
+from tests.support.virtual_loop import run_virtually
 
 OPEN, SESSION = 300.0, 6.0
 

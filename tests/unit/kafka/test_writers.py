@@ -11,7 +11,7 @@ import pytest
 from connectors.storage.kafka import client, metadata
 from connectors.storage.kafka import client as closing
 from stream.schemas import METADATA
-from tests.patience import PATIENCE, within_patience
+from tests.support.patience import PATIENCE, within_patience
 
 
 class Hanging:

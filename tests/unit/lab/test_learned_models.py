@@ -23,7 +23,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.records import MINUTE, Micros
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time, rfc3339
-from tests.core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
+from tests.support.small_building import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
 
 TICK = 15 * MINUTE
 TARGET = ATTRIBUTES.replace(

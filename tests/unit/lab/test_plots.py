@@ -12,7 +12,7 @@ import pytest
 
 from connectors.lab import plots
 from stream.errors import OPTIONAL, UsageError
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 THEME = (ROOT / "connectors/serve/static/theme.css").read_text()
 

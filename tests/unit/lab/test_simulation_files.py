@@ -27,7 +27,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.records import MINUTE, SECOND
 from stream.release.validation import load_policy
-from tests.simulated_truth import expected_fates, true_occupancy
+from tests.support.simulated_truth import expected_fates, true_occupancy
 
 FLOOD = 50_000
 

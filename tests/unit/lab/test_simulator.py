@@ -12,7 +12,7 @@ from stream.lab.simulator.building import building, calendar, day_factor, is_tea
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.lab.simulator.visits import DeviceClass, Manner, Visits
 from stream.records import DAY, MINUTE, SECOND
-from tests.simulated_truth import occupancy, true_occupancy
+from tests.support.simulated_truth import occupancy, true_occupancy
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 V = 10 * MINUTE

@@ -28,7 +28,7 @@ from stream.policy.mechanisms import (
 )
 from stream.records import MINUTE, CountCharge, WindowCharges
 from stream.release.account_stage import account_stage
-from tests.core_ground import building
+from tests.support.small_building import building
 
 ONE = Fraction(1)
 each_mechanism = pytest.mark.parametrize("name", MECHANISMS)

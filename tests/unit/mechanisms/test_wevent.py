@@ -15,7 +15,7 @@ from stream.mechanisms.noise import discrete_laplace, half_width_95, std, sum_ha
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.wevent import LONGEST, MOST_MOVES, BudgetAbsorption, Move, Publication, Repeated
 from stream.policy.mechanisms import names_where
-from tests.w_event import WEventMechanism, w_event_mechanism
+from tests.support.w_event import WEventMechanism, w_event_mechanism
 
 F = Fraction
 KEY = b"k" * 32

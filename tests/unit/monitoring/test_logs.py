@@ -18,7 +18,7 @@ from connectors.monitoring.metric_values import MetricValues
 from connectors.runtime import logs
 from connectors.runtime.logs import AT_ONCE, KINDS, PERIOD, Kind, LogRate
 from stream.schemas import LEAKAGE
-from tests.core_ground import SITE, building, outputs_of, people
+from tests.support.small_building import SITE, building, outputs_of, people
 
 SECRET = "5c:52:1e:00:20:11"
 TENURE = "stream.runners.partition_tasks"

@@ -28,7 +28,7 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch
 from stream.release.validation import Policy, load_policy
-from tests.core_ground import (
+from tests.support.small_building import (
     ACCESS_POINTS,
     ATTRIBUTES,
     COUNTS,

@@ -37,8 +37,8 @@ from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
 from stream.schemas import parse_time
-from tests.core_ground import building
-from tests.patience import within_patience
+from tests.support.patience import within_patience
+from tests.support.small_building import building
 from tests.unit.monitoring.test_figures import shown
 
 NOW = 1_700_000_000 * SECOND

@@ -13,7 +13,7 @@ from connectors.cli.main import tacet
 from connectors.operations.policy.contribution_loss import loss_sentence, losses, stays_of
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests import office
+from tests.support import office
 
 
 def said(*arguments: str | Path) -> str:

@@ -36,9 +36,9 @@ from connectors.storage.kafka.topics import TopicSettings, topic_config, topic_n
 from stream.errors import PolicyError
 from stream.records import DAY, SECOND
 from stream.schemas import OBSERVATIONS, SNAPSHOT
-from tests.core_ground import COUNTS, access_point, building, mac, people, policy_text, write_csv
-from tests.patience import until
-from tests.unit.snmp.v3_ground import AUTH, OTHER_ENGINE, PRIVACY, RADIO, Controller, source, user
+from tests.support.patience import until
+from tests.support.small_building import COUNTS, access_point, building, mac, people, policy_text, write_csv
+from tests.unit.snmp.v3_controller import AUTH, OTHER_ENGINE, PRIVACY, RADIO, Controller, source, user
 
 POLICY = building(releases=COUNTS)
 COMMUNITY = b"public"

@@ -18,7 +18,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.fields import parse_epsilon
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 EXAMPLES = ROOT / "docs/examples/inventory"
 MAPPED = {

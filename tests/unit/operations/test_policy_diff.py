@@ -17,8 +17,8 @@ from stream.policy.mechanisms import MECHANISMS
 from stream.records import Heartbeat, Published
 from stream.release.validation import load_policy
 from stream.schemas import parse_time
-from tests.core_ground import ATTRIBUTES, SITE, laboratory, messages, people, policy_text
-from tests.day_ground import day_release, day_site
+from tests.support.day_policies import day_release, day_site
+from tests.support.small_building import ATTRIBUTES, SITE, laboratory, messages, people, policy_text
 
 PLAIN = """
 [[release]]

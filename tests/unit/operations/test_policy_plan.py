@@ -33,8 +33,18 @@ from stream.release.count_plan import CountPlan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text, unchecked
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
+from tests.support.small_building import (
+    ATTRIBUTES,
+    COUNTS,
+    SITE,
+    ZONES,
+    bodies,
+    building,
+    laboratory,
+    policy_text,
+    unchecked,
+)
 
 
 def count_release(mechanism: str = "laplace", epsilon: str = "1", more: str = "", name: str = "r") -> Any:

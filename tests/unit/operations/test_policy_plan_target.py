@@ -16,8 +16,8 @@ from connectors.operations.policy.plan import TRIED, plan, targets
 from connectors.operations.policy.quality import expected_quality, observed_windows, simulated_windows
 from stream.policy.counts import CountRelease
 from stream.release.validation import load_policy
-from tests.core_ground import SITE, building, people, policy_text, write_csv
-from tests.day_ground import day_release, day_site, shared
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.small_building import SITE, building, people, policy_text, write_csv
 
 DAYS, LONG_DAYS = day_site("2h"), day_site("12h")
 ZONES = 'zones = { kind = ["hall", "lobby"] }\n'

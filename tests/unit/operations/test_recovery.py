@@ -24,7 +24,7 @@ from stream.errors import AuditError, FinalityError, TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
-from tests.core_ground import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
+from tests.support.small_building import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
 
 POLICY = building(releases=COUNTS)
 OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))

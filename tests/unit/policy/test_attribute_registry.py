@@ -11,7 +11,7 @@ import pytest
 from stream.errors import PolicyError
 from stream.policy.attributes import ATTRIBUTES, AttributeRelease, DayFacts
 from stream.sensing.day_attributes import DayAttributes
-from tests.core_ground import building
+from tests.support.small_building import building
 
 DAY = DayFacts(datetime(2026, 3, 2, 8, 5), datetime(2026, 3, 2, 17, 40), 90, 120)  # noqa: DTZ001  (local times)
 

@@ -17,7 +17,7 @@ from stream.policy.document import parse
 from stream.policy.fields import decimal_string, parse_duration, parse_epsilon
 from stream.records import DAY, MINUTE, SECOND
 from stream.release.validation import load_policy
-from tests.core_ground import COUNTS, policy_text
+from tests.support.small_building import COUNTS, policy_text
 
 TEXT = policy_text()
 

@@ -13,8 +13,8 @@ from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.policy.attributes import AttributeRelease
 from stream.policy.document import PolicyDocument, parse
 from stream.release.validation import load_policy
-from tests.core_ground import policy_text
-from tests.day_ground import day_release, day_site, shared
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.small_building import policy_text
 
 SMALL = """
 [site.dbh]

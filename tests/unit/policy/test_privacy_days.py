@@ -14,8 +14,8 @@ from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, PrivacyDay
 from stream.release.validation import Policy, load_policy, validate
 from stream.schemas import parse_time, rfc3339
-from tests.core_ground import policy_text
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
+from tests.support.small_building import policy_text
 
 DAILY = day_site(residents="ignore")
 

@@ -22,9 +22,9 @@ from stream.release.prices import RunPrice, paid_thresholds
 from stream.release.threshold_guarantees import quiet_bounds, threshold_promises, windows_queried_per_day
 from stream.release.thresholds import run_plans
 from stream.release.validation import Policy, load_policy, validate
-from tests.unit.test_threshold_release import SITE, policy, stream
+from tests.unit.release.test_threshold_release import SITE, policy, stream
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "thresholds.toml"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "thresholds.toml"
 COUNTS = (
     """
 [[release]]

@@ -14,8 +14,8 @@ from stream.pipeline import Pipeline
 from stream.policy.document import PolicyDocument, parse
 from stream.release import validation
 from stream.release.validation import Policy, load_policy, validate
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, laboratory, policy_text
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
+from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, laboratory, policy_text
 
 LAPLACE = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\nepsilon = { public = "1" }\n'
 DAY = (

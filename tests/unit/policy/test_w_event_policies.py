@@ -20,7 +20,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE
-from tests.core_ground import (
+from tests.support.small_building import (
     ACCESS_POINTS,
     SITE,
     Seen,

@@ -9,7 +9,7 @@ import pytest
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.release.validation import Policy, load_policy, validate
-from tests.core_ground import policy_text
+from tests.support.small_building import policy_text
 
 NAMES = (
     'name = "Hall, ground floor", brick = "brick:Lobby", rec = "rec:Lobby", bacnet = "AV-2011", '

@@ -17,7 +17,7 @@ from connectors.sources.snmp.usm.messages import Claim, encode_context, encode_s
 from connectors.sources.snmp.usm.protocols import Keys, sealed
 from connectors.sources.snmp.usm.users import Users
 from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier
-from tests.unit.snmp.v3_ground import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
+from tests.unit.snmp.v3_controller import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
 
 AGENT, USER, NUMBER, SALT = Agent(ENGINE, 3, 1000), b"tacet", 4711, bytes(8)
 KEYS = USERS.keys(USER, ENGINE)

@@ -5,7 +5,7 @@ import pytest
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.release.validation import load_policy
-from tests.core_ground import SITE, SOURCES, policy_text
+from tests.support.small_building import SITE, SOURCES, policy_text
 
 DIGEST = "ab" * 32
 

@@ -7,7 +7,7 @@ import structlog
 from connectors.sources.probes.methods import ProbeAnswer
 from connectors.sources.probes.scheduler import EVERY, ProbeScheduler, TrapPath
 from stream.records import MINUTE, Micros
-from tests.receiving_ground import Hands
+from tests.support.receivers import Hands
 
 PAIR = ("dbh", "10.2.0.5")
 

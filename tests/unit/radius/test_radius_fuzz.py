@@ -30,7 +30,7 @@ from connectors.sources.radius.decoder import (
 from stream.encoding import encode_message
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
-from tests.unit.radius.radius_ground import (
+from tests.unit.radius.accounting_requests import (
     INTERIM,
     OFF,
     OLD_SECRET,

@@ -22,9 +22,9 @@ from connectors.sources.radius.listener import MEMORY, AccountingListener
 from stream.errors import KeyFileError, UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.patience import until, waiting_for
-from tests.receiving_ground import Hands, Log
-from tests.unit.radius.radius_ground import (
+from tests.support.patience import until, waiting_for
+from tests.support.receivers import Hands, Log
+from tests.unit.radius.accounting_requests import (
     OFF,
     OLD_SECRET,
     ON,

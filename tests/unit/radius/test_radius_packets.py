@@ -10,7 +10,7 @@ from pyrad.packet import AcctPacket, Packet
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.radius.decoder import RefusedPacket, Request, account, read, respond
 from stream.records import SECOND
-from tests.unit.radius.radius_ground import (
+from tests.unit.radius.accounting_requests import (
     INTERIM,
     NETWORK,
     OFF,

@@ -18,7 +18,7 @@ from connectors.tables.counts import LARGEST_COUNT, Table, TableRelease, read_ta
 from stream.errors import DataError, UsageError
 from stream.mechanisms.noise_parameters import laplace_noise
 from stream.schemas import rfc3339
-from tests.core_ground import laboratory
+from tests.support.small_building import laboratory
 
 UTC, WEST = ZoneInfo("UTC"), ZoneInfo("America/Los_Angeles")
 T = [f"2026-03-02T10:{minute:02d}:00Z" for minute in (0, 5, 10)]

@@ -17,7 +17,7 @@ from connectors.sources.recordings.replay import read_history
 from connectors.sources.recordings.text_rows import csv_rows, lines_in_memory, lines_of, open_text
 from connectors.tables.decisions import read_counts, read_thresholds, read_values
 from stream.errors import DataError, UsageError
-from tests.core_ground import building
+from tests.support.small_building import building
 
 MIB = 1 << 20
 

@@ -17,7 +17,7 @@ from stream.errors import UsageError
 from stream.records import MINUTE, ObservationBatch, Row
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
-from tests.core_ground import EVENING, SITE, access_point, building, mac, people, policy_text, write_csv
+from tests.support.small_building import EVENING, SITE, access_point, building, mac, people, policy_text, write_csv
 
 KEY = bytes(32)
 MAPPED = ("device=mac,access_point=ap", "time=when")

@@ -22,7 +22,8 @@ from stream.pipeline import Options, Pipeline
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
 from stream.schemas import AUDIT, parse_time, rfc3339
-from tests.core_ground import (
+from tests.support.patience import PATIENCE
+from tests.support.small_building import (
     EVENING,
     SITE,
     SOURCES,
@@ -36,7 +37,6 @@ from tests.core_ground import (
     policy_text,
     write_csv,
 )
-from tests.patience import PATIENCE
 
 POLICY = building()
 KEY = bytes(range(32))

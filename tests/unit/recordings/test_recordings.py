@@ -14,7 +14,7 @@ from stream.pipeline import Options, Pipeline
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_record, rfc3339
-from tests.core_ground import (
+from tests.support.small_building import (
     EVENING,
     SITE,
     SOURCES,

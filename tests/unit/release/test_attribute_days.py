@@ -27,7 +27,7 @@ from stream.release.state import (
     encode_queried_days,
 )
 from stream.release.validation import Policy
-from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
+from tests.support.small_building import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 LOS_ANGELES = "America/Los_Angeles"
 OFFICES = 'zones = { kind = "office" }'

@@ -19,7 +19,7 @@ from stream.release.attribute_stage import AttributePlan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, parse_time
-from tests.core_ground import SITE, audit_of, bodies, building, laboratory, policy_text, unchecked
+from tests.support.small_building import SITE, audit_of, bodies, building, laboratory, policy_text, unchecked
 
 ARRIVAL = {"0": "07:30", "1": "09:00", "2": "11:00"}
 LEVEL = {"0": 0.1, "1": 0.7}

@@ -28,8 +28,8 @@ from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from tacet import frame, typed
-from tests.day_ground import day_release
-from tests.released_store import count, give
+from tests.support.day_policies import day_release
+from tests.support.released_store import count, give
 from tests.unit.sinks.test_latest_metrics import exposed, samples
 
 TICK = 5 * MINUTE

@@ -17,7 +17,7 @@ from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import parse_time
-from tests.core_ground import SITE, account_of, audit_of, bodies, building, laboratory
+from tests.support.small_building import SITE, account_of, audit_of, bodies, building, laboratory
 
 TICK = 15 * MINUTE
 FIRST = parse_time("2026-03-02T00:15:00Z")

@@ -44,8 +44,8 @@ from stream.release.validation import Policy, load_policy, validate
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_time, rfc3339
 from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
 from stream.sensing.watermark import MAX_CLOCK_SKEW, bounded
-from tests.core_ground import laboratory
-from tests.day_ground import day_release
+from tests.support.day_policies import day_release
+from tests.support.small_building import laboratory
 
 SITE, TICK = "mall", 15 * MINUTE
 BEGIN = parse_time("2026-03-02T12:00:00Z")

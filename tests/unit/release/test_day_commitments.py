@@ -11,8 +11,8 @@ from stream.errors import AuditError
 from stream.pipeline import Options, Pipeline
 from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY
-from tests.core_ground import SITE, audit_of, bodies, building, laboratory, messages, people, run
-from tests.day_ground import day_release, day_site
+from tests.support.day_policies import day_release, day_site
+from tests.support.small_building import SITE, audit_of, bodies, building, laboratory, messages, people, run
 
 DAYS = day_site("2h")
 RELEASES = day_release(public="2", more='zones = { kind = "hall" }\n')

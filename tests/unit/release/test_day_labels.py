@@ -11,7 +11,7 @@ from stream.mechanisms import noise
 from stream.records import HOUR, Micros, OccupancyWindow
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
-from tests.unit.test_day_releases import DAYS, FOUR, KEYS, RELEASE, SITE, TICK
+from tests.unit.release.test_day_releases import DAYS, FOUR, KEYS, RELEASE, SITE, TICK
 
 LEVELS = (
     RELEASE + 'levels = ["zone", "floor", "building"]\nshares = { zone = "0.25", floor = "0.25", building = "0.5" }\n'

@@ -12,7 +12,7 @@ from stream.errors import PolicyError
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import run
-from tests.unit.test_day_releases import RELEASE, SITE
+from tests.unit.release.test_day_releases import RELEASE, SITE
 
 ATTRIBUTES = """
 [[release]]

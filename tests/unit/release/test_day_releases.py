@@ -20,7 +20,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy, validate
 from stream.schemas import AUDIT, parse_time
-from tests.day_ground import day_release
+from tests.support.day_policies import day_release
 
 TICK = 5 * MINUTE
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)

@@ -19,7 +19,7 @@ from stream.records import DAY, MINUTE, CountedWindow, DayAttribute, Observation
 from stream.release.attribute_stage import read_digest
 from stream.release.ledger_writer import LedgerWriter
 from stream.schemas import OCCUPANCY, PRESENCE
-from tests.core_ground import building, laboratory
+from tests.support.small_building import building, laboratory
 
 TODAY = 20_000
 VAULT = DataKeys(TODAY, b"k" * 32)

@@ -20,11 +20,11 @@ from stream.mechanisms.sparse_vector import Alarms, Noisy, NoisyAlarm
 from stream.release.backfill import BackfillStage
 from stream.release.state import ReleaseState
 from tacet import ThresholdRecord, typed
-from tests.core_ground import SITE as BUILDING
-from tests.core_ground import access_point, mac, policy_text
-from tests.day_ground import day_site
-from tests.unit.test_threshold_policy import COUNTS, FREE
-from tests.unit.test_threshold_release import KEYS, Made, policy, released, stream, windows
+from tests.support.day_policies import day_site
+from tests.support.small_building import SITE as BUILDING
+from tests.support.small_building import access_point, mac, policy_text
+from tests.unit.policy.test_threshold_policies import COUNTS, FREE
+from tests.unit.release.test_threshold_release import KEYS, Made, policy, released, stream, windows
 
 DAY_COUNTS = (
     COUNTS.format(mechanism="plain")

@@ -18,7 +18,7 @@ from stream.release.guarantees import (
     counts_exponent,
 )
 from stream.release.validation import load_policy
-from tests.core_ground import ATTRIBUTES, building, policy_text
+from tests.support.small_building import ATTRIBUTES, building, policy_text
 
 OFFICES = 'zones = { kind = "office" }'
 

@@ -21,7 +21,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time, private_topic
-from tests.unit.test_release_kinds import SITE
+from tests.unit.release.test_release_kinds import SITE
 
 TICK = 15 * MINUTE
 TIMEZONE = "America/Los_Angeles"

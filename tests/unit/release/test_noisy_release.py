@@ -19,7 +19,7 @@ from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
 
 F = Fraction
 KEYS = LaboratoryKeys(b"n" * 32, "ledger", b"a" * 32)

@@ -18,7 +18,7 @@ from stream.pipeline import Pipeline
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_time
-from tests.core_ground import (
+from tests.support.small_building import (
     ATTRIBUTES,
     SITE,
     bodies,

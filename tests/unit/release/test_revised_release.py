@@ -26,7 +26,7 @@ from stream.release.revisions import RevisionPlan
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
 
 F = Fraction
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)

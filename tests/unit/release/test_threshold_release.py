@@ -22,8 +22,9 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_time
-from tests.core_ground import SITE as BUILDING
-from tests.core_ground import (
+from tests.support.day_policies import day_site
+from tests.support.small_building import SITE as BUILDING
+from tests.support.small_building import (
     account_of,
     audit_of,
     bodies,
@@ -35,7 +36,6 @@ from tests.core_ground import (
     policy_text,
     unchecked,
 )
-from tests.day_ground import day_site
 
 TICK = 5 * MINUTE
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)

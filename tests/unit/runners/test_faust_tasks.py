@@ -10,7 +10,7 @@ import pytest
 
 from connectors.storage.kafka.worker import WorkerClients
 from stream.runners.faust_app import LOOKS, TaskWatch, create_app
-from tests.virtual_loop import run_virtually
+from tests.support.virtual_loop import run_virtually
 
 
 def test_faust_waits_for_an_opening_for_as_long_as_it_takes() -> None:

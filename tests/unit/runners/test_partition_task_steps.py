@@ -14,7 +14,7 @@ from stream.records import DAY, Heartbeat
 from stream.runners.partition_tasks import PartitionTask
 from stream.schemas import AUDIT
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
-from tests.core_ground import COUNTS, EVENING, SITE, SOURCES, building, laboratory
+from tests.support.small_building import COUNTS, EVENING, SITE, SOURCES, building, laboratory
 
 POLICY = building(releases=COUNTS)
 WINDOWS = 2 * DAY // POLICY.site[SITE].tick

@@ -20,7 +20,7 @@ from stream.engine.ports import (
 from stream.errors import FinalityError, UsageError
 from stream.runners.partition_tasks import PartitionTask, TaskManager
 from tests.integration.chain_engine import EVERY, ChainEngine, Topics, chain
-from tests.patience import until, within_patience
+from tests.support.patience import until, within_patience
 
 TOPICS = Topics.of("t")
 

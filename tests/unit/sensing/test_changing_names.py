@@ -9,7 +9,7 @@ from stream.pipeline import Options, build_stages
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import MINUTE, SECOND, ObservationBatch, OccupancyWindow
 from stream.release.validation import load_policy
-from tests.core_ground import SITE, ZONES, laboratory, messages, people, policy_text
+from tests.support.small_building import SITE, ZONES, laboratory, messages, people, policy_text
 
 VALIDITY = 10 * MINUTE
 

@@ -14,7 +14,7 @@ from connectors.serve.topics import TopicOfView
 from connectors.storage.kafka.client import NoAnswerError
 from connectors.storage.kafka.connection import AccessRefusedError
 from stream.errors import FinalityError, UsageError
-from tests.patience import within_patience
+from tests.support.patience import within_patience
 from tests.unit.serve import test_feed_positions as feed_positions
 
 AWAY = [

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.serve.ledger_views import Coalition
 from stream.errors import DataError, UsageError
-from tests.core_ground import SITE, building, laboratory, outputs_of, people
+from tests.support.small_building import SITE, building, laboratory, outputs_of, people
 
 POLICY = building()
 PLAIN = "tacet.private.facilities.plain.v1"

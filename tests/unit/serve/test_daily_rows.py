@@ -6,7 +6,7 @@ import pytest
 
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time
-from tests.unit.serve.history_ground import MONDAY, TICK, attribute, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, attribute, history, window
 
 
 def test_attributes_are_published_withheld_or_not_queried() -> None:

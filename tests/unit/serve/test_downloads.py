@@ -15,7 +15,7 @@ from connectors.http.limits import DOWNLOADS
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Principal
 from connectors.serve.downloads import Download, Downloads
-from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, asked, history, window
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}
 

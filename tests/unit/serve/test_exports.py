@@ -12,7 +12,7 @@ import pytest
 from connectors.serve.history.files import csv_file
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.history.rows import COLUMNS, Rows
-from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, asked, history, window
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from connectors.serve.indexer import follow_outbox
 from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
 from stream.errors import UsageError
 from stream.schemas import private_topic
-from tests.unit.serve.history_ground import history
+from tests.unit.serve.released_history import history
 from tests.unit.serve.test_history import RECORDS
 
 AUDIENCE = "public"

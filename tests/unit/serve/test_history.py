@@ -12,7 +12,7 @@ import pytest
 from connectors.serve.history.index import CONFIGURATION, HistoryError, Index
 from connectors.serve.history.release_history import START, ReleaseHistory
 from stream.errors import DataError, FinalityError, UsageError
-from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
+from tests.unit.serve.released_history import CLOCKS, MONDAY, TICK, asked, attribute, history, window
 
 RECORDS = [window(MONDAY + n * TICK, {"2011": n}) for n in range(1, 9)]
 

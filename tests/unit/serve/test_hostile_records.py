@@ -13,7 +13,7 @@ from connectors.serve.history.decoding import read_record
 from connectors.serve.indexer import own
 from connectors.serve.playback import came_at
 from stream.errors import DataError
-from tests.unit.serve.history_ground import MONDAY, TICK, attribute, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, attribute, history, window
 
 LEVELLED = window(MONDAY, {"2011": 3}, mechanism="filter", kind="posterior", more={
     "levels": {"floor": {"2": 3}, "building": 3}, "levels_half_width_95": {"floor": {"2": 4}, "building": 4},

@@ -10,7 +10,7 @@ from connectors.serve.ledger_views import APART, SPAN, AccountView, ClusterView
 from stream.records import DAY, MINUTE, Micros
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests.core_ground import building, policy_text
+from tests.support.small_building import building, policy_text
 
 TICK = 5 * MINUTE
 ROOM = 'access_points = ["02:00:00:00:00:01"'

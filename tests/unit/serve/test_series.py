@@ -12,7 +12,7 @@ from connectors.serve.history.rows import COLUMNS, node_order
 from stream.errors import UsageError
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time, rfc3339
-from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, named, revised, window
+from tests.unit.serve.released_history import MONDAY, TICK, asked, history, named, revised, window
 
 ROW = {
     "start": "2026-03-02T00:00:00Z", "end": "2026-03-02T00:05:00Z", "node": "zone:2011", "value": 4, "low": 1.0,

@@ -7,7 +7,7 @@ from typing import Any
 
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time
-from tests.unit.serve.history_ground import MONDAY, TICK, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, history, window
 
 SLOT = 15 * 60
 

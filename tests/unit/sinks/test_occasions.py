@@ -8,7 +8,7 @@ import pytest
 
 from connectors.sinks.feed import Notes
 from connectors.sinks.occasions import Occasion
-from tests.released_store import count
+from tests.support.released_store import count
 
 
 def reported(occasion: Occasion, *records: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from connectors.sources.snmp.usm.engines import Engines
 from connectors.sources.snmp.usm.receiver import V3, EngineFile
 from connectors.sources.snmp.usm.users import Users
 from connectors.sources.snmp.usm.verifier import RejectedMessage
-from tests.unit.snmp.v3_ground import (
+from tests.unit.snmp.v3_controller import (
     CLIENT,
     ENGINE,
     HOST,

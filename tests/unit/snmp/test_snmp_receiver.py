@@ -34,15 +34,15 @@ from connectors.sources.snmp.sender import (
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch
-from tests import receiving_ground
-from tests.patience import PATIENCE, until, waiting_for, within_patience
+from tests.support import receivers
+from tests.support.patience import PATIENCE, until, waiting_for, within_patience
 
 RADIOS = [f"5c:52:1e:00:00:{n:02x}" for n in range(8)]
 OCTETS = [bytes.fromhex(mac.replace(":", "")) for mac in RADIOS]
 BASE: dict[str, Any] = {"community": b"c0mm", "uptime": 100}
 
 
-class Log(receiving_ground.Log):
+class Log(receivers.Log):
     """A sink that may fail, too."""
 
     failure: Exception | None = None

@@ -25,7 +25,7 @@ from connectors.sources.snmp.traps import decode
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, Heartbeat, ObservationBatch
-from tests.patience import until, within_patience
+from tests.support.patience import until, within_patience
 
 AIRESPACE, RADIO = ".1.3.6.1.4.1.14179.2.6", "02:00:00:00:00:01"
 HEAD = "T|UDP: [127.0.0.1]:51513->[127.0.0.1]:11641|1795349901|0.0.0.0|.|0|0|"

@@ -15,8 +15,8 @@ from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.patience import until
-from tests.receiving_ground import Hands, Log, SlowLog
+from tests.support.patience import until
+from tests.support.receivers import Hands, Log, SlowLog
 
 RADIO = "5c:52:1e:00:00:00"
 TRAPS = 6_000

@@ -21,7 +21,7 @@ from connectors.sources.snmp.communities import CommunityFile
 from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY
 from connectors.sources.snmp.telegraf import LONGEST, NO_TRAP_METRIC, metric
 from connectors.sources.snmp.traps import IGNORED_REASONS, decode
-from tests.receiving_ground import Hands
+from tests.support.receivers import Hands
 
 BSN = "iso.3.6.1.4.1.14179.2.6.2"
 AP_NAME = "iso.3.6.1.4.1.14179.2.2.1.1.3.0"

@@ -23,7 +23,7 @@ from connectors.sources.snmp.traps import decode
 from connectors.sources.snmp.usm.messages import PRIVATE, is_v3, scoped, secured
 from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier
 from stream.records import SECOND
-from tests.unit.snmp.v3_ground import DISCOVER, HOST, NOON, PERSON, Controller, gate, informing, notification
+from tests.unit.snmp.v3_controller import DISCOVER, HOST, NOON, PERSON, Controller, gate, informing, notification
 
 BOUNDARIES = (0x00, 0x02, 0x04, 0x30, 0x7F, 0x80, 0x81, 0x84, 0xA6, 0xA7, 0xFF)
 

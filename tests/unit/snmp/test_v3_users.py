@@ -18,7 +18,7 @@ from connectors.sources.snmp.usm.verifier import RejectedMessage, VerifiedMessag
 from stream.errors import KeyFileError
 from stream.records import SECOND
 from tests.unit.snmp.test_v3_verifier import outcome
-from tests.unit.snmp.v3_ground import (
+from tests.unit.snmp.v3_controller import (
     AUTH,
     CLIENT,
     ENGINE,

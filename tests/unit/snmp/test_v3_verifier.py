@@ -14,7 +14,7 @@ from connectors.sources.snmp.usm.protocols import CIPHERS, TAGS, decrypted, is_g
 from connectors.sources.snmp.usm.users import Users
 from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier, VerifiedMessage
 from stream.records import DAY, SECOND
-from tests.unit.snmp.v3_ground import (
+from tests.unit.snmp.v3_controller import (
     CLIENT,
     DISCOVER,
     ENGINE,

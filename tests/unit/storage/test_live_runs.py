@@ -25,8 +25,18 @@ from stream.release.validation import Policy, load_policy
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
-from tests.core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, laboratory, people, policy_text, run, write_csv
-from tests.patience import PATIENCE, waiting_for
+from tests.support.patience import PATIENCE, waiting_for
+from tests.support.small_building import (
+    ATTRIBUTES,
+    COUNTS,
+    EVENING,
+    SITE,
+    laboratory,
+    people,
+    policy_text,
+    run,
+    write_csv,
+)
 
 HOUR = 60 * MINUTE
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0] + ATTRIBUTES

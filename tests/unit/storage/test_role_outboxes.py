@@ -16,7 +16,7 @@ from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_o
 from connectors.storage.embedded.runner import opened
 from stream.records import MINUTE
 from stream.schemas import LEAKAGE, PRESENCE, parse_record, parse_time
-from tests.core_ground import ACCESS_POINTS, Seen, building, mac, messages, people
+from tests.support.small_building import ACCESS_POINTS, Seen, building, mac, messages, people
 
 POLICY = building()
 

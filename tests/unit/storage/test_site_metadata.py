@@ -15,7 +15,7 @@ from connectors.storage.embedded.runner import embedded
 from connectors.storage.site_metadata import site_metadata
 from stream.errors import DataError, UsageError
 from stream.release.validation import Policy, load_policy
-from tests.core_ground import FLOORS, ZONES, policy_text
+from tests.support.small_building import FLOORS, ZONES, policy_text
 
 
 def named(name: str) -> Policy:

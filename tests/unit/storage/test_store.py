@@ -28,7 +28,7 @@ from stream.records import DAY, MINUTE
 from stream.release.validation import load_policy
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
-from tests.core_ground import COUNTS, building, messages, people, policy_text, write_csv
+from tests.support.small_building import COUNTS, building, messages, people, policy_text, write_csv
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
 SEEN = people(hours=20, devices=12)

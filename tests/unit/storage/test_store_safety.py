@@ -16,7 +16,7 @@ from connectors.storage.embedded.store import SqliteStore
 from stream.engine.outputs import OutputRecord
 from stream.errors import TacetError
 from stream.schemas import AUDIT, LEAKAGE, private_topic
-from tests.core_ground import COUNTS, building, messages, people
+from tests.support.small_building import COUNTS, building, messages, people
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
 LOG = list(messages(people(hours=1, devices=3), POLICY, after=0))

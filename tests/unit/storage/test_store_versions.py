@@ -18,8 +18,8 @@ from connectors.storage.embedded.runner import embedded
 from connectors.storage.embedded.store import FORMAT, SqliteStore
 from stream.errors import UsageError
 from stream.schemas import parse_record
-from tests.core_ground import COUNTS, building, messages, people
-from tests.later_version import LATER, NOW, later
+from tests.support.later_mechanism_version import LATER, NOW, later
+from tests.support.small_building import COUNTS, building, messages, people
 
 WALK = building(releases=COUNTS)
 WALKED = list(messages(people(hours=4, devices=3), WALK))

@@ -12,8 +12,8 @@ import pytest
 
 import tacet
 from stream.errors import OPTIONAL, UsageError
-from tests.core_ground import bodies, building, outputs_of, people
-from tests.released_store import count, give
+from tests.support.released_store import count, give
+from tests.support.small_building import bodies, building, outputs_of, people
 
 
 def frame(store: Path, **options: Any) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import tacet
 from stream.errors import DataError
 from stream.schemas import parse_record
 from tacet import AttributeRecord, CountRecord, typed
-from tests.core_ground import bodies, building, outputs_of, people
+from tests.support.small_building import bodies, building, outputs_of, people
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pytest
 
 from tests.benchmarks import process
 from tests.benchmarks.process import VARIABLE, completed, marked
-from tests.documents import ROOT
-from tests.patience import PATIENCE, wait_until
+from tests.support.documents import ROOT
+from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found under /proc")
 

@@ -11,7 +11,7 @@ from tests.mutants.catalogue import CatalogueError, Mutant, locate, mutated, rea
 from tests.mutants.run import BROKEN, KILLED, SURVIVED, run
 from tests.mutants.standard import module, nearest, some_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CODE = """\
 LIMIT = 10
 

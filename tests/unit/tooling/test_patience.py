@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from hypothesis import settings
 
-from tests import patience
-from tests.patience import PATIENCE, until, wait_until, waiting_for, within_patience
+from tests.support import patience
+from tests.support.patience import PATIENCE, until, wait_until, waiting_for, within_patience
 
 
 def test_no_example_of_a_property_may_be_too_slow() -> None:
