@@ -1,4 +1,4 @@
-"""A day of a building in minutes: ``run`` with four controllers and ``serve`` beside it, by a clock that goes faster.
+"""A day of a building in minutes: ``run`` with four controllers, and ``serve``, on a clock that goes faster.
 
 The controllers are two of SNMP by community, one of SNMPv3 and one of RADIUS, a quarter of the access points each.
 Once a second of the real clock all that is measured is read: metrics of both, resident memory, descriptors, disk.

@@ -1,4 +1,4 @@
-"""The account through the real command line: as it streamed, of any coalition, at any earlier time."""
+"""``tacet account``: as streamed, for any coalition, at any earlier time."""
 
 from __future__ import annotations
 

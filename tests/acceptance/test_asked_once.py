@@ -1,4 +1,4 @@
-"""A zone's day is asked once, windows are charged again on order only, and the ledger bounds what both say together."""
+"""A zone's day is queried once, only an explicit second attempt is charged, and the ledger bounds the sum of both."""
 
 import math
 from pathlib import Path

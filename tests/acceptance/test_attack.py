@@ -1,4 +1,4 @@
-"""``tacet attack``: whom it finds in what a policy releases, what it writes, and what it refuses."""
+"""``tacet attack``: which people it finds in releases of a policy, what it writes, and what it refuses."""
 
 from __future__ import annotations
 

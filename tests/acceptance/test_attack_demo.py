@@ -1,4 +1,4 @@
-"""What is said of attackers in the documents, found anew: the demo's building, attacked with everything as it is."""
+"""The documents' figures of attackers, recomputed on the demo's building."""
 
 from __future__ import annotations
 

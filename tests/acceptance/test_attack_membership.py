@@ -1,4 +1,4 @@
-"""``tacet attack membership``: what runs show stays below what is promised, and halved noise is found out.
+"""``tacet attack membership``: runs stay below the promised epsilon, and halved noise is detected.
 
 Noise follows from the seed, so nothing here varies from run to run.
 """

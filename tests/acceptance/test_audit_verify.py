@@ -1,4 +1,4 @@
-"""``tacet audit verify``, and the verbs that read the books: what is missing or altered is named and refused."""
+"""``tacet audit verify`` and other verbs that read the ledger name and refuse missing or altered entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfill: recorded observations against what a store has released."""
+"""Backfill: recorded observations against the releases of a store."""
 
 import csv
 import sqlite3

@@ -1,4 +1,4 @@
-"""Known addresses, names, counts and secrets go in; none of them is found in anything that comes out.
+"""Known addresses, names, counts and secrets that go in are found in no output.
 
 The same traps go through the live receiver over UDP, a file with bad rows through replay, and broken messages
 into quarantine. Everything that anybody but the engine may read is searched: private topics, account, audit,

@@ -1,4 +1,4 @@
-"""What is known to be in a running store is in no backup of it, no answer over HTTP, and no report of any command.
+"""Known values in a running store are found in no backup, no HTTP answer and no command's report.
 
 Key and observations are fixed: what is drawn is the same in every run, so nothing is found by chance.
 """

@@ -1,4 +1,4 @@
-"""What programs may rely on: verbs, files, fields and exit codes, through the real command line."""
+"""The command line's public contract: verbs, files, fields and exit codes."""
 
 from __future__ import annotations
 

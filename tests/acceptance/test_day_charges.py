@@ -1,4 +1,4 @@
-"""What a privacy day is charged when part of it is released twice: over an embedded store, through run and backfill.
+"""Charges of a privacy day that is released twice in part, by run and backfill on an embedded store.
 
 A day's price buys one run of the counters of contributions. A second run in the same day, however it comes about,
 waits, is refused, or pays for the day again under an attempt or a name of its own.

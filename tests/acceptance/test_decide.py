@@ -1,4 +1,4 @@
-"""``tacet decide``: what it prints, what it leaves out, what it refuses."""
+"""``tacet decide``: what it prints, leaves out and refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tacet decide --ledger``: an answer is booked before it is drawn, once, by its question and never by its counts."""
+"""``tacet decide --ledger``: each answer is charged before its noise is drawn, once, and by its question alone."""
 
 from __future__ import annotations
 

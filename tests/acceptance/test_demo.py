@@ -1,4 +1,4 @@
-"""The demo: one simulated day as real SNMP traps over UDP, all the way to private releases."""
+"""The demo: one simulated day, from SNMP traps over UDP to private releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 at any instant: the embedded runner goes on, and ends with the bytes of a run that nothing disturbed."""
+"""kill -9 at any instant: the embedded runner continues and ends with the bytes of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hooks and run as processes: what is sent to one is stored by the other; how both end, and what they tell."""
+"""hooks and run as processes: the one receives, the other stores; how both end, and what they report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in a backup that somebody else could write: nothing in it is run, and it is not put back."""
+"""A manipulated store in a backup: nothing in it is executed, and it is not restored."""
 
 from __future__ import annotations
 

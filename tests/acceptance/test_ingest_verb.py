@@ -1,4 +1,4 @@
-"""ingest and run as processes: what they tell of the traps they were sent, and how they end."""
+"""ingest and run as processes: what they report of received traps, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From traps to a subscriber on a real Kafka, through the command line; and the same bytes as without it."""
+"""From traps to a subscriber on a real Kafka, with the same bytes as without Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tacet key retire``: a ledger whose key was lost or stolen ends, and another begins with what it spent."""
+"""``tacet key retire``: the ledger of a lost or stolen key ends, and a new one begins with its spending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leakage questions through the real command line: file or standard input, table or JSON, exit codes.
+"""Leakage questions on the command line: file or standard input, table or JSON, exit codes.
 
 Most go through the command's own ``main`` in this process, which is the same from arguments to exit code and
 takes milliseconds; three start a process.

@@ -1,4 +1,4 @@
-"""Commands that only print load only what they need, and a plan says how far it has come."""
+"""Commands that only print load only what they need, and a plan reports its progress."""
 
 from __future__ import annotations
 

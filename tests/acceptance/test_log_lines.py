@@ -1,4 +1,4 @@
-"""With TACET_LOG_JSON every line that a service writes is one JSON object of fields on the allow-list."""
+"""With TACET_LOG_JSON every line that a service writes is one JSON object of allowed fields."""
 
 from __future__ import annotations
 

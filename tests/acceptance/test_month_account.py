@@ -1,4 +1,4 @@
-"""The account of a month, added up again from the audit log by arithmetic of its own.
+"""The account of a month, recomputed from the audit log by independent arithmetic.
 
 ``added_up`` reads ledger entries and a few numbers that stand in the policy; it shares no code with the
 account. It must end where the stream's last record ends: every unit, every audience, all together, the

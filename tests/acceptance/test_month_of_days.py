@@ -1,4 +1,4 @@
-"""The account of a month of both kinds of release, recomputed from the audit log with dp-accounting called directly.
+"""The account of a month of both kinds of release, recomputed from the audit log with dp-accounting.
 
 ``Recomputed`` reads ledger entries, the scales that records name, and the few numbers of the policy that stand below;
 it shares no code with the account. Its estimates are on both sides of the true price, so that the account may be

@@ -1,4 +1,4 @@
-"""The operator's hour: from a controller's list to what people read, by the commands that the guide has.
+"""From a controller's list of access points to what people read, by the commands of the guide.
 
 Event time is the controllers' uptime, so that windows close without anybody waiting for them.
 """

@@ -1,4 +1,4 @@
-"""Recordings through the verbs: which range they need, in which order they may be, and what ends them with 3."""
+"""Recordings on the command line: required range, order of rows, and what ends a command with 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost private records: 'audit verify', 'recover' and 'doctor' see them, and 'republish' puts back the same bytes."""
+"""Lost private records: 'audit verify', 'recover' and 'doctor' report them; 'republish' restores the same bytes."""
 
 from __future__ import annotations
 

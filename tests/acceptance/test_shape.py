@@ -1,4 +1,4 @@
-"""Two runs that differ in one person differ in released values, and in nothing else.
+"""Two runs that differ in one person differ in released values and in nothing else.
 
 Traps are real datagrams of a controller, taken in by the connector's own ingest under a clock that the test
 sets, and given to the embedded runner through its store.

@@ -1,4 +1,4 @@
-"""``tacet audit keygen | sign | export`` and ``verify --public-key``: what was signed shows in any copy of the books.
+"""``tacet audit keygen | sign | export`` and ``verify --public-key``: any altered copy of the ledger is detected.
 
 The ground is a building of two sites, released until 10:20 (``older``) and until 10:40 (``store``); a principal of its
 own has signed a head of each.

@@ -1,4 +1,4 @@
-"""SNMPv3 as an operator has it: a file of users in the environment, no communities, and a run that is started again."""
+"""SNMPv3 from a file of users, without communities, over restarts."""
 
 import asyncio
 import json

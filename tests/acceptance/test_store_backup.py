@@ -1,4 +1,4 @@
-"""``tacet store backup | restore``: a running store is copied whole, and cannot be set back unnoticed."""
+"""``tacet store backup | restore``: a running store is copied consistently and cannot be set back unnoticed."""
 
 from __future__ import annotations
 

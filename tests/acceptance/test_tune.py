@@ -1,4 +1,4 @@
-"""``tacet tune``: what it prints of a recording, what it refuses, and that the same files and key say the same."""
+"""``tacet tune``: its output for a recording, what it refuses, and the same output for the same files and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the tuning document, made again by the lines that stand above them."""
+"""The tables of the tuning document, recomputed by the commands above them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: built without a network, installed where nothing else of the project is, imported and run."""
+"""The wheel: built without a network, installed alone, imported and run."""
 
 from __future__ import annotations
 

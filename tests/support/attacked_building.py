@@ -1,4 +1,4 @@
-"""A small building for the attackers' laboratory: days of people who walk about, and what a policy tells of them."""
+"""A small building for tests of attackers: days of people who move, and a policy that releases counts of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites with privacy days, and releases that are paid by the day, as parts of policies."""
+"""Parts of policies: sites with privacy days, and releases that are paid by the day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents, as tests read them: README.md, CONTRIBUTING.md and all of docs/, with their blocks of code."""
+"""README.md, CONTRIBUTING.md and the documents of docs/, with their blocks of code."""
 
 from __future__ import annotations
 

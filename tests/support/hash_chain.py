@@ -1,4 +1,4 @@
-"""The ledger's hash chain, checked by nobody but itself."""
+"""Check the ledger's hash chain by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An office of 320 people on working days from 9:00 to 17:20, for tests of what releases make of a full building.
+"""An office of 320 people on working days from 9:00 to 17:20.
 
 About two thirds come on a day. They arrive about 9:00 and leave about 17:20, most go out for lunch, and some sit in a
 meeting on another floor. Each carries one device, which is heard every two to six minutes. The same seed gives the

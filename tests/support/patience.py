@@ -1,4 +1,4 @@
-"""How tests wait: for minutes, so that what ends one never came, and with words on what that was.
+"""Waits of tests: minutes long, each with a message that says what did not come.
 
 No test may depend on how long something takes. ``TACET_TEST_PATIENCE`` sets the seconds otherwise, for runs in which
 many tests are meant to fail (``tests.mutants``).

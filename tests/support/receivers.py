@@ -1,4 +1,4 @@
-"""What receivers of every source are tried with: a sink that remembers, and a clock that a test moves on."""
+"""A sink that records messages and a clock that a test sets, for receivers of every source."""
 
 from __future__ import annotations
 

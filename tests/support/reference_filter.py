@@ -1,4 +1,4 @@
-"""The regime-switching filter as its formulas say: all counts, one after the other, in 64 bits, and nothing left out.
+"""The regime-switching filter straight from its formulas: all counts, one after the other, in 64 bits.
 
 What the filter of the project must equal within its tolerance: it works on windows, in 32 bits, and drops tiny cells.
 """

@@ -1,4 +1,4 @@
-"""A ground for readers: a store whose outboxes hold given records, without the engine that would make them."""
+"""A store whose outboxes contain given records, for tests of readers; no engine is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulated building's truth says before any product code has read it: who is present, what becomes of traps."""
+"""The truth of a simulated building, independent of product code: presence, and the fate of each trap."""
 
 from __future__ import annotations
 

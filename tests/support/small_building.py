@@ -1,4 +1,4 @@
-"""A small building, its policy and its people, for the tests of the core."""
+"""A small building, its policy and its people, for tests of the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds on the embedded store: what its files hold for others, what metrics tell, and what ``tacet serve`` answers.
+"""Twin worlds on the embedded store: their files, metrics, and the answers of ``tacet serve``.
 
 The people and the course are those of ``twin_worlds``; restarts, crashes and new policies are done to a store that is
 closed and opened, or abandoned and opened. ``BY_DESIGN`` says what may depend on people here.

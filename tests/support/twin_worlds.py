@@ -1,4 +1,4 @@
-"""Worlds that share everything but one device: what happens in them, and all that comes out that others may see.
+"""Worlds that share everything but one device: their events, and every output that others may see.
 
 A ``Course`` is what both worlds share: policies and when they begin, restarts, takeovers, crashes, losses, backfills,
 and when connectors and sources are silent. ``drawn_course`` draws one from a seed. A ``World`` leads its people through

@@ -1,4 +1,4 @@
-"""Every command of the command line, whether its group has it at hand or loads it when it is asked for."""
+"""Every command of the command line, lazily loaded ones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop whose clock moves only when nothing is left to do; a test can pause it as SIGSTOP pauses a process."""
+"""An event loop with virtual time; a test can pause it as SIGSTOP pauses a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A w-event mechanism as tests ask it: what each window cost, next to what every count mechanism does."""
+"""Run a w-event mechanism and return each window's charge beside the usual output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated building's policy without privacy days: what tests take that are about releases paid by the window."""
+"""The simulated building's policy without privacy days, for releases that are paid by the window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stand-in for the service says of attributes, of what was spent, of the account, and to operators."""
+"""Answers of the stand-in service: attributes, spending, the account, and figures for operators."""
 
 from __future__ import annotations
 

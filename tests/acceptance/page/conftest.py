@@ -1,4 +1,4 @@
-"""What the tests of the page share: one browser for each file of tests, a scene and a page for each test."""
+"""Fixtures for tests of the page: one browser for each file, a context and a page for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts each device for a part of the day only says so, wherever its figures stand, and what that means."""
+"""The page marks every figure of a release that counts each device for only a part of the day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The game against the clock: its rules, a clock that is moved by hand, this browser's leaderboard, hostile names."""
+"""The game: its rules, its clock, the leaderboard of this browser, and hostile names."""
 
 from __future__ import annotations
 

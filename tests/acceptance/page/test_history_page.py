@@ -1,4 +1,4 @@
-"""History: series with bands, the day by hour, a typical week, peaks against capacity, files; by eye, key and ear."""
+"""History: series with bands, the day by hour, a typical week, peaks against capacity, and exported files."""
 
 from __future__ import annotations
 

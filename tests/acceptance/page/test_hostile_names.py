@@ -1,4 +1,4 @@
-"""Names that are markup, code, or what JavaScript's objects call their own are text on every page, and nothing else."""
+"""Names that are markup, code or JavaScript property names appear as text on every page."""
 
 from __future__ import annotations
 

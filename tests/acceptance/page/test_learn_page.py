@@ -1,4 +1,4 @@
-"""Learn: epsilon by slider on a simulated day, and the detective game; by pointer, keyboard and ear."""
+"""Learn: epsilon by slider on a simulated day, and the detective game, by pointer, keyboard and screen reader."""
 
 from __future__ import annotations
 

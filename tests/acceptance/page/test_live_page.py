@@ -1,4 +1,4 @@
-"""Live: the first screen. What is there, how sure that is, whether the feed is well; and that it moves."""
+"""Live: current counts, their bands, the health of the feed, and updates."""
 
 from __future__ import annotations
 

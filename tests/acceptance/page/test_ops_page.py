@@ -1,4 +1,4 @@
-"""Ops: the engine's figures for operators alone, with what there is no figure of."""
+"""Ops: figures of the engine for operators, and which figures are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the page looks and is used: widths, themes, what a screen reader finds, keyboard, print, and what is loaded."""
+"""Layout and access: widths, themes, screen readers, keyboard, print, and which files are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on the real service, over the real store of a simulated day: that the two fit together."""
+"""The page on the real service, with the real store of a simulated day."""
 
 from __future__ import annotations
 

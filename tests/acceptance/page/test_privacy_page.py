@@ -1,4 +1,4 @@
-"""Privacy: prices, spends, what is left, the promise on paper; of the account also coalitions and leakage."""
+"""Privacy: prices, spending, remaining budgets, the printed promise, coalitions and leakage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The day's store, and the service on it."""
+"""Fixtures: the store of a simulated day, and the service on it."""
 
 from __future__ import annotations
 

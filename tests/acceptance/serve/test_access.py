@@ -1,4 +1,4 @@
-"""Who may see what: tokens, sessions, one-time links, an open audience; and who may not."""
+"""Access: tokens, sessions, one-time links, an open audience, and who is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever crowds the door keeps nobody else out: neither by saying nothing nor with questions half asked."""
+"""Many idle or half-finished connections do not block other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is turned away: names, origins, sizes, rates, paths and heads that no honest client sends. Clean errors only."""
+"""Refused requests: host names, origins, sizes, rates, paths and headers. Each gets a clean error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where records come from: a store that may not be opened, a play of the day, Kafka; and what is refused of each."""
+"""Sources of records: a store, a replayed day, and Kafka; and what is refused of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the interface answers: as it is described, by the records alone, and never an address."""
+"""The HTTP interface answers as it is described, from the records alone, and never with an address."""
 
 from __future__ import annotations
 

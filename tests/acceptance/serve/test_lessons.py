@@ -1,4 +1,4 @@
-"""Lessons over HTTP: for whoever has come in, of simulated people only; answers are scored, nonsense is refused."""
+"""Lessons over HTTP: simulated people only; answers are scored, malformed ones are refused."""
 
 from __future__ import annotations
 

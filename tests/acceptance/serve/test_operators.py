@@ -1,4 +1,4 @@
-"""Operators and coalitions, told the same of one run from either home: a store's boxes, a cluster's topics."""
+"""Operators and coalitions get the same figures of one run from a store and from a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beyond loopback: TLS of its own, or a proxy's."""
+"""Access from other machines: own TLS, or the TLS of a proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own readers on the real service: what a store's reader is given, another machine's is given too."""
+"""The project's own subscribers get the same records from the service as from a store."""
 
 from __future__ import annotations
 

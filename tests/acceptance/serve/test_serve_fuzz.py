@@ -1,4 +1,4 @@
-"""Broken requests and clients that hang up: no answer says that the service failed, and it logs no error.
+"""Malformed requests and clients that disconnect cause no internal error and no error in the log.
 
 By hand, with as many as wanted: ``python -m tests.acceptance.serve.test_serve_fuzz 20000``.
 """

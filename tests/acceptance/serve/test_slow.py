@@ -1,4 +1,4 @@
-"""Who is slow with a question or an answer holds nobody else up, and is let go of."""
+"""Slow clients delay nobody else, and are disconnected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event streams: every release once, in the order and the bytes in which it was published, whatever breaks."""
+"""Event streams: every release once, in the published order and bytes, across disconnections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cache could learn: an answer about releases bears nothing by which it can be recognised or compared."""
+"""Caches learn nothing: answers about releases have no validator by which they could be compared."""
 
 from __future__ import annotations
 

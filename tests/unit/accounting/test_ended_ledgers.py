@@ -1,4 +1,4 @@
-"""Which key books ask for once a ledger has ended, in the chains that go on: those of a cluster."""
+"""Which key's audit entries need after a ledger has ended and its hash chain continues on a cluster."""
 
 from __future__ import annotations
 

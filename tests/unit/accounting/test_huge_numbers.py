@@ -1,4 +1,4 @@
-"""Numbers whose exponents are huge: each is refused by name, and none is made into an integer of a gigabyte."""
+"""Numbers with huge exponents are refused by name and never expanded to large integers."""
 
 from __future__ import annotations
 

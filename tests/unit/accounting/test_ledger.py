@@ -1,4 +1,4 @@
-"""The ledger: one charge each, before publishing, in a hash chain; refusals that depend on nothing but it."""
+"""The ledger: one charge for each release, before publishing, in a hash chain; denials follow from it alone."""
 
 from __future__ import annotations
 

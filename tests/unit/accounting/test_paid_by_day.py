@@ -1,4 +1,4 @@
-"""A day's price: how much noise it leaves for a window, and what all of that noise costs."""
+"""The price of a day: how much noise a window gets, and what all of that noise costs."""
 
 from __future__ import annotations
 

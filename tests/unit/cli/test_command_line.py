@@ -1,4 +1,4 @@
-"""The edges of the command line: what ends it with one line and a code, and what its options take."""
+"""The command line: one line and an exit code for each error, and the values that options accept."""
 
 from __future__ import annotations
 

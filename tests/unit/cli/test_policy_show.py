@@ -1,4 +1,4 @@
-"""What a privacy officer reads: every promise, every declared model and every budget, in words and at 100 columns."""
+"""``policy show``: every promise, declared model and budget, in words, within 100 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record as a line for people: zones, or where it has none floors and building; answers without half-widths."""
+"""A record as a line for people: zones, or floors and building; answers without half-widths."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where verbs read from: one place, and secrets from files of one owner only."""
+"""Options that select what a verb reads: exactly one, and secrets from files of one owner."""
 
 from __future__ import annotations
 

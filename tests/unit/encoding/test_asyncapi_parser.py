@@ -1,4 +1,4 @@
-"""The official parser takes the contracts as they are, and refuses broken ones."""
+"""The official AsyncAPI parser accepts the contracts and rejects broken ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of private records: what a consumer of CloudEvents reads, and nothing that people could change."""
+"""CloudEvents headers of private records depend on nothing about people."""
 
 from __future__ import annotations
 

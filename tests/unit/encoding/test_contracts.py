@@ -1,4 +1,4 @@
-"""Contracts: what records are, and what topics cost, as documents of which every record is an instance."""
+"""Published schemas: every record is an instance of its schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants that enter bytes: no two can stand for each other, and none is written anywhere but in one module."""
+"""Constants that enter bytes: no two are confusable, and all are in one module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The envelope around stored data: what comes back, and what is refused."""
+"""The envelope around encrypted data: what opens, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backfill compares with its recording: what was released under the same policy, and nothing else.
+"""A backfill compares a recording with what was released under the same policy, and with nothing else.
 
 Otherwise people would decide whether it goes on: zones of another policy hold the same counts while nobody is there.
 """

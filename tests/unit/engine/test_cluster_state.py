@@ -1,4 +1,4 @@
-"""What a cluster agrees on: the first wins, nothing changes in silence, and who sends for a source is one."""
+"""The state of a cluster: the first writer wins, nothing changes unnoticed, one ingest sends for a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At rest everything that tells of people is under the day's data key, and unreadable when that is gone."""
+"""Everything stored about people is encrypted under the data key of its day, and unreadable without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition: what its snapshot brings back, what it refuses, and what it never lets out."""
+"""One partition: what a snapshot restores, what is refused, and what is never published."""
 
 from __future__ import annotations
 

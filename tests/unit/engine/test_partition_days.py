@@ -1,4 +1,4 @@
-"""Counters of the privacy day in a partition: what they live through, what ends their run, and what is quarantined."""
+"""Privacy-day counters of a partition: what they survive, what ends them, and what is quarantined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One heartbeat that closes many windows, and what a message may claim: folded in steps, bounded by its stamp."""
+"""One heartbeat that closes many windows is processed in steps; the append time bounds what a message may claim."""
 
 from __future__ import annotations
 

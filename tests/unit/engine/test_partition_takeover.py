@@ -1,4 +1,4 @@
-"""A partition that goes to another owner: under which policy it goes on, and what it takes for its own."""
+"""A partition that moves to another worker: its policy, and which entries it adopts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost records that are made again: the same bytes, as far as the ledger proves it, and nothing else."""
+"""Republished records have the same bytes, as far as the ledger proves it."""
 
 from __future__ import annotations
 

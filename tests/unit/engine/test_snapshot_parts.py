@@ -1,4 +1,4 @@
-"""The byte form that states and snapshots share: one line of JSON and named binary parts."""
+"""The byte form of states and snapshots: one line of JSON and named binary parts."""
 
 from __future__ import annotations
 

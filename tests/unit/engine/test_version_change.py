@@ -1,4 +1,4 @@
-"""From one mechanism version to the next: no window is released under both, and no state is without a way out.
+"""A change of mechanism version: no window is released under both, and every state has a remedy.
 
 An audit entry says nothing of the noise: both versions make the same entries, and other records. So that a re-run
 makes the same entry is not enough.

@@ -1,4 +1,4 @@
-"""Names by privacy day: where each connector changes them, cuts batches, and what it forgets when."""
+"""Pseudonyms by privacy day: when connectors change them, cut batches, and forget keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is told, minute by minute, of traps that are dropped."""
+"""Reports to the operator of dropped traps, minute by minute."""
 
 from __future__ import annotations
 

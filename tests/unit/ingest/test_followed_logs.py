@@ -1,4 +1,4 @@
-"""A log that is followed counts as read when what it said is durable, and is read again where it is not."""
+"""A followed log counts as read when its content is durable, and is read again otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector's core: what is kept, when it leaves, and what the clock says on its own."""
+"""The ingest: what it keeps, when it sends, and what its clock does."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""snmptrapd's log, followed: over rotation, truncation and restarts, by whole lines alone, each once."""
+"""Following snmptrapd's log over rotation, truncation and restarts: whole lines, each once."""
 
 from __future__ import annotations
 

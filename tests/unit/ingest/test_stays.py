@@ -1,4 +1,4 @@
-"""Stays that a source ends, and events that it dates back: what the ingest makes of both."""
+"""Stays that a source ends, and events that a source dates back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what on Kafka, as ``tacet topics acls`` prints it."""
+"""Kafka's access rules, as ``tacet topics acls`` prints them."""
 
 from __future__ import annotations
 

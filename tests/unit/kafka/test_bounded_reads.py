@@ -1,4 +1,4 @@
-"""Reads of Kafka that end, on a log in memory: what is found, where it ends, and what is lost."""
+"""Bounded reads of a log in memory: what is found, where they end, and what is missing."""
 
 from __future__ import annotations
 

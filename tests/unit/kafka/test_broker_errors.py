@@ -1,4 +1,4 @@
-"""An error of the broker is named as the broker's, and tells nothing of what was sent."""
+"""Broker errors are reported as such, without the content of messages."""
 
 from __future__ import annotations
 

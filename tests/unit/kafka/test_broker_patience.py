@@ -1,4 +1,4 @@
-"""A broker that is away is asked again; what else fails is raised at once, and patience ends."""
+"""A broker that is away is retried for a limited time; other errors are raised at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clients reach brokers: what settings mean, which of them are refused, and that no secret gets into a text."""
+"""Connection settings: their meaning, refused combinations, and no secret in any message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control topic: what a damaged record does; and a writer that is fenced reads again and decides again."""
+"""A fenced writer of the control topic reads again and decides again, a limited number of times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A foreign topic's client is let go whatever becomes of it, and a place that no broker notes is noted later."""
+"""The client of a foreign topic is always closed, and uncommitted positions are committed later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that hangs is waited for once by a whole process; one that holds an answer back is not taken for it."""
+"""A process waits once for a broker that hangs; a slow broker is not taken for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a cluster's ledger, without a broker: who may end it, what a new one says of itself, what counts."""
+"""The end of a cluster's ledger: who may end it, and what the new one records."""
 
 from __future__ import annotations
 

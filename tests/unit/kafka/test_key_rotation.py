@@ -1,4 +1,4 @@
-"""On Kafka a day's key goes when every site of the policy is past it, wherever the site is processed."""
+"""On Kafka a day's key is destroyed when every site of the policy is past the day."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Only time in which this process's own loop runs counts against a broker; who is cut off sees a connection error."""
+"""Only time in which this process's event loop runs counts against a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that a partition's state cannot go on under is refused before the cluster learns of it."""
+"""A policy that a partition's state does not fit is refused before the cluster accepts it."""
 
 from __future__ import annotations
 

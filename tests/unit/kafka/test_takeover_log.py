@@ -1,4 +1,4 @@
-"""Ordinary takeovers are information, in words of ours; whatever else libraries report stays an error."""
+"""Ordinary takeovers are logged as information; other library errors stay errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that are read as one, on topics in memory: those that are opened later, and those that were shortened."""
+"""Several topics read as one: topics that appear later, and topics that were shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings of topics a worker refuses, and which are merely unwise."""
+"""Which topic settings a worker refuses, and which get a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that were assigned and do not open end the worker: after a stated time, or when it is told to stop."""
+"""Assigned partitions that do not open end the worker after a stated time, or when it is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker ends, and with which exit code: without a broker, on a loop with a clock of its own."""
+"""How a worker ends, and with which exit code, on a virtual clock without a broker."""
 
 from __future__ import annotations
 

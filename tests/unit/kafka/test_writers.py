@@ -1,4 +1,4 @@
-"""A client of Kafka is let go of in bounded time, whatever hangs behind it."""
+"""A Kafka client is closed in bounded time, even if a broker hangs."""
 
 from __future__ import annotations
 

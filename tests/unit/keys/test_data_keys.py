@@ -1,4 +1,4 @@
-"""Data keys: of each day, in files of ingest and worker, and gone with their day."""
+"""Data keys: one a day, in files of ingest and worker, destroyed with their day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of devices: keyed, 64 bits, new each UTC day or each salt life."""
+"""Pseudonyms: keyed, 64 bits, new with each UTC day or salt life."""
 
 import hashlib
 import hmac

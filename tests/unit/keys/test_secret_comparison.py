@@ -1,4 +1,4 @@
-"""Secrets are compared whole, and with all that there are: how long it takes says neither which nor how much of one."""
+"""Secrets are compared in constant time, and every candidate is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's controller waits for a receiver that is slow: a busy machine loses nothing of the day, or says what.
+"""The demo's controller waits for a slow receiver; a busy machine loses nothing, or the demo says what.
 
 Nothing here depends on how fast the machine is: receivers are as slow as they are told to be, or have a fault.
 """

@@ -1,4 +1,4 @@
-"""Models learnt from a restricted history: what is in the report, and who can read it."""
+"""Models learnt from a restricted history: the report's content, and who can read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lessons: true counts of simulated people, released by the real mechanisms; the detective's questions and truths."""
+"""Lessons: true counts of simulated people, released by the real mechanisms, and the detective's questions."""
 
 from __future__ import annotations
 

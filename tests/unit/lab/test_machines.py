@@ -1,4 +1,4 @@
-"""Machines of the simulated building that are always on, and what is counted where residents are ignored."""
+"""Machines of the simulated building that are always on, and counts where residents are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: two files of a name, the same for the same numbers, in the page's colours; nothing is loaded before."""
+"""Plots: two files for each, equal for equal numbers, in the page's colours, loaded late."""
 
 from __future__ import annotations
 

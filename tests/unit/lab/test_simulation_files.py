@@ -1,4 +1,4 @@
-"""What a simulated building is written as: observations, truth, a policy, and controllers' datagrams."""
+"""Files of a simulated building: observations, truth, a policy, and controllers' datagrams."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The simulated building: its totals, its calendar, its people, and the truth it keeps."""
+"""The simulated building: totals, calendar, people, and the truth it records."""
 
 from datetime import UTC, date, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""One form for every line on standard error: whoever wrote it, it holds fields of the allow-list only."""
+"""Log lines: one form, with allowed fields only, whoever wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a bound on contributions hides: init bounds by what is needed, plan and show print what it costs."""
+"""The loss by a bound on contributions: init chooses it, plan and show print it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What 'tacet doctor' says: of each thing, fine or wrong; nobody's device, nothing kept, nothing held up."""
+"""``tacet doctor``: each finding is fine or wrong; it names no device, stores nothing and delays nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a list of access points to a policy: what a list may hold, what is made of it, and what is refused."""
+"""From a list of access points to a policy: what a list may contain, what it becomes, and what is refused."""
 
 from __future__ import annotations
 

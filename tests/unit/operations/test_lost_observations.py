@@ -1,4 +1,4 @@
-"""What ``recover`` says of observations that are gone before they were read, and what going on without them costs."""
+"""``recover`` on observations that expired before they were read, and the price of continuing without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What 'policy diff' says of a change: each kind of difference, and that what it says is what a site then does."""
+"""``policy diff``: each kind of difference, and that a site then behaves as it says."""
 
 from __future__ import annotations
 

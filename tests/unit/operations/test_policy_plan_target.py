@@ -1,4 +1,4 @@
-"""policy plan --target-error and --observations: which epsilon is enough, and what that tells of whom."""
+"""policy plan --target-error and --observations: which epsilon suffices, and what that reveals about whom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``recover --store``: every obstacle with its remedies, and the remedies that change something."""
+"""``recover``: what prevents a run, every remedy, and the remedies that change something."""
 
 from __future__ import annotations
 

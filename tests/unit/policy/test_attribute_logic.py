@@ -1,4 +1,4 @@
-"""Sets of attributes in which one value gives another away."""
+"""Sets of attributes in which one value implies another."""
 
 import itertools
 from typing import Any

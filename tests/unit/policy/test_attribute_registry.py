@@ -1,4 +1,4 @@
-"""The registry of attributes: what is declared is what a policy may name and a day is asked."""
+"""The registry of attributes: a policy may name exactly the declared ones."""
 
 from __future__ import annotations
 

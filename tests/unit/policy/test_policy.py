@@ -1,4 +1,4 @@
-"""The policy file: what is refused, and with which words."""
+"""The policy file: what is refused, and with which message."""
 
 from __future__ import annotations
 

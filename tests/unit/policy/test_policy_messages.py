@@ -1,4 +1,4 @@
-"""The words of refusals: each names key, rule and value, and none is a library's."""
+"""Messages of refused policies name key, rule and value, in this project's words."""
 
 from __future__ import annotations
 

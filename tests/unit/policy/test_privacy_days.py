@@ -1,4 +1,4 @@
-"""Privacy days: which instants each holds, and which starts a policy may give."""
+"""Privacy days: which instants each contains, and which starts a policy may declare."""
 
 from __future__ import annotations
 

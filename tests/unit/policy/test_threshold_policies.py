@@ -1,4 +1,4 @@
-"""Threshold streams in the policy file: what may be asked, what is refused and how, what is printed of it."""
+"""Threshold streams in the policy file: accepted and refused queries, and what is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only a validated policy reaches a pipeline: the command line, the SDK and the pipeline raise the same errors."""
+"""Only a validated policy reaches a pipeline; the command line, the SDK and the pipeline raise the same errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sample`` and ``ba`` over a change of policy: whose the running publication is, and when the next one may begin."""
+"""``sample`` and ``ba`` over a change of policy: which publication continues, and when the next may begin."""
 
 import random
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Names that building systems have for zones: of a known form, never an address, and no part of what is promised."""
+"""Names that building systems give zones: their form, never an address, and outside every promise."""
 
 from __future__ import annotations
 

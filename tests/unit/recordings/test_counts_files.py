@@ -1,4 +1,4 @@
-"""Tables of counts: what a bad row costs, which times are distinct, and what is told of a release."""
+"""Tables of counts: bad rows, distinct times, and what is reported."""
 
 from __future__ import annotations
 

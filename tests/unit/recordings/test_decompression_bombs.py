@@ -1,4 +1,4 @@
-"""Files that are small and unpack to much, or whose lines never end: refused by name, with little memory."""
+"""Files that unpack to too much, or whose lines never end, are refused with little memory."""
 
 from __future__ import annotations
 

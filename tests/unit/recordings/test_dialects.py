@@ -1,4 +1,4 @@
-"""Recordings of others: columns, times and devices as they write them; what is declared and what cannot be told."""
+"""Recordings in other formats: their columns, times and device names."""
 
 from __future__ import annotations
 

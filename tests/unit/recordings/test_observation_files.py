@@ -1,4 +1,4 @@
-"""Files of observations: what each row becomes, when windows close, and what a bad row may cost."""
+"""Files of observations: rows, closing of windows, and bad rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings: the order of rows decides nothing, and under a public range no row decides which records exist."""
+"""Recordings: the order of rows changes nothing, and with a public range no row decides which records exist."""
 
 from __future__ import annotations
 

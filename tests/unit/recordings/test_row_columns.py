@@ -1,4 +1,4 @@
-"""Rows of a recording read by column mean what they mean read one by one, bad ones included."""
+"""Rows read by column equal rows read one by one, bad ones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that do not fit into memory: sorted by time and line, and unreadable while they lie on the disk."""
+"""Rows that do not fit into memory are sorted by time and line, and are encrypted on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zones' days are asked once, live and late, in either order, over changes of policy and time zone."""
+"""A zone's day is queried for attributes once, live or late, over changes of policy and time zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A day's attributes: guard, month, and what a record that is not asked looks like."""
+"""Attributes of a day: guard, monthly limit, and the records of days that are not queried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts each device for a part of the day only says so: in each record, and in all that is made of records."""
+"""Every record, page figure and export of a release that bounds contributions says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of people counters as an input: the same releases, ledger and budgets, without any device."""
+"""Sites with people counters: the same releases, ledger and budgets, without devices."""
 
 from __future__ import annotations
 

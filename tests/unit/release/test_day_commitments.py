@@ -1,4 +1,4 @@
-"""Commitments of releases that are paid by the day are to bounded counts, and are compared with those."""
+"""Commitments of releases that are paid by the day refer to bounded counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No two draws of day releases share a label, even where all counts are alike and so no digest tells draws apart."""
+"""No two noise draws of releases paid by the day share a label, even if all counts are equal."""
 
 from __future__ import annotations
 

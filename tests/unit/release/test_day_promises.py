@@ -1,4 +1,4 @@
-"""What a policy that pays by the day promises, in figures and in a sentence to sign."""
+"""The promise of a policy that pays by the day, in figures and as a sentence to sign."""
 
 from __future__ import annotations
 

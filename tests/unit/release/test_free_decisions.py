@@ -1,4 +1,4 @@
-"""Threshold streams on counts that are paid for: a function of the released record, the clock and the policy."""
+"""Threshold streams on paid counts follow from the released record, the clock and the policy."""
 
 from __future__ import annotations
 

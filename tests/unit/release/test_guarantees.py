@@ -1,4 +1,4 @@
-"""What a policy promises: every privacy unit, and no attribute weakened by counts of the same zone."""
+"""Guarantees of a policy: every privacy unit, and attributes beside counts of the same zone."""
 
 from __future__ import annotations
 

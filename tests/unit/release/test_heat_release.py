@@ -1,4 +1,4 @@
-"""The heat map of a release, through the real release stage: a topic of its own, free, of released values alone."""
+"""The heat map of a release: a topic of its own, free, from released values alone."""
 
 from __future__ import annotations
 

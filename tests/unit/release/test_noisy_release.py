@@ -1,4 +1,4 @@
-"""Records of filters and groups also tell the noisy values that they are made of, through the real release stage."""
+"""Records of filters and groups include the noisy values that they are computed from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of count release through the real release stage: what it charges, what it publishes."""
+"""Every kind of count release through the real release stage: its charges and records."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""What a released record holds, and what it may depend on."""
+"""Fields of a released record, and what they may depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values published once more when later windows are known, through the real release stage."""
+"""Revised values, published when later windows are known, through the real release stage."""
 
 from __future__ import annotations
 

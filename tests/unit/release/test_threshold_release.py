@@ -1,4 +1,4 @@
-"""Threshold streams that pay for runs, through the real release stage and the whole pipeline."""
+"""Threshold streams that pay by the run, through the release stage and the whole pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task of Faust that ends by itself is noticed, and an opening that takes long is waited for."""
+"""A Faust task that ends by itself is noticed; a slow opening is waited for."""
 
 from __future__ import annotations
 

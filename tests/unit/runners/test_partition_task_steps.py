@@ -1,4 +1,4 @@
-"""A tenure over the real engine: one message that closes thousands of windows holds up neither the loop nor an end."""
+"""A message that closes thousands of windows blocks neither the event loop nor the end of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenure publishes, in which order, and when it refuses."""
+"""The task of a partition: what it publishes, in which order, and when it refuses."""
 
 from __future__ import annotations
 

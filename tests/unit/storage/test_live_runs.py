@@ -1,4 +1,4 @@
-"""What keeps running: a file cut to a range of windows, and work that ends when it is told to."""
+"""Live runs: a recording cut to a range of windows, and an end on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audience's side of the embedded store."""
+"""An audience's side of the embedded store."""
 
 from __future__ import annotations
 

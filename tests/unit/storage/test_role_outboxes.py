@@ -1,4 +1,4 @@
-"""The boxes of account readers and operators: copies that can be made again, and no sum over few access points."""
+"""Outboxes of account readers and operators can be rebuilt, and contain no sum over few access points."""
 
 from __future__ import annotations
 

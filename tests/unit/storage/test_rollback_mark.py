@@ -1,4 +1,4 @@
-"""The mark beside the key: how far each hash chain has been published; it only moves forward."""
+"""The rollback mark beside the key: each hash chain's published length, which only grows."""
 
 from __future__ import annotations
 

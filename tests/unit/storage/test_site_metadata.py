@@ -1,4 +1,4 @@
-"""What is published of sites besides releases: zones and their names, for whoever reads a release; never an address."""
+"""Published site metadata: zones and their names, never an address."""
 
 from __future__ import annotations
 

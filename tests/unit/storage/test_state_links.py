@@ -1,4 +1,4 @@
-"""A symbolic link in the place of a state file is refused, and what it points to stays as it was."""
+"""A symbolic link in place of a state file is refused, and its target is not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded store and the runner over it: private, one at a time, outboxes apart, and final."""
+"""The embedded store and its runner: private, one process at a time, separate outboxes, no rewriting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store does when its files go, its disk fills or its power fails, and what stays readable in it."""
+"""A store whose files vanish, whose disk is full or whose power fails, and what stays readable in it."""
 
 from __future__ import annotations
 

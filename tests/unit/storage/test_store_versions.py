@@ -1,4 +1,4 @@
-"""A store goes from one mechanism version to the next, and no store of a later version is touched."""
+"""A store over a change of mechanism version; stores of later formats are not touched."""
 
 from __future__ import annotations
 

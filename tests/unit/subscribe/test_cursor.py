@@ -1,4 +1,4 @@
-"""Where a subscriber goes on: exactly behind what it was given, at every site and of every release, from any home."""
+"""A subscriber continues exactly behind the last delivered record, for every site, release and source."""
 
 from __future__ import annotations
 

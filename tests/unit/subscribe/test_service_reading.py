@@ -1,4 +1,4 @@
-"""subscribe(url=…): a service's stream read to its end and beyond, and taken up where it broke, by release id."""
+"""subscribe(url=…): a service's stream, continued by release id after a disconnection."""
 
 from __future__ import annotations
 

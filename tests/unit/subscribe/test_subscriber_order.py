@@ -1,4 +1,4 @@
-"""In which order a subscriber is given what lies in several topics."""
+"""The order of records from several topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs import: every record that a run publishes has its type, and what is none is refused by its field."""
+"""The tacet package: a type for every published record; others are refused by field."""
 
 from __future__ import annotations
 

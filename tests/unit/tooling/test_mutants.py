@@ -1,4 +1,4 @@
-"""The catalogue says where each mutant stands; the runner tells kills from survivors and from broken entries."""
+"""The catalogue locates each mutant; the runner tells killed, surviving and broken ones apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tests wait, and that no property test is measured."""
+"""How tests wait, and that no property test has a deadline."""
 
 from __future__ import annotations
 
