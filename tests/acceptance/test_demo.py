@@ -77,7 +77,7 @@ def test_errors_are_what_the_noise_explains(demo: Shown) -> None:
 
 
 def test_the_public_stream_is_worth_publishing_at_the_price_of_a_day(demo: Shown) -> None:
-    """The bar itself, 12 for the building, is kept with noise that does not change (tests/unit/operations/test_policy_plan.py)."""
+    """``tests/unit/operations/test_policy_plan.py`` keeps the bar itself, 12 for the building, with fixed noise."""
     everybody, public = (demo.report["counts"][name]["levels"] for name in ("facilities", "public"))
     assert set(public) == {"floor", "building"}
     assert 125 < everybody["building"]["mean"] < 155
