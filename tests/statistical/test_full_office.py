@@ -1,4 +1,4 @@
-"""A full office (``tests.support.office``) under the policy that ``policy init`` writes: bands hold the devices that are there.
+"""A full office (``tests.support.office``) under the policy of ``policy init``: bands contain the truth.
 
 The truth is all devices present, whether a bound lets them count or not. Days and keys are fixed, so a run says what
 the one before said: it gives no false alarm. What other draws would do was measured on 31 other days with other keys:

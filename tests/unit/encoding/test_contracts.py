@@ -46,11 +46,11 @@ from tests.support.small_building import (
     people,
     policy_text,
 )
-from tests.unit import test_heat_release as heat
-from tests.unit import test_noisy_release as noisy
-from tests.unit import test_revised_release as revised
-from tests.unit import test_threshold_release as decided
 from tests.unit.cli.test_policy_show import MODELLED, PRIVACY
+from tests.unit.release import test_heat_release as heat
+from tests.unit.release import test_noisy_release as noisy
+from tests.unit.release import test_revised_release as revised
+from tests.unit.release import test_threshold_release as decided
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "deploy" / "contracts"

@@ -12,7 +12,7 @@ from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.policy_description import described_releases
 from stream.records import Published
-from tests.unit import test_heat_release as heat
+from tests.unit.release import test_heat_release as heat
 
 
 @pytest.fixture(scope="module")
