@@ -60,7 +60,7 @@ def republish(
     settings: Settings, *, observations: Path | None, policy_file: Path, key_file: Path, store: Path | None,
     kafka: str | None, dialect: Dialect, first_window: int | None, last_window: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Publish lost records again, byte for byte and at no cost, from the OBSERVATIONS that they were made from.
+    """Publish lost records again, byte for byte, at no cost, from the OBSERVATIONS that they were made from.
 
     All observations are processed again, under the same policies and key, with the --from and --to of the run that made
     the records. A record is published only if all ledger entries up to it are reproduced exactly. Records that cannot

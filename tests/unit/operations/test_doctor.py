@@ -473,7 +473,7 @@ def test_a_record_whose_charge_is_gone_is_named_as_such_with_the_way_on() -> Non
     record = {"release_id": "east/occupancy/x", "site": "east", "mechanism": "laplace", "spend": "1"}
     (finding,) = checks.records(AuditBundle([], [], [record]))
     assert (finding.check, finding.state) == (checks.RECORDS, "wrong")
-    assert "record east/occupancy/x must have been charged: 'tacet recover' says what can be done" in finding.text
+    assert "record east/occupancy/x must have been charged: 'tacet recover' lists the remedies" in finding.text
 
 
 def test_the_policy_of_a_doctor_has_to_be_a_policy(tmp_path: Path) -> None:
