@@ -235,7 +235,7 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None
     states = made.initial()
     for item in messages(SEEN[:800], building()):
         states, _ = made.step(states, item)
-    before = states.account.sums["board"].total
+    before = states.account.totals["board"].total
     fewer = Pipeline(
         load_policy(policy_text().replace(', board = "0.1"', "").replace(', board = "0.25"', "").replace(
             'daily_budget = { board = "10" }', "").replace('[[audience]]\nname = "board"\n', "")),
@@ -245,9 +245,9 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None
     for item in list(messages(SEEN[:1500], building()))[-200:]:
         states, _ = fewer.step(states, item)
     assert before > 0
-    assert states.account.sums["board"].total == before
+    assert states.account.totals["board"].total == before
     back = made.migrate(fewer.encode(states))
-    assert back.account.sums["board"].total == before
+    assert back.account.totals["board"].total == before
 
 
 def test_the_record_is_the_same_bytes_each_time() -> None:
