@@ -244,7 +244,7 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None
     states = fewer.migrate(made.encode(states))
     for item in list(messages(SEEN[:1500], building()))[-200:]:
         states, _ = fewer.step(states, item)
-    assert before > 0
+    assert before.pure > 0
     assert states.account.totals["board"].total == before
     back = made.migrate(fewer.encode(states))
     assert back.account.totals["board"].total == before
