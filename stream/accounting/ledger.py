@@ -233,7 +233,7 @@ def decode_ledger(data: LedgerDocument) -> LedgerState:
     accounts = {
         name: Spending(
             tuple(data["zones"].get(name, ())),
-            dict(map(tuple, days)),
+            dict(days),
             [ChargeRun(*row) for row in data["recent"][name]],
         )
         for name, days in data["spent"].items()

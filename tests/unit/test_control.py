@@ -75,7 +75,7 @@ def changed(control: ClusterState) -> ClusterState:
 def test_a_mechanism_version_begins_only_where_it_was_announced() -> None:
     """Between the two somebody looks whether a window of the version before is unfinished."""
     control = begun()
-    with pytest.raises(UsageError, match="must be 2, under which another worker has started meanwhile, got 3; stop all"):
+    with pytest.raises(UsageError, match="must be 2, under which another worker has started meanwhile, got 3; stop"):
         admit(control, OLD, "key", "3", accept=True)
     assert (changed(control).mechanisms, control.announced) == ("3", None)
     assert control.versions == ("2", "3")
