@@ -48,28 +48,28 @@ class Domain(bytes, Enum):
 
 @unique
 class Purpose(StrEnum):
-    """What a subkey is for. Where something follows, it does so after a separator that no other purpose has there."""
+    """The purpose of a subkey. If text follows it, a separator comes first that no other purpose has there."""
 
     NOISE = "noise"
-    """Of a day's noise key: the noise of counts and threshold decisions."""
+    """From a day's noise key: the noise of counts and threshold decisions."""
     COMMITMENT = "commitment"
-    """Of a day's noise key: commitments of ledger entries to what was read."""
+    """From a day's noise key: commitments of ledger entries to what was read."""
     COINS = "coins"
-    """Of a day's noise key: the coins that release or withhold attributes."""
+    """From a day's noise key: the coins that release or withhold attributes."""
     TUNE = "tune"
-    """Of a laboratory's noise key: the noise of ``tune``; of that key, a run's key: ``/`` and its number follow."""
+    """From a laboratory's noise key: the noise of ``tune``; for a run's key ``/`` and its number follow."""
     DECIDE = "decide"
-    """Of a laboratory's noise key: the noise of ``decide``."""
+    """From a laboratory's noise key: the noise of ``decide``."""
     DECIDE_COMMITMENT = "decide commitment"
-    """Of a laboratory's noise key: commitments in the ledger of ``decide``."""
+    """From a laboratory's noise key: commitments in the ledger of ``decide``."""
     DECIDE_LABEL = "label"
-    """Of the key of ``decide``: the noise of one answer; a space and its label follow."""
+    """From the key of ``decide``: the noise of one answer; a space and its label follow."""
     DAY = "day"
-    """Of a laboratory's root: a day's noise key; a space and the day's number follow."""
+    """From a laboratory's root: a day's noise key; a space and the day's number follow."""
     DATA_KEY_ID = "data key id"
-    """Of a day's data key: the identifier that is stored in clear."""
+    """From a day's data key: the identifier that is stored in clear."""
     DATA_ENCRYPTION = "data encryption"
-    """Of a day's data key: the key of the cipher."""
+    """From a day's data key: the key of the cipher."""
 
 
 @unique
@@ -126,7 +126,7 @@ class Draw(StrEnum):
 
 @unique
 class Suffix(StrEnum):
-    """What may follow the purpose of a draw."""
+    """The suffix of a draw's purpose, if it has one."""
 
     DAY = "/day"
     """A release paid by the day, or a day of threshold decisions: a space, the day's number and its terms follow."""
@@ -165,14 +165,14 @@ class Part(StrEnum):
     SENSE = "sense"
     """Presence and open windows."""
     ATTRIBUTES = "attributes"
-    """The local day at hand."""
+    """The current local day."""
     RELEASE = "release"
     """Ledger, charges and states of mechanisms."""
     ACCOUNT = "account"
     """The account."""
     RADIOS = "radios"
     """Radios of each zone; clear."""
-    AWAY = "away"
-    """There if the site is not in the policy."""
-    STANDING = "standing"
+    ABSENT = "away"
+    """Present if the site is not in the policy."""
+    CLOCK = "standing"
     """The clock of the sensing state, where the rest is encrypted."""

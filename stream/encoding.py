@@ -267,9 +267,9 @@ class LaterMessageError(LaterVersionError):
     def __init__(self, sender: Sender, version: int, latest: int) -> None:
         super().__init__(
             f"message: must be of version {latest}, got {version}, which a later version of the program "
-            f"wrote for source {sender.source} of site {sender.site}; nothing was passed over: upgrade this program to "
-            "the version of that source's ingest, which reads it; where no ingest of yours wrote it, 'tacet recover' "
-            "says how to go on without it"
+            f"wrote for source {sender.source} of site {sender.site}; no message was skipped: upgrade this program to "
+            "the version of that source's ingest, which reads it; if no ingest of yours wrote it, 'tacet recover' "
+            "shows how to continue without it"
         )
         self.sender = sender
 

@@ -52,7 +52,7 @@ class Vault(Protocol):
         """Return the decrypted content.
 
         Raises:
-            GoneKeyError: the key of that day has been destroyed.
+            DestroyedKeyError: the key of that day has been destroyed.
             KeyFileError: the content was encrypted under another data key.
             DataError: the content is damaged, or does not belong to ``bound``.
         """

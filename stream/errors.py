@@ -5,7 +5,7 @@ TacetError
 │   ├── PolicyError             the policy file: where, which rule, which value
 │   ├── AuditError              the ledger and audit log given: an entry is missing, altered, or matches no record
 │   └── KeyFileError            a key file that is missing, readable by others, or of the wrong kind
-│       └── GoneKeyError        the key of the requested day has been destroyed
+│       └── DestroyedKeyError   the key of the requested day has been destroyed
 ├── DataError(ValueError)       caused by data: the message names field and place, never the value
 │   └── LaterVersionError       a later version of this program wrote the data and can read it
 └── FinalityError               a released window would be released differently: the site stops

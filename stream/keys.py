@@ -97,7 +97,7 @@ class ForwardKeys:
     def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of ``first`` or a later day."""
         if key_day < self.first:
-            msg = f"key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
+            msg = f"key: must contain the requested day, which was {self.first - key_day} days before its oldest"
             raise KeyFileError(msg)
         key = self.key
         for _ in range(key_day - self.first):

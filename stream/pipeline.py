@@ -41,9 +41,9 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
-from stream.sensing.attributes import DayAttributes, DayState
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
+from stream.sensing.day_attributes import DayAttributes, DayState
 from stream.sensing.occupancy import OccupancyOperator
 from stream.sensing.state import SensingState
 from stream.sensing.watermark import MAX_CLOCK_SKEW
@@ -87,7 +87,7 @@ class Options:
 
 
 DEFAULTS = Options()
-AWAY = Part.AWAY
+ABSENT = Part.ABSENT
 """Key, beside the stages' states, which marks a site that a later policy did not have."""
 RADIOS = Part.RADIOS
 """Key, beside the stages' states, of the radio addresses of their zones."""
@@ -220,7 +220,7 @@ class Pipeline:
         account.rename(now)
         sense = stages.occupancy.rebase_ticks(stages.occupancy.decode(data[Part.SENSE]))
         return SiteState(
-            stages.occupancy.resume_after_absence(sense) if AWAY in data else sense,
+            stages.occupancy.resume_after_absence(sense) if ABSENT in data else sense,
             stages.attributes.initial(),
             stages.release.migrate(data[Part.RELEASE], now),
             account,
@@ -261,15 +261,15 @@ def build_stages(policy: Policy, site_id: str, keys: Keys, options: Options, *, 
     """Return the stages of one site, in the order in which items pass through them."""
     site = policy.site[site_id]
     sense = _occupancy_operator(site_id, site, options, keep_presence=keep_presence)
-    wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
-    covered = {zone.id for release in wanted for zone in policy.zones_of(release, site_id)}
+    attribute_releases = [release for release in policy.release if isinstance(release, AttributeRelease)]
+    covered = {zone.id for release in attribute_releases for zone in policy.zones_of(release, site_id)}
     attributes = DayAttributes(
         site=site_id,
         zones=tuple((zone.id, index) for index, zone in enumerate(site.zones) if zone.id in covered),
         timezone=site.timezone,
         tick_length=site.tick,
         working_hours=site.working_hours,
-        attributes=tuple(sorted({name for release in wanted for name in release.attributes})),
+        attributes=tuple(sorted({name for release in attribute_releases for name in release.attributes})),
     )
     releases = ReleaseStage(policy, site_id, keys, options.attempt)
     return Stages(sense, attributes, releases, account_stage(policy, site_id, laboratory=keys.laboratory))

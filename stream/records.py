@@ -73,7 +73,7 @@ class Heartbeat:
     session: int
     watermark: Micros
     listened_since: Micros | None = None
-    """Since when the connector has listened to this source without a break; None if it does not say, and then
+    """Since when the connector has listened to this source without a break; None if it is unknown; then
     the heartbeat covers no time before ``watermark``."""
 
 
@@ -113,8 +113,7 @@ class OccupancyWindow:
     """The privacy day of the tick; None if the site has no privacy days."""
     bounded: tuple[int, ...] | None = None
     """Like ``counts``, but each device counts at no more than K ticks of its privacy day, by the data of that day
-    alone;
-    None if the site does not bound counts, or if the run of today's counters was interrupted."""
+    alone; None if the site does not bound counts, or if the run of today's counters was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row or message that broke a rule; says which rule and where, never the content."""
+    """A row or message that broke a rule; it names the rule and the place, never the content."""
 
     source: str
     reason: str
@@ -251,9 +250,7 @@ class CountCharge:
     """How many more releases the budget pays today; None without a budget."""
     terms: DayTerms | None = None
     """The terms, if ``epsilon`` pays once for a whole privacy day, however many of its windows are charged with it.
-
-    None if each window, or any w windows, are paid separately.
-    """
+    None if each window, or any w windows, are paid separately."""
 
 
 @dataclass(frozen=True, slots=True)

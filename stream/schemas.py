@@ -92,17 +92,19 @@ class CountRecord(_Record):
     window_end: str
     values: dict[str, int] | None
     levels: Levels | None = None
-    """With ``levels_half_width_95``: of releases that ask for more than zones; others do not have these fields."""
+    """Counts of floors and building. This field and ``levels_half_width_95`` exist only if the release has more levels
+    than zones."""
     released: bool
     reason: str | None
     mechanism: str
     unit: str = "window"
-    """With ``noise`` and ``delta``: of releases that are paid by the day; others do not have these fields."""
+    """``device_day``: one epsilon pays for a device's whole privacy day. This field, ``noise`` and ``delta`` exist only
+    in such releases."""
     noise: NoiseKind = "laplace"
     delta: str = "0"
     bounded_to: str = ""
-    """Of bounded counts: for how long of a privacy day a device is counted, such as 12h; later it is left out, so that
-    more devices may be there than values say. Other records do not have this field."""
+    """How long a device counts in a privacy day, such as 12h. Afterwards it is left out, so more devices may be present
+    than ``values`` count. Only in records of bounded counts."""
     epsilon: str
     spend: str
     noise_scale: dict[str, float]
@@ -110,26 +112,28 @@ class CountRecord(_Record):
     half_width_kind: HalfWidthKind
     levels_half_width_95: Levels | None = None
     levels_noise_scale: LevelScales | None = None
-    """Of levels filtered, grouped or paid by the day, which have noise of their own; others do not have this field."""
+    """Noise of each floor and of the building. Only if levels have noise of their own: if they are filtered, grouped or
+    paid by the day."""
     noisy: dict[str, int] | None = None
-    """With ``levels_noisy``: of filters and groups, what ``values`` are made of: counts with noise that is independent
-    from window to window. Other records, and those of revised values, do not have these fields."""
+    """Counts with noise that is independent from window to window; ``values`` are computed from them. This field and
+    ``levels_noisy`` exist only with filters and groups, and not in records of revised values."""
     levels_noisy: Levels | None = None
     levels_draws: Levels | None = None
-    """How many of the names' draws are summed in ``levels_noisy``; of levels with noise of their own there is one."""
+    """Number of noise draws that are summed in each of ``levels_noisy``: 1 if levels have noise of their own."""
     usual: dict[str, float] | None = None
-    """With ``usual_deviation``: of heat maps, the mean and the deviation of released values of earlier days by which
-    ``values`` are colours, 1 to 10; others do not have these fields."""
+    """Mean of the released values of earlier days. ``values`` are colours, 1 to 10, relative to this mean and to
+    ``usual_deviation``. Both fields exist only in heat maps."""
     usual_deviation: dict[str, float] | None = None
     revises: str = ""
     lag: int = 0
-    """Of revised values whose record said them first, and how many windows ago; others do not have these fields."""
+    """Number of windows between the first publication of the values, whose ``release_id`` is ``revises``, and this
+    revision. Both fields exist only in records of revised values."""
     coverage: float
     policy_version: str
     laboratory: bool
 
     def of_day(self, noise: NoiseKind, delta: str) -> CountRecord:
-        """Return the record of a release that is paid by the day: epsilon is a device's whole day's, at ``delta``."""
+        """Return the record of a release whose epsilon, at ``delta``, pays for a device's whole day."""
         return self.model_copy(update={"unit": "device_day", "noise": noise, "delta": delta})
 
     def bounded(self, bounded_to: str | None) -> CountRecord:
@@ -137,12 +141,12 @@ class CountRecord(_Record):
         return self if bounded_to is None else self.model_copy(update={"bounded_to": bounded_to})
 
     def with_levels(self, levels: Levels | None, half_widths: Levels | None, scales: LevelScales | None) -> CountRecord:
-        """Return the record with floors and building, or with nulls for them, and with scales of their own noise."""
+        """Return the record with counts of floors and building, or nulls, and with the scales of their own noise."""
         own = {"levels_noise_scale": scales} if scales else {}
         return self.model_copy(update={"levels": levels, "levels_half_width_95": half_widths} | own)
 
     def with_noisy(self, noisy: dict[str, int] | None, levels: Levels | None, draws: Levels) -> CountRecord:
-        """Return the record with noisy values, or with nulls for them; of levels only where it has any."""
+        """Return the record with noisy values, or nulls; those of levels only if the record has levels."""
         given: dict[str, Any] = {"noisy": noisy}
         if "levels" in self.model_fields_set:
             given |= {"levels_noisy": levels} | ({"levels_draws": draws} if draws else {})
@@ -163,9 +167,9 @@ class AttributeRecord(_Record):
     attribute: str
     released: bool
     reason: str | None
-    """Why it was not asked; null when it was, whether its value is shown or not."""
+    """Why the attribute was not queried; null if it was queried, whether its value is shown or not."""
     value: str | int | float | None = None
-    """Only of a record whose value is shown; null there for an empty zone."""
+    """Only if the value is shown; null if the zone was empty all day."""
     mechanism: str
     epsilon: str
     spend: str
@@ -188,31 +192,31 @@ class ThresholdRecord(_Record):
     window_start: str
     window_end: str
     alert: Literal["above", "below"]
-    """Whether counts above their threshold are alerted of, or below."""
+    """Whether the alert is for counts above their thresholds, or below."""
     thresholds: dict[str, int]
     """By node (``zone:2011``, ``floor:2``, ``building``), in devices."""
     above: dict[str, bool | None]
-    """By node: whether an alert lasts; null where it has no answer."""
+    """Whether each node has an alert now; null if it has no answer."""
     denied: dict[str, str]
-    """Of nodes without an answer, why: ``events``, ``budget`` or ``unbooked``."""
+    """Reason for each node without an answer: ``events``, ``budget`` or ``unbooked``."""
     values: dict[str, int] | None
-    """By zone, as records of counts have them: 1 where an alert lasts, 0 where none does."""
+    """By zone, as in records of counts: 1 if the zone has an alert, otherwise 0."""
     levels: Levels | None = None
-    """The same of floors or building, of a stream about these; others do not have this field."""
+    """The same for floors or building. Only if the release decides on these."""
     released: bool
     reason: str | None
     mechanism: str
     unit: str
     bounded_to: str = ""
-    """Of decisions on bounded counts: for how long of a privacy day a device is counted, such as 12h; later it is left
-    out. Other records do not have this field."""
+    """How long a device counts in a privacy day, such as 12h. Afterwards it is left out. Only in decisions on bounded
+    counts."""
     epsilon: str
-    """The most that a device's day costs; of what is decided on counts, theirs."""
+    """Largest price of a device's day; if the release decides on published counts, the epsilon of these."""
     spend: str
     noise_scale: dict[str, float]
-    """Of one question."""
+    """Noise of one query."""
     half_width_95: dict[str, float] | None
-    """Null: an answer has no band."""
+    """Always null: a decision has no band."""
     half_width_kind: HalfWidthKind
     coverage: float
     policy_version: str
@@ -233,9 +237,9 @@ class AuditEntry(_Record):
     window_end: str
     epsilon: str
     nano: int
-    """What was charged, in 1e-9 of an epsilon; 0 for a denial."""
+    """The charge in units of 1e-9 epsilon; 0 for a denial."""
     outcome: Literal["released", "budget", "w_budget", "waiting", "factor", "asked", "month", "guard"]
-    """What became of it: released (shown or withheld by its coin), or why it was denied or not asked."""
+    """``released`` (an attribute may be withheld by its coin), or the reason why it was denied or not queried."""
     policy_version: str
     commitment: str
     """HMAC of the mechanism's input under a key that is destroyed with its day."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import settings
 
-from tests.integration.kafka_ground import (
+from tests.integration.kafka_brokers import (
     Broker,
     JavaCluster,
     NoKafkaError,
@@ -23,7 +23,7 @@ from tests.integration.kafka_ground import (
     find_broker,
     find_cluster,
 )
-from tests.integration.secured_ground import SecuredKafka, secured_kafka_in
+from tests.integration.secured_kafka import SecuredKafka, secured_kafka_in
 
 T = TypeVar("T")
 BROKERS = {"kafka", "three_brokers", "secured_kafka"}

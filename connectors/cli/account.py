@@ -1,4 +1,4 @@
-"""account: what releases have cost, now or at an earlier time, for each audience or any coalition."""
+"""account: the cost of all releases, now or at an earlier time, for each audience or any coalition."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors.cli.options import FILE, Time, json_option, print_json, read_policy, run_async, working
-from connectors.cli.output import table
-from connectors.cli.storage_options import one_of, where_options
-from connectors.operations.reports.audit import merged_policies, store_bundle, verified
-from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.kafka_ledgers import kafka_bundle
+from connectors.cli.options import FILE, Time, json_option, kafka_unless, read_policy, run_async, storage_options
+from connectors.cli.output import print_json, table, working
+from connectors.operations.audit.kafka_bundle import kafka_bundle
+from connectors.operations.audit.verification import merged_policies, store_bundle, verified
+from connectors.operations.policy.guarantees import unit_rows
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.cluster import check_cluster
 from connectors.storage.kafka.topic_readers import Record, consume
@@ -32,15 +31,15 @@ Records = list[dict[str, Any]]
 
 
 @click.command()
-@where_options
-@click.option("--coalition", metavar="A,B,…", help="Readers who put their releases together.")
-@click.option("--at", type=Time(), help="As it stood then; now otherwise.")
+@storage_options
+@click.option("--coalition", metavar="A,B,…", help="Audiences that combine their releases.")
+@click.option("--at", type=Time(), help="The account at this time.  [default: now]")
 @click.option(
     "--policy", "policy_files", type=FILE, multiple=True,
-    help="A policy under which releases were made, where it has not been kept with them; once per version.",
+    help="A policy under which releases were made, if it is not stored with them; once per version.",
 )  # fmt: skip
-@click.option("--tight", is_flag=True, help="Work out epsilons at delta exactly, from the books.")
-@click.option("--attributes", "all_rows", is_flag=True, help="Also list the last day's attributes, zone by zone.")
+@click.option("--tight", is_flag=True, help="Recompute epsilons at delta exactly, from the ledger.")
+@click.option("--attributes", "all_rows", is_flag=True, help="Also list the last day's attributes, by zone.")
 @json_option
 @click.pass_obj
 def account(
@@ -53,24 +52,27 @@ def account(
     tacet account --store store
     tacet account --store store --coalition facilities,public --at 2026-03-02T10:00:00Z
 
-    Without --coalition it reads the account as it was streamed; with it, the books are added up again for
-    just these readers, each entry by the policy of its version. Books that are not whole are refused. Epsilons at
-    delta are up to 7 % too large, as a stream can afford them; with --tight the books are added up again, and those
-    of the last window are right.
+    Without --coalition the account is read as it was published. With --coalition it is recomputed from the ledger for
+    these readers, each entry under the policy version that made it. An incomplete ledger is refused.
+
+    Published epsilons at delta are up to 7 % too large, because they are computed incrementally. With --tight they are
+    recomputed from the ledger, exactly for the last window.
     """
-    servers = one_of(store, kafka, settings)
-    with working("reading the books"):
+    servers = kafka_unless(store, kafka, settings)
+    with working("reading the ledger"):
         if servers is not None:
             run_async(check_cluster(servers))
-        books = store_bundle(store) if store is not None else kafka_bundle(servers or "")
-        audit = verified(books)
+        bundle = store_bundle(store) if store is not None else kafka_bundle(servers or "")
+        audit = verified(bundle)
         if coalition is None and not tight:
             records = _streamed(store, servers)
+            for gap in gaps(audit, records):
+                click.echo(gap, err=True)
         else:
-            policies = _policies(books.policies, policy_files, "--tight" if coalition is None else "--coalition")
+            policies = _policies(bundle.policies, policy_files, "--tight" if coalition is None else "--coalition")
             audiences = None if coalition is None else coalition.split(",")
             records = _recomputed(store, servers, audit, policies, audiences, at, tight=tight)
-    known = merged_policies(books.policies, [read_policy(file) for file in policy_files])
+    known = merged_policies(bundle.policies, [read_policy(file) for file in policy_files])
     report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at], counted_sites(known))
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
 
@@ -81,16 +83,39 @@ def counted_sites(policies: Iterable[PolicyDocument]) -> frozenset[str]:
     return frozenset(name for name, _ in feeds) - {name for name, feed in feeds if feed != "counts"}
 
 
-def _policies(kept: Sequence[bytes], files: Sequence[Path], option: str) -> list[PolicyDocument]:
-    policies = merged_policies(kept, [read_policy(file) for file in files])
+def _policies(stored: Sequence[bytes], files: Sequence[Path], option: str) -> list[PolicyDocument]:
+    policies = merged_policies(stored, [read_policy(file) for file in files])
     if not policies:
-        raise click.UsageError(f"{option} needs --policy: none is kept with these books")
+        raise click.UsageError(f"{option} needs --policy: no policy is stored with this ledger")
     return policies
 
 
 def _streamed(store: Path | None, kafka: str | None) -> Records:
     values = read_topic(store, LEAKAGE) if store is not None else run_async(_topic(kafka or "", LEAKAGE))
     return in_order([parse_record(value) for value in values])
+
+
+def gaps(audit: Records, records: Records) -> list[str]:
+    """Return a warning for each site whose account ends before its ledger does.
+
+    Both are written together, so account records were lost, and the sums in the last one may be too small.
+    """
+    last: dict[str, str] = {}
+    for record in records:
+        last[record["site"]] = max(last.get(record["site"], ""), record["window_end"], key=_time)
+    charged: dict[str, str] = {}
+    for entry in audit:
+        charged[entry["site"]] = max(charged.get(entry["site"], ""), entry["window_end"], key=_time)
+    return [
+        f"account: site {site}: its last record is of {last.get(site, 'no window')}, the ledger goes on to {end}: "
+        "records are missing, and sums may be too small; 'tacet account --tight' adds up the ledger"
+        for site, end in sorted(charged.items())
+        if _time(last.get(site, "")) < _time(end)
+    ]
+
+
+def _time(text: str) -> Micros:
+    return parse_time(text) if text else -1
 
 
 def in_order(records: Records) -> Records:
@@ -165,12 +190,12 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
     for name, site in report["sites"].items():
         last = site["last"]
         readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
-        spent = table(f"{name}: epsilons up to {last['window_end']}", ("what is protected",), tuple(readers))
+        spent = table(f"{name}: epsilons up to {last['window_end']}", ("protected unit",), tuple(readers))
         for row in unit_rows(list(readers.values()), counted=site.get("feed") == "counts"):
             spent.add_row(*row)
         console.print(spent)
         for what, rest in last["left"].items():
-            console.print(f"{what}: {rest} more windows of this budget")
+            console.print(f"{what}: the budget pays for {rest} more windows")
         if site["attributes"] and not all_rows:
             reported = len(site["attributes"])
             console.print(f"{reported} attributes on the last day; --attributes lists their odds factors")
@@ -179,12 +204,12 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
 
 
 def _print_attributes(console: Console, name: str, attributes: dict[str, Any], readers: tuple[str, ...]) -> None:
-    title = f"{name}: odds factors of the last day's attributes, at most (0: the value was shown)"
-    shown = table(title, ("day / zone / attribute",), readers)
+    title = f"{name}: largest odds factors of the last day's attributes (0: the value was published)"
+    rows = table(title, ("day / zone / attribute",), readers)
     for attribute, figures in attributes.items():
         factors = figures.get("exact", figures["bound"])
-        shown.add_row(attribute, *("-" if r not in factors else _factor(factors[r]) for r in readers))
-    console.print(shown)
+        rows.add_row(attribute, *("-" if r not in factors else _factor(factors[r]) for r in readers))
+    console.print(rows)
 
 
 def _factor(value: float | str | None) -> str:

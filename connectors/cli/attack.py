@@ -1,5 +1,4 @@
-"""attack, attack membership: whom releases let an attacker find on a recording, and whether they exceed their
-epsilon."""
+"""attack: try to find people in releases of a recording, and to show more epsilon than they promise."""
 
 from __future__ import annotations
 
@@ -12,14 +11,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, json_option, policy_option, print_json, progress, read_policy
-from connectors.cli.source_options import dialect_options
+from connectors.cli.options import FILE, FOLDER, VerbGroup, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.output import print_json, progress
 from connectors.lab.attacks.membership import MembershipTrial, check_promised, membership_report
 from connectors.lab.attacks.membership import membership as attack_by_membership
-from connectors.lab.attacks.recording import opened_at_random, record, site_of
+from connectors.lab.attacks.recording import opened_at_random, record
 from connectors.lab.attacks.report import NOTICE, draw, report, tables
 from connectors.lab.attacks.study import AttackTerms, attack_day
 from connectors.lab.plots import need_matplotlib
+from connectors.lab.sites import observed_site
 from connectors.secrets.private_files import check_private_folder, private_folder
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.replay import refuse_used
@@ -35,37 +35,39 @@ from stream.release.validation import Policy
 @click.command()
 @click.option("--observations", type=FILE, required=True, help="A recording of at least two whole days.")
 @policy_option
-@click.option("--promised", type=FILE, help="Policy whose promises are held against it.  [default: --policy]")
-@click.option("--release", "only", multiple=True, help="Only this release; may be repeated.  [default: all]")
-@click.option("--site", help="Which site, where the policy has several.")
+@click.option("--promised", type=FILE, help="Policy whose guarantees are tested.  [default: --policy]")
+@click.option("--release", "only", multiple=True, help="Only this release. May be repeated.  [default: all]")
+@click.option("--site", help="The site, if the policy has several.")
 @click.option(
     "--runs", type=click.IntRange(10, 1_000_000), default=1000, show_default=True,
-    help="Measured on each side; as many more choose the threshold.",
+    help="Runs with and without the device; as many more choose the threshold.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same noise.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="The same seed gives the same noise."
+)
 @dialect_options
 @json_option
 def membership(
     *, observations: Path, policy_file: Path, promised: Path | None, only: tuple[str, ...], site: str | None,
     runs: int, seed: int, dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
-    """Try to tell whether a device was there, from each release of a policy, and print the epsilon that this shows.
+    """Try to infer whether a device was present, from each release, and print the epsilon that this shows.
 
     \b
     tacet attack membership --observations observations.csv --policy policy.toml --runs 1000
 
-    Each release is run with and without a device that changes as much of it as one can. What is shown is a lower bound
-    on epsilon and must stay below what is promised; exit code 1 where it does not.
+    Each release is run with and without a device that changes it as much as possible. The result is a lower bound on
+    epsilon. If it exceeds the promised epsilon, the exit code is 1.
     """
     policy = read_policy(policy_file)
-    held = policy if promised is None else read_policy(promised)
-    policy, held = (_with_only(each, only) for each in (policy, held))
-    name = site_of(policy, site)
-    check_promised(policy, held, name)
-    with progress("rows read") as tick:
-        recorded = record(observations, policy, name, seed, dialect, tick)
-    with progress("runs") as tick:
-        tried = list(attack_by_membership(policy, recorded, runs, seed, held, tick))
+    promising = policy if promised is None else read_policy(promised)
+    policy, promising = (_with_only(each, only) for each in (policy, promising))
+    name = observed_site(policy, site)
+    check_promised(policy, promising, name)
+    with progress("rows read") as advance:
+        recorded = record(observations, policy, name, seed, dialect, advance)
+    with progress("runs") as advance:
+        tried = list(attack_by_membership(policy, recorded, runs, seed, promising, advance))
     if as_json:
         print_json(membership_report(tried, runs))
     else:
@@ -91,8 +93,8 @@ def _with_only(policy: Policy, names: tuple[str, ...]) -> Policy:
 def _table(tried: list[MembershipTrial], runs: int) -> Table:
     most = most_shown(runs, LEVEL / max(1, len(tried)))
     title = (
-        f"Epsilon shown by {runs} runs with a device and {runs} without; at most {most:.2f} can be.\n"
-        "The largest ratio is exact, |ln| of how much likelier one run was with it."
+        f"Epsilon shown by {runs} runs with a device and {runs} without; these can show at most {most:.2f}.\n"
+        "The largest ratio is exact: the largest |ln| of the likelihood ratio of one run."
     )
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("release", "audience", "unit"):
@@ -108,28 +110,45 @@ def _table(tried: list[MembershipTrial], runs: int) -> Table:
     return made
 
 
-@click.group(invoke_without_command=True)
-@click.option("--observations", type=FILE, help="A recording of at least two whole days; the last is attacked.")
-@click.option("--policy", "policy_file", type=FILE, help="The policy file (TOML) whose count releases are read.")
-@click.option("--attacker", type=click.Choice(list(OPEN_KINDS)), help="Which zones it sees into, by their kinds.")
-@click.option("--open", "open_kinds", multiple=True, help="Kind of zones that it sees into besides; may be repeated.")
+@click.group(cls=VerbGroup, invoke_without_command=True)
+@click.option("--observations", type=FILE, help="A recording of at least two whole days. The last day is attacked.")
+@click.option("--policy", "policy_file", type=FILE, help="The policy (TOML) whose count releases are attacked.")
 @click.option(
-    "--known", type=click.FloatRange(0, 1), default=0.0, help="Zones opened at random, for a share of people."
+    "--attacker", type=click.Choice(list(OPEN_KINDS)), help="The attacker; decides which kinds of zones it can observe."
 )
-@click.option("--out", type=FOLDER, help="New folder for what was found (mode 0700).")
-@click.option("--site", help="Which site, where the policy has several.")
-@click.option("--runs", type=click.IntRange(1, 1000), default=30, show_default=True, help="Each with noise of its own.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same noise.")
+@click.option("--open", "open_kinds", multiple=True, help="Another kind of zones that it can observe. May be repeated.")
 @click.option(
-    "--span", type=click.IntRange(1, 720), default=10, show_default=True, help="Minutes of a span of the day."
+    "--known",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Also let it observe random zones, to know this share of people.",
+)
+@click.option("--out", type=FOLDER, help="New folder for the results (mode 0700).")
+@click.option("--site", help="The site, if the policy has several.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 1000),
+    default=30,
+    show_default=True,
+    help="Number of runs, each with different noise.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="The same seed gives the same noise."
+)
+@click.option(
+    "--span",
+    type=click.IntRange(1, 720),
+    default=10,
+    show_default=True,
+    help="Length of the attacked spans of the day, in minutes.",
 )
 @click.option(
     "--learn-days", type=click.IntRange(1, 3660), default=7, show_default=True,
-    help="From how many days before the last laws of values are learnt; the prior is from all.",
+    help="Days before the last one from which distributions of values are learnt; the prior uses all days.",
 )  # fmt: skip
 @click.option(
     "--ttl", "lives", type=click.IntRange(1, 86_400), multiple=True, default=(120,), show_default=True,
-    help="Seconds that a name lives, for counts under names that are changed; may be repeated.",
+    help="Pseudonym lifetime in seconds, for the attack on counts by pseudonym. May be repeated.",
 )  # fmt: skip
 @dialect_options
 @json_option
@@ -139,13 +158,12 @@ def attack(
     open_kinds: tuple[str, ...], known: float, out: Path | None, site: str | None, runs: int, seed: int, span: int,
     learn_days: int, lives: tuple[int, ...], dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
-    """Look for people in what a policy releases of a recording, as an external visitor, a student or an administrator.
+    """Try to find people in the releases of a recording: as a visitor, a student or an administrator.
 
     \b
     tacet attack --observations observations.csv --policy policy.toml --attacker student --out found
 
-    Writes found.json, and figures as PNG and SVG. Noise comes from --seed: nothing made here is anybody's release, and
-    no key is needed.
+    Writes found.json, and figures as PNG and SVG. Noise comes from --seed, so nothing is published and no key needed.
     """
     if context.invoked_subcommand is not None:
         return
@@ -154,23 +172,23 @@ def attack(
     need_matplotlib("attack")
     _check_out(out)
     policy = read_policy(policy_file)
-    name = site_of(policy, site)
+    name = observed_site(policy, site)
     is_open = _opened(policy, name, attacker, open_kinds)
     terms = AttackTerms(span * MINUTE, runs, seed, learn_days, tuple(life * 1_000_000 for life in lives))
     _check_span(policy, name, span)
-    with progress("rows read") as tick:
-        recorded = record(observations, policy, name, seed, dialect, tick)
+    with progress("rows read") as advance:
+        recorded = record(observations, policy, name, seed, dialect, advance)
     is_open |= opened_at_random(recorded, known, seed)
-    with progress("days released") as tick:
-        found = attack_day(policy, recorded, is_open, terms, tick)
-    made = report(found, attacker, span)
+    with progress("days released") as advance:
+        found = attack_day(policy, recorded, is_open, terms, advance)
+    document = report(found, attacker, span)
     folder = private_folder(out)
     draw(found, folder, span)
-    (folder / "found.json").write_bytes(orjson.dumps(made, option=orjson.OPT_APPEND_NEWLINE))
+    (folder / "found.json").write_bytes(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
     for path in folder.iterdir():
         path.chmod(0o600)
     if as_json:
-        print_json(made)
+        print_json(document)
     else:
         for table in tables(found, attacker):
             Console().print(table)
@@ -180,7 +198,7 @@ def attack(
 
 
 def _opened(policy: Policy, site: str, attacker: str, more: tuple[str, ...]) -> Flags:
-    """Return which zones of a site the attacker sees into."""
+    """Return which zones of a site the attacker can observe."""
     kinds = [zone.kind for zone in policy.site[site].zones]
     for kind in more:
         if kind not in kinds:
@@ -192,7 +210,7 @@ def _opened(policy: Policy, site: str, attacker: str, more: tuple[str, ...]) -> 
 
 
 def _check_out(out: Path) -> None:
-    """Raise UsageError unless a folder of its owner alone is there, and empty, or can be made."""
+    """Raise UsageError unless the folder is empty and private to its owner, or can be created."""
     refuse_used(out)
     check_private_folder(out)
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())

@@ -1,4 +1,4 @@
-"""backfill: release the windows of a recording that an embedded store has missed, without releasing a window twice."""
+"""backfill: release the windows of a recording that an embedded store has missed, and no window twice."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from connectors.cli.options import (
     FILE,
     FOLDER,
     NEW_FILE,
+    dialect_options,
     json_option,
     key_option,
     policy_option,
-    print_json,
-    progress,
     public_range,
     read_policy,
     windows_options,
 )
-from connectors.cli.source_options import dialect_options
+from connectors.cli.output import print_json, progress
 from connectors.keys import key_files
-from connectors.operations.reports.audit import merged_policies
+from connectors.operations.audit.verification import merged_policies
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.reader import read_policies
@@ -54,11 +53,11 @@ class StoreHistory:
 
 
 def cost_line(price: BackfillCost) -> str:
-    """Return the text of a late release's maximal cost."""
-    sums = decimal_string(price.total), decimal_string(price.day)
+    """Return the text of a late release's largest cost."""
+    total, day = decimal_string(price.total), decimal_string(price.day)
     return (
-        f"{price.site}: release {price.release} will charge {price.audience} at most {sums[0]} epsilon for "
-        f"{price.records:,} records, of it {sums[1]} on one UTC day"
+        f"{price.site}: release {price.release} will charge {price.audience} at most {total} epsilon for "
+        f"{price.records:,} records, and at most {day} epsilon on one UTC day"
     )
 
 
@@ -66,20 +65,23 @@ def cost_line(price: BackfillCost) -> str:
 @click.argument("observations", type=FILE)
 @policy_option
 @key_option
-@click.option("--store", type=FOLDER, required=True, help="Store of a run that is not running now.")
-@click.option("--out", type=NEW_FILE, help="Write every record of these windows, old and new, one JSON object a line.")
+@click.option("--store", type=FOLDER, required=True, help="Folder of a store that no process is using.")
+@click.option("--out", type=NEW_FILE, help="Write all records of these windows, one JSON object per line.")
 @click.option(
-    "--attempt", type=click.IntRange(1), default=1, help="Above 1: an operator-requested re-release, charged again."
+    "--attempt",
+    type=click.IntRange(1),
+    default=1,
+    help="Above 1: release windows again, with new noise and a new charge.",
 )
 @click.option(
-    "--release", "names", metavar="NAME", multiple=True, help="Count release to charge again; once for each."
+    "--release", "names", metavar="NAME", multiple=True, help="With --attempt: which count release. May be repeated."
 )  # fmt: skip
 @click.option(
     "--earlier-policy",
     "earlier",
     type=FILE,
     multiple=True,
-    help="A policy under which the store released before, where the store has not kept it; once for each.",
+    help="An earlier policy of the store, if the store does not contain it. May be repeated.",
 )
 @dialect_options
 @windows_options
@@ -89,42 +91,46 @@ def backfill(
     names: tuple[str, ...], earlier: tuple[Path, ...], first_window: Micros | None, last_window: Micros | None,
     dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
-    """Settle recorded OBSERVATIONS with a store: release what was passed over, repeat what was released.
+    """Release the windows of a recording that a store has missed, and repeat its released windows at no cost.
 
-    A window that was released comes out as it was stored and costs nothing; if its key still exists, other
-    observations under the same ids are refused. A window that never was is charged and released, and what
-    that costs at most is said first. Zones that were charged before, under whatever name, are charged again
-    only for --attempt N --release NAME; attributes are asked once. Windows that the store has not come to
-    are left to 'tacet run'. Give the recording from before the first window on, as long as an observation
-    is valid, or name that window with --from; where counts are bounded by privacy days, from the start of
-    that window's day on: it is read from there, and released from --from on. Under a production key both
-    --from and --to are needed.
+    Released windows are repeated as they were stored. If their key still exists, other observations for them are
+    refused. Missed windows are charged and released; their largest cost is printed first. Zones that were charged
+    before, under any name, are charged again only with --attempt N --release NAME. Attributes are queried once.
+    Windows that the store has not reached yet are left to 'tacet run'.
+
+    The recording must start before the first window, by the time that an observation is valid; or name the first
+    window with --from. If privacy days bound the counts, the recording must start with the day of that window. Under a
+    production key --from and --to are required.
+
+    \b
+    tacet backfill observations.csv --policy policy.toml --key-file key --store store \\
+        --from 2026-03-02T08:00:00Z --to 2026-03-02T18:00:00Z
     """
     policy = read_policy(policy_file)
     since, until = public_range(key_file, policy, first_window, last_window)
     options = Options(attempt=attempt, first_window=since, last_window=until)
     keys = key_files.FileKeys(key_file)
-    with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
+    with opened(policy, key_file, store) as (runner, opened_store), progress("rows") as advance:
         earlier_policies = merged_policies(read_policies(store), [read_policy(f) for f in earlier])
-        settled = Backfill(policy, keys, runner.partition, StoreHistory(held), options, earlier_policies, names)
+        task = Backfill(policy, keys, runner.partition, StoreHistory(opened_store), options, earlier_policies, names)
         file = ObservationFile(
-            observations, policy, key_files.pseudonym_key(key_file), since=settled.since, until=until,
-            dialect=dialect, progress=tick,
+            observations, policy, key_files.pseudonym_key(key_file), since=task.since, until=until,
+            dialect=dialect, progress=advance,
         )  # fmt: skip
         for message in file.messages():
-            settled.process(message)
-        for price in settled.price():
+            task.process(message)
+        for price in task.price():
             click.echo(cost_line(price), err=True)
-        settled.close()
-        made = settled.made
-        runner.publish(made.emitted)
+        task.close()
+        result = task.made
+        runner.publish(result.emitted)
     if out is not None:
-        fresh = [record.value for record in made.emitted if is_private(record.topic)]
+        fresh = [record.value for record in result.emitted if is_private(record.topic)]
         with open(out, "wb", opener=_for_its_owner) as written:
-            written.writelines(value + b"\n" for value in [*made.stored, *fresh])
+            written.writelines(value + b"\n" for value in [*result.stored, *fresh])
     report = {
-        "released_before": made.again, "not_compared": made.unchecked, "released_now": made.released,
-        "left_to_run": made.ahead, "charges": sum(record.topic == AUDIT for record in made.emitted),
+        "released_before": result.again, "not_compared": result.unchecked, "released_now": result.released,
+        "left_to_run": result.ahead, "charges": sum(record.topic == AUDIT for record in result.emitted),
     }  # fmt: skip
     if as_json:
         print_json(report)

@@ -20,18 +20,18 @@ import click
 from rich.console import Console
 
 from connectors.cli.account import summary
-from connectors.cli.options import FOLDER, Address, json_option, print_json, progress, read_policy, run_async
-from connectors.cli.output import table, utility_warning
-from connectors.cli.policy_show import signed
+from connectors.cli.options import FOLDER, Address, json_option, read_policy, run_async
+from connectors.cli.output import print_json, progress, table, utility_warning
 from connectors.cli.serve import serve_here
 from connectors.http.server import free_port
 from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
-from connectors.operations.reports.audit import counted_window
-from connectors.operations.reports.contribution_loss import spaced
-from connectors.operations.reports.guarantees import unit_rows
-from connectors.operations.reports.quality import Quality, by_level_quality
+from connectors.operations.audit.verification import counted_window
+from connectors.operations.policy.contribution_loss import spaced
+from connectors.operations.policy.guarantees import unit_rows
+from connectors.operations.policy.promises import sentences_to_sign
+from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.private_files import private_folder
 from connectors.serve.startup import ServeConfig
@@ -62,7 +62,7 @@ class Demo:
     traps: int
     """Of the whole day."""
     sent: int
-    everyday: Collection[str]
+    harmless: Collection[str]
     """Reasons for dropped traps that occur in normal operation."""
 
 
@@ -99,7 +99,7 @@ def outcome(made: Demo) -> dict[str, Any]:
         "attributes": {name: _attributes(records) for name, records in releases.items()},
         "account": account["sites"],
         "bounds": list(_bounds(made.policy)),
-        "promises": [line.strip() for line in signed(made.policy)],
+        "promises": list(sentences_to_sign(made.policy)),
     }
 
 
@@ -107,15 +107,15 @@ def missing(made: Demo, windows: int) -> Iterator[str]:
     """Yield what is missing of the day, in words."""
     counters = made.counters
     if made.sent < made.traps:
-        yield f"{made.traps - made.sent:,} of {made.traps:,} traps were not sent: the receiver took no more"
+        yield f"{made.traps - made.sent:,} of {made.traps:,} traps were not sent: the receiver accepted no more"
     lost = made.sent - counters.datagrams
     if lost:
         yield f"{lost:,} of {made.sent:,} traps that were sent were not received"
-    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.everyday}
+    dropped = {reason: n for reason, n in counters.dropped.items() if n and reason not in made.harmless}
     for reason, n in dropped.items():
         yield f"{n:,} of {counters.datagrams:,} received traps were dropped ({reason.replace('_', ' ')})"
     if counters.waiting:
-        yield f"{counters.waiting:,} received traps were not taken in"
+        yield f"{counters.waiting:,} received traps were not processed"
     [(_, site)] = made.policy.site.items()
     if windows < DAY // site.tick:
         yield f"{windows} of {DAY // site.tick} windows were released"
@@ -138,8 +138,8 @@ def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
     counts = [record for record in records if "values" in record]
     released = [record for record in counts if record["released"]]
     known = [(exact[at], record) for record in released if (at := (record["release"], record["window_end"])) in exact]
-    told = [by_level(record["values"], record.get("levels")) for _, record in known]
-    levels = by_level_quality([row for row, _ in known], told)
+    published = [by_level(record["values"], record.get("levels")) for _, record in known]
+    levels = by_level_quality([row for row, _ in known], published)
     first = next(iter(levels.values()), None)
     return {
         "releases": sorted({record["release"] for record in released}),
@@ -189,7 +189,7 @@ def print_outcome(report: dict[str, Any], made: Demo) -> None:
     _print_spend(console, report)
     for line in report["promises"]:
         console.print(f"{line}\n")
-    console.print(f"Everything is in {made.folder}. Look further:", soft_wrap=True)
+    console.print(f"All files are in {made.folder}. Next steps:", soft_wrap=True)
     for line in (
         f"tacet subscribe --store {made.folder}/store --audience facilities --from-start --until-end",
         f"tacet account --store {made.folder}/store",
@@ -199,10 +199,10 @@ def print_outcome(report: dict[str, Any], made: Demo) -> None:
 
 
 def _print_missing(console: Console, lines: list[str], made: Demo) -> None:
-    console.print("[bold]The day is not whole, so its counts are not compared with the truth:[/bold]")
+    console.print("[bold]The day is incomplete, so its counts are not compared with the truth:[/bold]")
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)
-    console.print(f"\nEverything is in {made.folder}. Run the demo again, with a smaller --speed.", soft_wrap=True)
+    console.print(f"\nAll files are in {made.folder}. Run the demo again, with a smaller --speed.", soft_wrap=True)
 
 
 def _bounds(policy: Policy) -> Iterator[str]:
@@ -210,16 +210,18 @@ def _bounds(policy: Policy) -> Iterator[str]:
     [(name, site)] = policy.site.items()
     for release in policy.release:
         if isinstance(release, CountRelease) and release.by_day and policy.zones_of(release, name):
-            machines = " and none that was there when the day started" if site.residents == "ignore" else ""
+            machines = " and no device that was present when the day started" if site.residents == "ignore" else ""
             bound = f"for at most {spaced(site.bounded_to or '')} of a day{machines}"
-            lower = "its counts are lower than those of a release that counts all devices that are there"
+            lower = "its counts are lower than those of a release that counts all devices"
             yield f"Release '{release.name}' counts each device {bound}: {lower}."
 
 
 def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
     columns = ("windows\nreleased", "mean\ncount", "mean\nerror", "error of\nthe median")
     counts = table(
-        "Counts, against exact ones of the devices that each release counts", ("audience", "release", "level"), columns
+        "Counts, compared with exact counts of the devices that each release counts",
+        ("audience", "release", "level"),
+        columns,
     )
     poor = []
     for name, row in report.items():
@@ -239,7 +241,7 @@ def _print_spend(console: Console, report: dict[str, Any]) -> None:
     for site, account in report["account"].items():
         last = account["last"]
         readers = {**last["audiences"], "all together": last["coalition"]}
-        spent = table(f"Spent at {site}, in epsilons", ("what is protected",), tuple(readers))
+        spent = table(f"Spent at {site}, in epsilons", ("protected unit",), tuple(readers))
         for row in unit_rows(list(readers.values()), ("presence_tuple", "observation", "device_total", "person_total")):
             spent.add_row(*row)
         console.print(spent)
@@ -265,26 +267,29 @@ STALLED = 300.0
     "--dir",
     "folder",
     type=FOLDER,
-    help="Where to keep store, policy and key.  [default: a new temporary folder]",
+    help="Folder for store, policy and key.  [default: a new temporary folder]",
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
-@click.option("--speed", type=click.FloatRange(1, 5000), default=SPEED, show_default=True, help="Times real time.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the simulated day.")
 @click.option(
-    "--serve/--no-serve", "served", default=None, help="Show the day as a page afterwards.  [default: on a terminal]"
+    "--speed", type=click.FloatRange(1, 5000), default=SPEED, show_default=True, help="How many times real time."
 )
 @click.option(
-    "--listen", type=Address(), help="Where the page is.  [default: a free port of loopback, 8050 if it can be]"
+    "--serve/--no-serve",
+    "served",
+    default=None,
+    help="Serve the day as a web page afterwards.  [default: on a terminal]",
 )
+@click.option("--listen", type=Address(), help="Address of the page.  [default: loopback, port 8050 or a free one]")
 @json_option
 def demo(
     folder: Path | None, seed: int, speed: float, *, served: bool | None, listen: tuple[str, int] | None, as_json: bool
 ) -> None:
-    """Run one simulated day from SNMP traps to private releases, and say how it went.
+    """Run one simulated day from SNMP traps to private releases, and print the results.
 
-    A building of 64 access points is simulated; its controller sends real traps over UDP on loopback; the
-    pipeline counts, releases and accounts; the releases are compared with the truth. About a minute, on a slow machine
-    longer. On a terminal it then serves the day as a page, into which it plays again, until Ctrl-C. Where a part of the
-    day is missing it says which, and ends with 1.
+    A building with 64 access points is simulated. Its controller sends real traps over UDP on loopback. The pipeline
+    counts, releases and accounts, and the releases are compared with the truth. This takes about a minute, longer on a
+    slow machine. On a terminal the day is then served as a web page and played again, until Ctrl-C. If a part of the
+    day is missing, the demo lists it and exits with 1.
     """
     made = run_async(play(folder or Path(tempfile.mkdtemp(prefix="tacet-demo-")), seed, speed))
     report = outcome(made)
@@ -292,7 +297,7 @@ def demo(
     if report["missing"]:
         sys.exit(1)
     if is_served(served, terminal=sys.stdin.isatty() and sys.stdout.isatty(), as_json=as_json):
-        click.echo("\nThe day as a page, played again 60 times as fast as it was; Ctrl-C ends it.")
+        click.echo("\nThe day as a web page, played 60 times as fast as real time; Ctrl-C ends it.")
         serve_here(shown(made.folder, made.policy, listen))
 
 
@@ -330,11 +335,11 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
         source = UdpSource(("127.0.0.1", 0), (COMMUNITY,), start=simulation.start)
         async with receiver([source], policy, key, sink) as listening:
             _listened_before(listening, policy, simulation.start)
-            with progress("windows released", 288) as tick:
+            with progress("windows released", 288) as advance:
                 traps = trap_schedule(simulation, [], seed, 1)
-                playing = TrapPlayback(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
+                playing = TrapPlayback(traps, listening, speed, lambda: advance(runner.partition.counters.windows))
                 await first_to_end(playing.run(), listening.wait())
-    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.everyday)
+    return Demo(folder, policy, listening.counters, len(traps), playing.sent, listening.harmless)
 
 
 def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None:

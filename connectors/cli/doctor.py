@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 from rich.console import Console
@@ -16,15 +16,14 @@ from connectors.cli.options import (
     FILE,
     FOLDER,
     Address,
+    Duration,
     bootstrap,
     json_option,
     policy_option,
-    print_json,
     read_policy,
     run_async,
-    working,
 )
-from connectors.cli.output import table
+from connectors.cli.output import print_json, table, working
 from connectors.cli.source_options import communities, probe_community, v3_files
 from connectors.monitoring.catalogue import TOGETHER
 from connectors.operations.doctor import checks, live_check
@@ -32,53 +31,37 @@ from connectors.operations.doctor.findings import Finding, findings_of, note
 from connectors.runtime.clock import wall_clock
 from connectors.sources.probes.methods import declared
 from connectors.sources.snmp.usm.receiver import V3Files
-from stream.policy.fields import parse_duration
 from stream.records import MINUTE, SECOND, Micros
 from stream.release.validation import Policy
 from stream.settings import Settings
 
 WRONG = 1
-"""Exit code where something is wrong."""
+"""Exit code if something is wrong."""
 LONGEST: Micros = 60 * MINUTE
 _COLOURS = {"fine": "green", "note": "yellow", "wrong": "red"}
 
 
-class _For(click.ParamType):
-    """A duration such as ``60s``, at most one hour."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
-        """Parse a duration; the error shows the form."""
-        try:
-            found = value if isinstance(value, int) else parse_duration(value)
-        except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
-        if not 0 < found <= LONGEST:
-            self.fail(f"{value!r} must be at most {LONGEST // MINUTE}min", param, ctx)
-        return found
-
-
 @click.command()
 @policy_option
-@click.option("--key-file", type=FILE, help="The key of the run or cluster, and the mark beside it.")
-@click.option("--store", type=FOLDER, help="Folder of the embedded store.")
-@click.option("--kafka", help="Bootstrap servers, HOST:PORT: look at the topics.")
-@click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT, where nothing else does.")
-@click.option("--for", "span", type=_For(), default="60s", show_default=True, help="How long to listen.")
+@click.option("--key-file", type=FILE, help="Check the key file of the run or cluster, and the mark beside it.")
+@click.option("--store", type=FOLDER, help="Check an embedded store in this folder.")
+@click.option("--kafka", help="Check the topics of a cluster; bootstrap servers, HOST:PORT.")
+@click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT, if no other process does.")
+@click.option("--for", "span", type=Duration(LONGEST), default="60s", show_default=True, help="How long to listen.")
 @json_option
 @click.pass_obj
 def doctor(
     settings: Settings, *, policy_file: Path, key_file: Path | None, store: Path | None, kafka: str | None,
     udp: tuple[str, int] | None, span: Micros, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what is wrong with an installation, and what to do.
+    """Check an installation, and suggest remedies.
 
-    Looks at the machine's clock, socket buffers, disk and versions, and at what is given: key and mark, store or
-    topics, and what comes in at a port (SNMPv3 too, where
-    TACET_SNMP_USERS_FILE names its users); asks controllers for which the policy declares a probe.
-    Access points that no zone has are named by their address, devices never. Nothing is written or kept, no inform is
-    answered, and what runs is not held up. Exit code 1 where something is wrong, 0 where all is fine or only noted.
+    Checks the machine's clock, socket buffers, disk and versions, and whatever is given: the key and its mark, a store
+    or topics, and the traps that arrive at a port (SNMPv3 as well, if TACET_SNMP_USERS_FILE names its users). Queries
+    the controllers for which the policy declares a probe.
+
+    Access points that belong to no zone are named by their address, devices never. The check writes nothing, answers no
+    inform and does not disturb running processes. The exit code is 1 if something is wrong, otherwise 0.
 
     \b
     tacet doctor --policy building.toml --key-file building.key --store building
@@ -86,12 +69,12 @@ def doctor(
     """
     policy = read_policy(policy_file)
     servers = None if kafka is None else bootstrap(settings, kafka)
-    believed = None if udp is None else _Believed(communities(settings), v3_files(settings))
+    senders = None if udp is None else _Senders(communities(settings), v3_files(settings))
     found = [*_machine(store), *_keys(key_file, store), *_check_storage(policy, store, servers)]
     found += findings_of(checks.PROBE, lambda: _probed(settings, policy))
-    if udp is not None and believed is not None:
+    if udp is not None and senders is not None:
         with working(f"listening for {span / SECOND:g} s"):
-            found += findings_of(live_check.HEARD, lambda: _check_live(policy, udp, believed, span, store))
+            found += findings_of(live_check.HEARD, lambda: _check_live(policy, udp, senders, span, store))
     states = [finding.state for finding in found]
     if as_json:
         print_json({"wrong": states.count("wrong"), "findings": [asdict(finding) for finding in found]})
@@ -100,8 +83,8 @@ def doctor(
     sys.exit(WRONG if "wrong" in states else 0)
 
 
-class _Believed(NamedTuple):
-    """The credentials of senders whose traps count."""
+class _Senders(NamedTuple):
+    """The credentials of accepted senders."""
 
     communities: tuple[bytes, ...]
     v3: V3Files | None
@@ -140,11 +123,11 @@ def _check_storage(policy: Policy, store: Path | None, servers: str | None) -> I
 
 
 def _check_live(
-    policy: Policy, address: tuple[str, int], believed: _Believed, span: Micros, store: Path | None
+    policy: Policy, address: tuple[str, int], senders: _Senders, span: Micros, store: Path | None
 ) -> Iterator[Finding]:
-    users = None if believed.v3 is None else believed.v3.users
+    users = None if senders.v3 is None else senders.v3.users
     try:
-        heard = run_async(live_check.listen(policy, address, believed.communities, span / SECOND, users))
+        heard = run_async(live_check.listen(policy, address, senders.communities, span / SECOND, users))
     except OSError as error:
         if store is None or not live_check.is_address_in_use(error):
             raise
@@ -156,21 +139,21 @@ def _check_live(
 
 _DROPS = f"'{checks.RECEIVED}' lists what the store's run has dropped, up to ten minutes ago"
 _NO_DROPS = (
-    "what it drops is not known here: a run records that in sums over 5 minutes, 5 to 10 minutes after its start for "
-    f"the first time, and only for a policy with at least {TOGETHER} access points; its log names the reasons "
-    "(traps_dropped)"
+    "what it drops is not known here: a run records its drops when a window closes, at most every 5 minutes, for the "
+    "first time with the first window that closes after its start, and only for a policy with at least "
+    f"{TOGETHER} access points; its log names the reasons (traps_dropped)"
 )
 
 
 def _print(found: list[Finding]) -> None:
     console = Console(highlight=False)
-    made = table("", ("what", "", "how it is"))
+    rows = table("", ("check", "state", "finding"))
     for finding in found:
-        made.add_row(finding.check, Text(finding.state, _COLOURS[finding.state]), Text(finding.text))  # no markup
-    console.print(made)
+        rows.add_row(finding.check, Text(finding.state, _COLOURS[finding.state]), Text(finding.text))  # no markup
+    console.print(rows)
     wrong = sum(finding.state == "wrong" for finding in found)
     noted = sum(finding.state == "note" for finding in found)
     if noted and not wrong:
-        console.print(f"nothing was found wrong; {noted} note(s) to read")
+        console.print(f"no problem found; {noted} note(s) to read")
     else:
-        console.print(f"{wrong} thing(s) wrong" if wrong else "nothing is wrong")
+        console.print(f"{wrong} problem(s)" if wrong else "nothing is wrong")

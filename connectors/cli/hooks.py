@@ -6,30 +6,30 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.metrics import (
-    MetricsPort,
-    metrics_option,
-    monitor_of,
-    watch_certificates,
-    watch_hooks,
-    watch_secrets,
-)
-from connectors.cli.options import FILE, Address, json_option, print_json, run_async
+from connectors.cli.options import FILE, Address, MetricsPort, json_option, metrics_option, monitor_of, run_async
+from connectors.cli.output import print_json
 from connectors.http.server import Tls
+from connectors.operations.monitoring.watches import watch_certificates, watch_hooks, watch_secrets
 from connectors.runtime.signals import stop_signals
-from connectors.sources.webhooks.config import HooksNow
-from connectors.sources.webhooks.service import WebhookConfig, WebhookListener, WebhookService
+from connectors.sources.cloud.config import ReloadingHooks
+from connectors.sources.cloud.service import WebhookConfig, WebhookListener, WebhookService
 from stream.errors import UsageError
 from stream.settings import Settings
 
 
 @click.command()
-@click.option("--to", type=FILE, required=True, help="The socket of 'tacet ingest --hooks' or 'tacet run --hooks'.")
-@click.option("--listen", type=Address(), help="Where systems send: HOST:PORT.")
-@click.option("--name", "names", multiple=True, metavar="HOST[:PORT]", help="A name by which it is reached.")
+@click.option("--to", type=FILE, required=True, help="Socket of 'tacet ingest --hooks' or 'tacet run --hooks'.")
+@click.option("--listen", type=Address(), help="Address that receives webhooks: HOST:PORT.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="A host name by which clients reach it. May be repeated.",
+)
 @click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
-@click.option("--tls-key", type=FILE, help="Its key (PEM).")
-@click.option("--behind-proxy", is_flag=True, help="A proxy of yours has TLS, and says who asks.")
+@click.option("--tls-key", type=FILE, help="Private key of the certificate (PEM).")
+@click.option("--behind-proxy", is_flag=True, help="A trusted proxy terminates TLS and names the client.")
 @metrics_option
 @json_option
 @click.pass_obj
@@ -37,10 +37,10 @@ def hooks(
     settings: Settings, *, to: Path, listen: tuple[str, int] | None, names: tuple[str, ...],
     tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool, metrics: MetricsPort | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Take webhooks of Mist and Meraki, read Cisco Spaces, and hand sightings over to an ingest.
+    """Receive webhooks of Mist and Meraki, and read Cisco Spaces: verify each event, and pass sightings to an ingest.
 
-    What faces the internet so holds no key and no policy. Systems and their secrets are read from the file that
-    TACET_HOOKS_FILE names; what was taken is kept in mind beside it, so that no copy counts.
+    The process that faces the internet thus has no key and no policy. Systems and their secrets are read from the file
+    that TACET_HOOKS_FILE names. Ids of accepted requests are stored beside it, so that a repeated request counts once.
     """
     file = settings.hooks_file
     if file is None:
@@ -49,9 +49,9 @@ def hooks(
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
-    door = None if listen is None else WebhookListener(listen, names, tls, behind_proxy)
-    systems = HooksNow(file)
-    service = WebhookService(WebhookConfig(systems, to, file.with_name(f"{file.name}.state"), door))
+    listener = None if listen is None else WebhookListener(listen, names, tls, behind_proxy)
+    systems = ReloadingHooks(file)
+    service = WebhookService(WebhookConfig(systems, to, file.with_name(f"{file.name}.state"), listener))
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
@@ -76,7 +76,7 @@ def report(service: WebhookService, *, as_json: bool) -> None:
              "rows": counts.rows, "dropped": dict(sorted(counts.dropped.items()))}
         )  # fmt: skip
         return
-    click.echo(f"{counts.requests:,} requests, {counts.taken:,} taken, {counts.rows:,} rows handed over")
+    click.echo(f"{counts.requests:,} requests, {counts.taken:,} accepted, {counts.rows:,} rows passed on")
     for what, counted in (("refused", counts.refused), ("rows dropped", counts.dropped)):
         for reason, n in sorted(counted.items()):
             click.echo(f"  {n:>8,}  {what}: {reason.replace('_', ' ')}")

@@ -12,21 +12,14 @@ from typing import NoReturn
 import click
 import structlog
 
-from connectors.cli.kafka_metrics import BrokerWatch
-from connectors.cli.metrics import (
-    MetricsPort,
-    metrics_option,
-    monitor_of,
-    watch_certificates,
-    watch_key,
-    watch_receiver,
-    watch_secrets,
-    watch_topic,
-)
 from connectors.cli.options import (
+    MetricsPort,
     bootstrap,
+    dialect_options,
     json_option,
     key_option,
+    metrics_option,
+    monitor_of,
     on_grid,
     policy_option,
     public_range,
@@ -37,10 +30,9 @@ from connectors.cli.options import (
 from connectors.cli.source_options import (
     CounterOptions,
     Listening,
-    alone,
-    chosen,
+    chosen_source,
+    counts_alone,
     counts_options,
-    dialect_options,
     probing,
     report_counts,
     report_file,
@@ -49,6 +41,14 @@ from connectors.cli.source_options import (
 )
 from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.kafka import BrokerWatch
+from connectors.operations.monitoring.watches import (
+    watch_certificates,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_topic,
+)
 from connectors.runtime import logs
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end, stop_signals, within
@@ -84,9 +84,9 @@ FORGET_AFTER = 10 * MINUTE
 """Retention of a day's data key after the day's end; rows that are still in transit then are encrypted under the
 next key."""
 FORGET_EVERY = 60.0
-"""Seconds."""
+"""Seconds between two attempts to destroy data keys of past days."""
 LAST_DRAIN = 8.0
-"""Seconds in which a stopping ingest sends its buffered messages; a broker may never answer."""
+"""Seconds that a stopping ingest has to send its buffered messages; a broker may never answer."""
 
 
 Source = FileSource | TopicSource | Live
@@ -99,7 +99,7 @@ Source = FileSource | TopicSource | Live
 @source_options
 @counts_options
 @dialect_options
-@click.option("--take-over", is_flag=True, help="Send for sources although another ingest does; that one ends.")
+@click.option("--take-over", is_flag=True, help="Take over sources that another ingest sends for; that ingest ends.")
 @windows_options
 @metrics_option
 @json_option
@@ -110,33 +110,36 @@ def ingest(
     first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
     metrics: MetricsPort | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send observations to Kafka: from what controllers send until told to stop, or from a file to its end.
+    """Send observations to Kafka: from live sources until a stop signal, or from a file to its end.
 
-    So are counts, from a file or from the topic to which counters write: a window when it is over.
+    Counts of people counters are sent as well, from a file or from a topic: each window when it is over.
 
-    With --from and --to a file stands for these windows only: its sources are heard of from the first on, and
-    until the last one is closed. What is heard live has no such bounds; 'tacet worker' has.
+    --from and --to limit a file to these windows: its sources count as covered from the first window to the end of the
+    last one. For live sources give these options to 'tacet worker'.
 
-    A source has one ingest: while another one sends for it, this one is refused.
+    Each source has one ingest. While another ingest sends for a source, this one is refused.
 
-    Needs pseudonym and data key only ('tacet key export FILE ingest TARGET'); of such a file it destroys each day's
-    data key when the day is over.
+    Only the pseudonym key and data keys are needed ('tacet key export FILE ingest TARGET'). In such a file the data key
+    of each day is destroyed when the day is over.
+
+    \b
+    tacet ingest --kafka broker:9092 --policy policy.toml --key-file ingest.key --udp 0.0.0.0:1162
     """
     policy = read_policy(policy_file)
     bounded = counts is not None or observations is not None
     if not bounded and (first_window is not None or last_window is not None):
-        raise click.UsageError("--from, --to: must go with --observations; for live ones give them to 'tacet worker'")
+        raise click.UsageError("--from, --to: must go with a file; for live sources give them to 'tacet worker'")
     servers = bootstrap(settings, kafka)
     if counts is None:
-        given = chosen(settings.model_copy(update={"kafka": servers}), to, observations, dialect)
+        given = chosen_source(settings.model_copy(update={"kafka": servers}), to, observations, dialect)
     else:
-        given = alone(counts, *to, observations, dialect=dialect).file or ()
+        given = counts_alone(counts, *to, observations, dialect=dialect).file or ()
     source: Source = given if not isinstance(given, Path) else FileSource(
         given, speed, *public_range(key_file, policy, first_window, last_window), dialect, counts is not None
     )  # fmt: skip
     if counts is not None and counts.topic is not None:
-        ends = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
-        source = TopicSource(servers, counts.topic, *ends)
+        windows = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
+        source = TopicSource(servers, counts.topic, *windows)
     with monitor_of("ingest", policy, metrics) as monitor:
         watch_key(monitor, key_file)
         watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
@@ -160,7 +163,7 @@ class _SourceWriter:
         self._sink = KafkaSink(kafka, encode=partial(encode_message, vault=keys.vault))
         counted = isinstance(source, TopicSource) or (isinstance(source, FileSource) and source.counts)
         self._pairs = CellRules(policy).pairs if counted else Ingest.of_policy(policy, keys.pseudonym).pairs
-        self._claims = SourceLeases(kafka, self._pairs)
+        self._leases = SourceLeases(kafka, self._pairs)
         self._session: Micros = -1
         self._partitions = 1
         self.file: ObservationFile | CountsFile | None = (
@@ -182,21 +185,20 @@ class _SourceWriter:
             recorded = None if self.file is None else self.file.begin()
             if self.file is None or recorded is not None:
                 self._partitions = control.partitions or 1
-                self._session = await self._claims.start(self._partitions, session=recorded, take_over=take_over)
+                self._session = await self._leases.start(self._partitions, session=recorded, take_over=take_over)
         except BaseException:
-            await self._claims.stop()
+            await self._leases.stop()
             await self._sink.stop()
             raise
 
     async def pour(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` is set or the file ends, and disconnect."""
         try:
-            # while this ingest has the leases
-            asking = [self._broker.poll()] if self._monitor.address is not None else []
-            await first_to_end(self._send(stop), self._claims.renew(), self._forget(), *asking)
+            polling = [self._broker.poll()] if self._monitor.address is not None else []
+            await first_to_end(self._send(stop), self._leases.renew(), self._forget(), *polling)
         finally:
             await self._sink.stop()
-            await self._claims.stop()
+            await self._leases.stop()
 
     async def _send(self, stop: asyncio.Event) -> None:
         if isinstance(self._source, FileSource):
@@ -206,16 +208,16 @@ class _SourceWriter:
             behind = await windows_behind(self._kafka, self._policy, self._partitions)
             self._topic = self._source.opened(self._policy, self._session, behind)
             watch_topic(self._monitor, self._topic)
-            await self._topic.pour(self._sink, stop)
+            await self._topic.deliver(self._sink, stop)
         else:
             newest = self._session - 1
             async with receiver(
                 self._source, self._policy, self._keys.pseudonym, self._sink, newest=newest, probing=self.probing
-            ) as made:
-                self._receiver = made
-                watch_receiver(self._monitor, made, self._policy)
+            ) as traps:
+                self._receiver = traps
+                watch_receiver(self._monitor, traps, self._policy)
                 watch_secrets(self._monitor, secrets_of(self._source))
-                await until_stopped(made, stop)
+                await until_stopped(traps, stop)
 
     async def _forget(self) -> NoReturn:
         """Destroy data keys of past days; a recording's rows are encrypted under the oldest remaining one."""
@@ -228,7 +230,7 @@ class _SourceWriter:
         if self.file is not None:
             report_file(self.file.tally, as_json=as_json)
         elif self._topic is not None:
-            report_counts(self._topic.gathering, as_json=as_json)
+            report_counts(self._topic.collector, as_json=as_json)
         elif self._receiver is not None:
             report_traps(self._receiver, as_json=as_json)
 
@@ -238,7 +240,9 @@ def let_go(keys: key_files.IngestKeys, now: Micros) -> None:
     try:
         keys.forget_before(key_day_of(now - FORGET_AFTER))
     except (OSError, KeyFileError) as error:
-        reason = "the key file cannot be written, so a data key outlives its day: let the ingest write its folder"
+        reason = (
+            "the key file cannot be written, so a data key outlives its day: make its folder writable to the ingest"
+        )
         structlog.get_logger("tacet.ingest").error("data key kept", reason=reason, error=type(error).__name__)
 
 
@@ -248,7 +252,9 @@ async def _ingest(writer: _SourceWriter, *, take_over: bool, as_json: bool) -> N
     async with stop_signals() as stop:
         if not await within(LAST_DRAIN, writer.pour(stop), stop):
             writer.report(as_json=as_json)
-            _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, and unanswered")
+            _give_up(
+                f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not accepted is lost and not acknowledged"
+            )
 
 
 def _give_up(message: str) -> NoReturn:

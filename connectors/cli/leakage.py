@@ -1,9 +1,9 @@
-"""``tacet leakage`` and ``tacet optimise``: leakage questions on a JSON file or standard input.
+"""leakage: compute what releases reveal, for a model in a JSON file or on standard input.
 
 Each command reads one model, calls the function of the same name in ``stream.accounting.leakage.queries`` and prints a
 table for people or, with ``--json``, one object. The model is one JSON object that is parsed strictly: duplicate keys,
 literals that are not numbers, unknown and missing entries are refused by name, with exit code 2. ``leakage learn``
-learns models from a restricted history into a restricted report.
+learns models from a restricted history, and writes them to a restricted report.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from connectors.cli.options import FILE, FOLDER, json_option, policy_option, print_json, read_policy
+from connectors.cli.options import FILE, FOLDER, VerbGroup, json_option, policy_option, read_policy
+from connectors.cli.output import print_json
 from connectors.lab.learning import NOTICE, States, report_of, write_report
 from connectors.sources.recordings.replay import read_history
 from stream.accounting.leakage import queries
-from stream.accounting.leakage.information import bits
 from stream.decisions.min_entropy import min_entropy
 from stream.errors import UsageError
 from stream.schemas import json_float
@@ -32,7 +32,7 @@ from stream.schemas import json_float
 Model = dict[str, Any]
 Answer = dict[str, Any]
 
-#: A direction that is not known may be left out or written as null.
+#: An unknown direction may be omitted or null.
 _MAY_BE_NULL = ("backward", "forward")
 
 MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
@@ -100,13 +100,13 @@ def _quoted(key: str) -> str:
 
 
 def answer_of(
-    ask: Callable[..., Answer],
+    query: Callable[..., Answer],
     path: str,
     required: tuple[str, ...],
     optional: tuple[str, ...] = (),
     **options: object,
 ) -> Answer:
-    """Call a question with the model's fields; refuse unknown and missing ones by name."""
+    """Call a query with the model's fields; refuse unknown and missing fields by name."""
     fields = (*required, *optional)
     model = _read(path)
     for key in model:
@@ -118,7 +118,7 @@ def answer_of(
     if missing:
         _refuse(f'{path}: the entry "{missing[0]}" is missing')
     try:
-        return ask(**model, **options)
+        return query(**model, **options)
     except UsageError as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -137,34 +137,36 @@ def print_answer(answer: Answer) -> None:
     click.echo(orjson.dumps(_plain(answer)).decode())
 
 
-def _print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+def print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+    """Print a table of numbers, with a note below it."""
     table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
     for column in columns:
         table.add_column(column, justify="right")
     for row in rows:
-        table.add_row(*[_cell(value) for value in row])
+        table.add_row(*[cell(value) for value in row])
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def leakage() -> None:
-    """Ask what releases give away, about a model in a JSON file (or - for standard input)."""
+    """Compute what releases reveal, for a model in a JSON file (or - for standard input)."""
 
 
 @leakage.command("osdp")
 @MODEL
 @JSON
 def _osdp(model: str, as_json: bool) -> None:
-    """Odds that records are sensitive, after released and withheld values of dependent attributes.
+    """Compute the odds that records are sensitive, after released and withheld values of dependent attributes.
 
-    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
-    often each was asked) and released (how many of those were released).
+    FILE contains joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (number of
+    queries of each) and released (number of released values of each).
     """
     answer = answer_of(queries.osdp, model, ("joint", "epsilon"), ("queries", "released"))
     if as_json:
@@ -175,19 +177,25 @@ def _osdp(model: str, as_json: bool) -> None:
     ]
     columns = ["attribute", "prior odds", "factor", "posterior odds", "worst factor", "pairwise product"]
     note = "odds sensitive : not; worst over all outcomes of these queries; the product is an approximation"
-    return _print_table("Dependent attributes", columns, rows, note)
+    return print_table("Dependent attributes", columns, rows, note)
 
 
 @leakage.command("prior")
 @MODEL
-@click.option("--method", type=click.Choice(["exact", "full", "fast"]), default="exact", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(["exact", "full", "fast"]),
+    default="exact",
+    show_default=True,
+    help="Exact, or a heuristic.",
+)
 @click.option("--keep", type=click.IntRange(min=1), help="Nodes kept per layer, with --method fast.")
 @JSON
 def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
-    """Leakage of a noisy sum to every adversary who knows some of the tuples.
+    """Compute the leakage of a noisy sum to every adversary who knows some of the tuples.
 
-    FILE holds domains (values per tuple), joint (nested by tuple), scale (of the Laplace noise) and, for a
-    linear query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
+    FILE contains domains (values per tuple), joint (nested by tuple), scale (of the Laplace noise) and, for a linear
+    query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
     """
     required = ("domains", "joint", "scale")
     answer = answer_of(queries.prior, model, required, ("weights",), method=method, keep=keep)
@@ -198,9 +206,9 @@ def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
 @MODEL
 @JSON
 def _gaussian(model: str, as_json: bool) -> None:
-    """Leakage of a noisy sum of Gaussian tuples, in closed form.
+    """Compute the leakage of a noisy sum of Gaussian tuples, in closed form.
 
-    FILE holds covariance, range (largest difference of two values) and scale (of the Laplace noise).
+    FILE contains covariance, range (largest difference of two values) and scale (of the Laplace noise).
     """
     answer = answer_of(queries.gaussian, model, ("covariance", "range", "scale"), ("weights",))
     _print_adversaries(answer, as_json, "")
@@ -210,22 +218,26 @@ def _print_adversaries(answer: queries.Answer, as_json: bool, note: str) -> None
     if as_json:
         return print_answer(answer)
     rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
-    title = f"Largest leakage {_cell(answer['leakage'])}"
-    return _print_table(title, ["attacks", "knows", "leakage"], rows, note)
+    title = f"Largest leakage {cell(answer['leakage'])}"
+    return print_table(title, ["attacks", "knows", "leakage"], rows, note)
 
 
 @leakage.command("temporal")
 @MODEL
 @click.option("--target", type=float, help="Find epsilons for this total leakage.")
 @click.option("--horizon", type=click.IntRange(min=1), help="Number of releases, with --target.")
-@click.option("--method", type=click.Choice(["bound", "quantified"]), help="How to find them [bound].")
+@click.option(
+    "--method",
+    type=click.Choice(["bound", "quantified"]),
+    help="With --target: how to find the epsilons.  [default: bound]",
+)
 @JSON
 def _temporal(model: str, target: float | None, horizon: int | None, method: str | None, as_json: bool) -> None:
-    """Leakage of a stream of releases to someone who knows how people move.
+    """Compute the leakage of a stream of releases to an adversary who knows how people move.
 
-    FILE holds backward and forward (transition matrices; one may be missing), or forward and
-    "stationary": true, and epsilon (per release). With --target and --horizon the epsilons are the answer; those
-    in FILE are checked and left aside.
+    FILE contains backward and forward (transition matrices; one may be missing), or forward and "stationary": true, and
+    epsilon (per release). With --target and --horizon the epsilons are computed; those in FILE are checked, but not
+    used.
     """
     if (target is None) != (horizon is None) or (method is not None and target is None):
         raise click.UsageError("--target and --horizon go together, --method with them")
@@ -240,39 +252,39 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
 def _print_temporal(answer: queries.Answer) -> None:
     if "total" not in answer:
         rows: list[list[Any]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
-        return _print_table("Epsilons for the target", ["release", "epsilon"], rows)
+        return print_table("Epsilons for the target", ["release", "epsilon"], rows)
     names = ["backward", "forward", "total"]
     lists = [answer[name] or [None] * len(answer["total"]) for name in names]
     rows = [[t + 1, *values] for t, values in enumerate(zip(*lists, strict=True))]
     rows.append(["for ever", *(answer["supremum"][name] for name in names)])
-    return _print_table("Temporal leakage", ["release", *names], rows)
+    return print_table("Temporal leakage", ["release", *names], rows)
 
 
 @leakage.command("min-entropy")
 @MODEL
 @JSON
 def _min_entropy(model: str, as_json: bool) -> None:
-    """Least that remains unknown of which predicate holds, after an answer that costs each its own epsilon.
+    """Compute the least uncertainty about which predicate holds, after an answer with an epsilon for each.
 
-    FILE holds epsilons (one per predicate) and, where they were not equally likely, priors. Exact with few
-    different pairs of them, otherwise in a bracket whose lower end is the answer.
+    FILE contains epsilons (one per predicate) and, unless all predicates are equally likely, priors. With few different
+    pairs the result is exact; otherwise it is an interval whose lower end is the answer.
     """
     answer = answer_of(min_entropy, model, ("epsilons",), ("priors",))
     if as_json:
         return print_answer(answer)
     rows = [[answer["min_entropy"], answer["normalised"], answer["lower"], answer["upper"]]]
     note = "in nats; " + ("exact" if answer["exact"] else "the truth lies between lower and upper")
-    return _print_table("Min-entropy", ["min-entropy", "divided by ln k", "lower", "upper"], rows, note)
+    return print_table("Min-entropy", ["min-entropy", "divided by ln k", "lower", "upper"], rows, note)
 
 
 @leakage.command("compose")
 @MODEL
 @JSON
 def _compose(model: str, as_json: bool) -> None:
-    """What a list of noisy releases costs together: the epsilons added up, and epsilon at a small delta.
+    """Compute the joint cost of noisy releases: the sum of their epsilons, and epsilon at a small delta.
 
-    FILE holds delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
-    times, the values that the change alters by one) and group (devices that change together).
+    FILE contains delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
+    times, the number of values that a change alters by one) and group (devices that change together).
     """
     answer = answer_of(queries.compose, model, ("delta", "releases"), ("group",))
     if as_json:
@@ -280,53 +292,7 @@ def _compose(model: str, as_json: bool) -> None:
     epsilon, delta = answer["epsilon"], answer["delta"]
     rows: list[list[Any]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
     note = "pure: added up; approximate: holds at this delta only"
-    return _print_table("Composition", ["", "epsilon", "delta"], rows, note)
-
-
-@click.command()
-@MODEL
-@click.option("--budget", type=float, required=True, help="Total information T, in nats.")
-@click.option("--objective", type=click.Choice(["releases", "epsilon"]), default="releases", show_default=True)
-@click.option("--cap", type=float, help="Largest epsilon.")
-@JSON
-def optimise(model: str, budget: float, objective: str, cap: float | None, as_json: bool) -> None:
-    """Choose epsilons of attributes from an information target, with a bound on what any could give.
-
-    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights. The
-    other objective's choice stands beside the one asked for, which is marked with *.
-    """
-    fields = ("queries", "weights")
-    answer = answer_of(queries.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
-    if as_json:
-        return print_answer(answer)
-    return _print_choices(answer, answer["other"])
-
-
-_EACH = ("epsilon", "leakage", "expected_releases_each")
-
-
-def _print_choices(asked: queries.Answer, other: queries.Answer) -> None:
-    """Print each attribute's result under both objectives, side by side; the selected one is marked."""
-    columns = ["attribute"]
-    for choice, mark in ((asked, "*"), (other, "")):
-        columns += [f"{choice['maximises']}{mark}\nepsilon", "leakage\nnats", "expected\nreleases"]
-    each = zip(*(choice[name] for choice in (asked, other) for name in _EACH), strict=True)
-    rows: list[list[Any]] = [[i, *map(_brief, values)] for i, values in enumerate(each)]
-    totals = (("", _brief(c["leakage_total"]), _brief(c["expected_releases"])) for c in (asked, other))
-    rows.append(["all", *(cell for total in totals for cell in total)])
-    note = "\n".join(_certificate(choice) for choice in (asked, other))
-    return _print_table("Epsilons by objective (* asked for)", columns, rows, note)
-
-
-def _brief(value: float) -> str:
-    """Return a number in at most nine characters."""
-    return f"{value:.4g}" if value >= 1e-4 else f"{value:.3g}"
-
-
-def _certificate(choice: queries.Answer) -> str:
-    """Return an objective's value with its bound, and the information in bits."""
-    value, bound = _cell(choice["objective"]), _cell(choice["upper_bound"])
-    return f"{choice['maximises']}: {value}, no choice gives over {bound}; {bits(choice['leakage_total']):.6g} bits"
+    return print_table("Composition", ["", "epsilon", "delta"], rows, note)
 
 
 # leakage learn
@@ -335,14 +301,16 @@ def _certificate(choice: queries.Answer) -> str:
 @click.command()
 @click.argument("history", type=FOLDER)
 @policy_option
-@click.option("--states", type=click.Choice(["floors", "zones"]), default="floors", show_default=True)
-@click.option("--out", type=FILE, help="The report to write, mode 0600.  [default: HISTORY/learnt.json]")
+@click.option(
+    "--states", type=click.Choice(["floors", "zones"]), default="floors", show_default=True, help="States of moves."
+)
+@click.option("--out", type=FILE, help="Report to write, mode 0600.  [default: HISTORY/learnt.json]")
 @json_option
 def learn(history: Path, *, policy_file: Path, states: States, out: Path | None, as_json: bool) -> None:
     """Learn how attributes are jointly distributed and how people move, from a replay folder HISTORY.
 
-    HISTORY must have been made with 'tacet replay --include-restricted'. What is learnt is personal data: it
-    goes into one file that only you can read, never to a topic, into the account or onto the screen.
+    HISTORY must have been made with 'tacet replay --include-restricted'. The report is personal data: it is written to
+    one file that only you can read, and never to a topic, the account or the terminal.
     """
     target = out if out is not None else history / "learnt.json"
     policy = read_policy(policy_file)

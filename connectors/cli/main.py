@@ -6,14 +6,14 @@ import errno
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 from pydantic import ValidationError
 
-from connectors.cli.lazy_group import LazyGroup, Verb
 from connectors.runtime import logs
 from connectors.storage.kafka.broker_errors import broker_error
 from stream.errors import DataError, TacetError, UsageError
@@ -23,80 +23,94 @@ from stream.settings import Settings
 USAGE, DATA, OTHER = 2, 3, 1
 ROOT = Path(__file__).parents[2]
 
-SECTIONS = {
+SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": {
-        "demo": Verb("connectors.cli.demo", "Run one simulated day from SNMP traps to private releases"),
-        "key": Verb("connectors.cli.key", "Make key files"),
-        "policy": Verb("connectors.cli.policy", "Write a first policy, check one, or print what it promises"),
+        "demo": "Run one simulated day from SNMP traps to private releases",
+        "key": "Create, export and retire key files",
+        "policy": "Write, check and compare policies",
     },
     "Run": {
-        "run": Verb("connectors.cli.run", "Run the whole pipeline in one process, without a broker"),
-        "ingest": Verb("connectors.cli.ingest", "Send observations to Kafka"),
-        "worker": Verb("connectors.cli.worker", "Turn observations on Kafka into private topics"),
-        "topics": Verb("connectors.cli.topics", "Create the topics of a policy on Kafka"),
-        "hooks": Verb("connectors.cli.hooks", "Take webhooks of Mist and Meraki, read Cisco Spaces"),
-        "backfill": Verb("connectors.cli.backfill", "Settle recorded OBSERVATIONS with a store"),
+        "run": "Run the whole pipeline in one process, without a broker",
+        "ingest": "Send observations to Kafka",
+        "worker": "Process observations on Kafka into private releases",
+        "topics": "Create the topics of a policy on Kafka",
+        "hooks": "Receive webhooks of Mist and Meraki, and read Cisco Spaces",
+        "backfill": "Release the windows of a recording that a store has missed",
     },
     "Read": {
-        "subscribe": Verb("connectors.cli.subscribe", "Print private releases as they come"),
-        "serve": Verb("connectors.cli.serve", "Serve released records over HTTP"),
-        "token": Verb("connectors.cli.serve", "Say who may see what at 'tacet serve'"),
-        "account": Verb("connectors.cli.account", "Show what all releases together have cost"),
-        "sink": Verb("connectors.cli.sink", "Hand releases on"),
-        "export": Verb("connectors.cli.sink", "Show releases to those who come for them"),
+        "subscribe": "Print private releases as they arrive",
+        "serve": "Serve released records over HTTP",
+        "token": "Manage the access tokens of 'tacet serve'",
+        "account": "Show what all releases together have cost",
+        "sink": "Deliver releases to an MQTT broker or a webhook",
+        "export": "Expose releases as metrics",
     },
     "Look after": {
-        "status": Verb("connectors.cli.subscribe", "Show where each site stands"),
-        "doctor": Verb("connectors.cli.doctor", "Say what is wrong with an installation, and what to do"),
-        "recover": Verb("connectors.cli.recover", "Say what keeps a run from going on"),
-        "republish": Verb("connectors.cli.republish", "Publish lost records again, byte for byte"),
-        "store": Verb("connectors.cli.store", "Look after an embedded store"),
-        "audit": Verb("connectors.cli.audit", "Check the books that all releases are charged to"),
+        "status": "Show the progress of each site",
+        "doctor": "Check an installation, and suggest remedies",
+        "recover": "Find out why a run cannot continue",
+        "republish": "Publish lost records again, byte for byte",
+        "store": "Back up and restore an embedded store",
+        "audit": "Verify, sign and export the audit log",
     },
     "Laboratory": {
-        "simulate": Verb("connectors.cli.replay", "Simulate a building"),
-        "replay": Verb(
-            "connectors.cli.replay", "Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files"
-        ),
-        "release": Verb(
-            "connectors.cli.replay",
-            "Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width)",
-        ),
-        "decide": Verb(
-            "connectors.cli.decide",
-            "Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha)",
-        ),
-        "tune": Verb(
-            "connectors.cli.tune",
-            "Find the least epsilon, or shortest salt life (ttl), at which what is released still serves a task",
-        ),
-        "evaluate": Verb("connectors.cli.evaluate", "Experiments on simulated data"),
-        "attack": Verb("connectors.cli.attack", "Look for people in what a policy releases of a recording"),
-        "leakage": Verb("connectors.cli.leakage", "Ask what releases give away"),
-        "optimise": Verb("connectors.cli.leakage", "Choose epsilons of attributes from an information target"),
+        "simulate": "Simulate a building",
+        "replay": "Run a recording through the whole pipeline into files",
+        "release": "Release a table of counts privately",
+        "decide": "Decide privately which counts are above their thresholds",
+        "tune": "Find the most private epsilon that still serves a task",
+        "evaluate": "Run experiments on simulated data",
+        "attack": "Try to find people in the releases of a recording",
+        "leakage": "Compute what releases reveal",
+        "optimise": "Choose epsilons of attributes from an information target",
     },
 }
-"""What each verb is for -> verb -> where it is, in the order in which somebody new needs them."""
+"""Purpose -> verb -> how its help text begins; all in the order in which a new user needs them.
+
+A verb is a function of the module ``connectors.cli`` with the same name.
+"""
 
 SERVICES = {"run", "ingest", "worker", "hooks", "serve", "sink", "export"}
-"""Verbs that exit with 0 on a stop signal, from their first moment on."""
+"""Verbs that exit with 0 on a stop signal, even before they have installed a handler of their own."""
 
 
-@click.group(cls=LazyGroup, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]})
+class LazyGroup(click.Group):
+    """Loads the module of a verb when the verb is used, because most verbs need neither Kafka nor SciPy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all verbs."""
+        return [name for verbs in SECTIONS.values() for name in verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load the module of a verb and return its command; None if there is no verb of this name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = cmd_name.replace("-", "_")
+        return cast(click.Command, getattr(import_module(f"connectors.cli.{name}"), name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, section by section, without loading them."""
+        width = max(map(len, self.list_commands(ctx)))
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in verbs.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tacet-occupancy", prog_name="tacet")
 @click.pass_context
 def tacet(context: click.Context) -> None:
     """Private occupancy streams from Wi-Fi.
 
-    Controllers send SNMP traps; Tacet counts devices per zone every five minutes, publishes the counts and
-    facts about a room's day with differential privacy, and keeps the account of what has been given away.
+    Wi-Fi controllers send SNMP traps. Tacet counts devices per zone every five minutes, publishes these counts
+    and facts about a room's day with differential privacy, and keeps an account of the privacy that this costs.
 
     \b
-    Start here:   tacet demo
+    First steps:  tacet demo
     Your policy:  tacet policy check policy.toml; tacet policy show policy.toml
     Live:         tacet run --policy policy.toml --key-file key --store store --udp 0.0.0.0:1162
 
-    Exit codes: 0 done; 2 wrong usage, policy or key; 3 bad data (the rest was processed); 1 anything else.
+    Exit codes: 0 success; 2 wrong usage, policy or key; 3 bad data (the rest was processed); 1 any other error.
     """
     settings = Settings()
     logs.configure(settings.log_level, json=settings.log_json)
@@ -105,7 +119,7 @@ def tacet(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line; an error becomes one line on standard error and an exit code."""
-    if SERVICES.intersection(sys.argv[1:2]):  # until the verb installs its own handler; nothing has started yet
+    if SERVICES.intersection(sys.argv[1:2]):  # until the verb installs its own handler
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     logs.catch_strays()
     try:
@@ -115,7 +129,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.ClickException as error:
-        _misused(error)
+        _fail_usage(error)
     except ValidationError as error:
         _fail("\n".join(map(_setting, error.errors())), USAGE)
     except UsageError as error:
@@ -125,7 +139,7 @@ def main() -> None:
     except (TacetError, OSError) as error:
         _fail(_disk_full(error) or str(error), OTHER)
     except Exception as error:
-        _fail(broker_error(error) or _fault(error), OTHER)
+        _fail(broker_error(error) or _internal_error(error), OTHER)
 
 
 def _run() -> None:
@@ -146,7 +160,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _setting(problem: Any) -> str:
-    """Return which environment variable broke which rule."""
+    """Return the message for an environment variable that breaks a rule."""
     name = "_".join(map(str, problem["loc"])).upper()
     return f"TACET_{name}: {rule_of(problem)}{shown(problem['input'])}"
 
@@ -155,18 +169,18 @@ def _disk_full(error: Exception) -> str | None:
     """Return the message for a full disk, None for other errors."""
     if not isinstance(error, OSError) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
         return None
-    return f"{error.filename or 'a file'}: disk full; make room and start again"
+    return f"{error.filename or 'a file'}: disk full; free space and start again"
 
 
-def _fault(error: Exception) -> str:
+def _internal_error(error: Exception) -> str:
     """Return type and place of an internal error, never its text, which may contain data."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).parent.is_relative_to(ROOT)] or frames
     place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
-    return f"internal error, {type(error).__name__}{place}; its text is not shown, for it may hold data"
+    return f"internal error, {type(error).__name__}{place}; its text is not shown because it may contain data"
 
 
-def _misused(error: click.ClickException) -> NoReturn:
+def _fail_usage(error: click.ClickException) -> NoReturn:
     if logs.writes_json():
         _fail(error.format_message(), USAGE)
     error.show()

@@ -1,4 +1,4 @@
-"""Options, parameter types, policy reading and progress display that several verbs share."""
+"""Options that several verbs share, their types, and what they name: a policy, a storage, a time range, a recording."""
 
 from __future__ import annotations
 
@@ -6,83 +6,62 @@ import asyncio
 import math
 import os
 import re
-import sys
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable
+from fractions import Fraction
+from functools import update_wrapper, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
-import orjson
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from connectors.keys import key_files
+from connectors.runtime.clock import wall_clock
+from connectors.runtime.signals import first_to_end, stop_signals
+from connectors.secrets.private_files import read_secret
+from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
+from connectors.storage.embedded.reader import given_releases, has_outbox
 from stream.errors import UsageError
+from stream.policy.fields import parse_duration
 from stream.policy.validation_errors import shown
-from stream.records import Micros
+from stream.records import MINUTE, Micros
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
 from stream.settings import Settings
 
-# Progress without a terminal: a line on standard error every ten seconds.
-
-EVERY = 10.0
-"""Seconds between two progress lines; shorter tasks print none."""
-
-
-@dataclass(slots=True)
-class Came:
-    """The progress of a task."""
-
-    what: str
-    total: int | None = None
-    done: int | None = None
-
-    def to(self, done: int, total: int | None = None, what: str | None = None) -> None:
-        """Take note of how much is done, of how much where that is known, and in which pass if there are several."""
-        self.done = done
-        if total is not None:
-            self.total = total
-        if what is not None:
-            self.what = what
-
-    def line(self, seconds: float) -> str:
-        """Return the progress line after some seconds."""
-        share = "" if self.done is None else f"{self.done:,}" + ("" if self.total is None else f" of {self.total:,}")
-        return f"tacet: {self.what}: {share + ', ' if share else ''}{seconds:.0f} s"
-
-
-@contextmanager
-def reporting(came: Came, every: float = EVERY) -> Iterator[None]:
-    """Print a line periodically until the block ends."""
-    over, begun = threading.Event(), time.monotonic()
-
-    def report() -> None:
-        while not over.wait(every):
-            click.echo(came.line(time.monotonic() - begun), err=True)
-
-    thread = threading.Thread(target=report, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
+if TYPE_CHECKING:
+    from connectors.monitoring.catalogue import Verb
+    from connectors.monitoring.monitor import Monitor
+    from connectors.subscribe.subscriber import Origin, StorageOptions
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end."""
+    return asyncio.run(work)
+
+
+async def until_stopped(*works: Coroutine[Any, Any, object]) -> None:
+    """Run coroutines until one of them ends, or a stop signal arrives."""
+    async with stop_signals() as stop:
+        await first_to_end(*works, stop.wait())
+
+
+class VerbGroup(click.Group):
+    """A group that lists its verbs in the order of their definition, with the whole first sentence of each."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs in the order of their definition."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs without shortening their texts."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(limit=1000)) for name, verb in self.commands.items()])
+
+
+# Types of values.
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -95,14 +74,13 @@ class _NewFile(click.Path):
         """Refuse an existing file, which would be overwritten; a pipe or a device is accepted."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.is_file():
-            self.fail(f"{str(path)!r} must not exist yet; no file is written over", param, ctx)
+            self.fail(f"{str(path)!r} must not exist yet; no file is overwritten", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{str(path)!r} must be in a folder that exists", param, ctx)
         return path
 
 
 NEW_FILE = _NewFile(path_type=Path, dir_okay=False)
-err = Console(stderr=True)
 _PORT = re.compile(r"[0-9]{1,5}")
 _SERVER = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
@@ -151,6 +129,46 @@ class Speed(click.ParamType):
         if not 0 < speed < math.inf:
             self.fail(f"{value!r} must be a positive number or 'max'", param, ctx)
         return speed
+
+
+class Duration(click.ParamType):
+    """A duration such as ``60s`` or ``90d``, as microseconds."""
+
+    name = "duration"
+
+    def __init__(self, longest: Micros | None = None) -> None:
+        self._longest = longest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
+        """Parse a duration; the error shows the form."""
+        try:
+            duration = value if isinstance(value, int) else parse_duration(str(value))
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+        if self._longest is not None and not 0 < duration <= self._longest:
+            self.fail(f"{value!r} must be at most {self._longest // MINUTE}min", param, ctx)
+        return duration
+
+
+class Decimal(click.ParamType):
+    """A decimal number such as 0.05 or 1e-5, kept exact."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        """Return the number as a fraction."""
+        from connectors.tables.decisions import DECIMAL  # noqa: PLC0415 - loads what decides
+
+        if isinstance(value, Fraction):
+            return value
+        if not DECIMAL.fullmatch(str(value)):
+            self.fail(f"{value!r} must be a number, such as 0.05 or 1e-5", param, ctx)
+        return Fraction(str(value))
+
+
+NUMBER = Decimal()
+
+# Options of most verbs.
 
 
 def policy_option(function: F) -> F:
@@ -224,7 +242,7 @@ def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:
 def public_range(
     key_file: Path, policy: Policy, first: Micros | None, last: Micros | None
 ) -> tuple[Micros | None, Micros | None]:
-    """Return the range of a recording, on the grid.
+    """Return the range of a recording, on the grid of ticks.
 
     Raises:
         UsageError: an end is missing under a production key: the rows, and so people, would decide which windows
@@ -238,61 +256,6 @@ def public_range(
             )
             raise UsageError(msg)
     return on_grid(policy, first, up=True), on_grid(policy, last, up=False)
-
-
-def print_json(value: Any) -> None:
-    """Write one JSON object and a newline to standard output."""
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
-
-
-def report_drops(counted: Mapping[str, int], unknown: int, outside: int) -> None:
-    """Print how many rows sensing dropped, by reason, and how many of no zone or no window were left out."""
-    from connectors.sources.recordings.observations import NO_DROPS  # noqa: PLC0415 - loads what reads sources
-
-    for reason, rows in sorted(counted.items()):
-        if reason not in NO_DROPS:
-            click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
-    if unknown:
-        click.echo(f"  {unknown:>8,}  rows dropped: access point in no zone of the policy")
-    if outside:
-        click.echo(f"  {outside:>8,}  rows left out: outside --from and --to")
-
-
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end."""
-    return asyncio.run(work)
-
-
-@contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Show a task's progress; yields the function that advances it.
-
-    On a terminal a bar, elsewhere a line every ten seconds.
-    """
-    if not err.is_terminal:
-        came = Came(what, total)
-        with reporting(came):
-            yield came.to
-        return
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=err, transient=True) as bars:
-        task = bars.add_task(what, total=total)
-
-        def to(done: int, total: int | None = None, what: str | None = None) -> None:
-            bars.update(task, completed=done, total=total, description=what)
-
-        yield to
-
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show that a task without measurable progress is running."""
-    with err.status(f"{what} …") if err.is_terminal else reporting(Came(what)):
-        yield
 
 
 def bootstrap(settings: Settings, given: str | None) -> str:
@@ -312,7 +275,7 @@ def bootstrap(settings: Settings, given: str | None) -> str:
         if match is None or not 0 < int(match[1]) < 65_536:
             name = "--kafka" if given else "TACET_KAFKA"
             # Credentials are not supported here, so the address is not printed either.
-            msg = f"{name}: must be HOST:PORT, or several with commas between{shown(server.rpartition('@')[2])}"
+            msg = f"{name}: must be HOST:PORT, or several separated by commas{shown(server.rpartition('@')[2])}"
             raise UsageError(msg)
     return servers
 
@@ -323,3 +286,148 @@ def refuse_unknown(policy: Policy, reopened: Iterable[str]) -> None:
         if site not in policy.site:
             msg = f"--reopen: must name a site of the policy ({', '.join(policy.site)}), got {site!r}"
             raise UsageError(msg)
+
+
+# Storage to read from: an embedded store, Kafka, or a service.
+
+ONE_STORAGE = "give either --store or --kafka"
+
+
+def storage_options(function: F) -> F:
+    """Add ``--store`` and ``--kafka``."""
+    function = click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")(function)
+    return click.option("--store", type=FOLDER, help="Folder of an embedded store.")(function)
+
+
+def kafka_unless(store: Path | None, kafka: str | None, settings: Settings) -> str | None:
+    """Return Kafka's address, None for a store."""
+    if store is not None and kafka is not None:
+        raise click.UsageError(ONE_STORAGE)
+    return None if store is not None else bootstrap(settings, kafka)
+
+
+def origin_options(function: F) -> F:
+    """Add the options for reading an audience's releases: ``--store``, ``--kafka``, or ``--url`` with
+    ``--token-file``."""
+    function = click.option(
+        "--token-file", type=FILE, help="With --url: a file with the token, mode 0600."
+    )(function)  # fmt: skip
+    function = click.option("--url", help="Address of a 'tacet serve'.")(function)
+    function = storage_options(function)
+    function = click.option("--release", help="Only this release.")(function)
+    return click.option("--audience", required=True, help="Whose releases to read.")(function)
+
+
+def origin_of(
+    settings: Settings, *, audience: str, release: str | None, store: Path | None, kafka: str | None,
+    url: str | None, token_file: Path | None,
+) -> Origin:  # fmt: skip
+    """Return the arguments of ``subscribe`` from the options of ``origin_options``; print a note on an empty outbox."""
+    if url is not None and (store is not None or kafka is not None):
+        msg = f"{ONE_STORAGE}, or --url"
+        raise click.UsageError(msg)
+    if token_file is not None and url is None:
+        msg = "--token-file: must go with --url"
+        raise UsageError(msg)
+    if store is not None:
+        _note_empty_outbox(store, audience, release)
+    servers = None if url is not None else kafka_unless(store, kafka, settings)
+    token = None if token_file is None else read_secret(token_file)
+    return {
+        "audience": audience, "release": release, "store": store, "kafka": servers, "url": url, "token": token,
+    }  # fmt: skip
+
+
+def storage_of(origin: Origin) -> StorageOptions:
+    """Return the storage of an origin, without audience and release."""
+    return {"store": origin.get("store"), "kafka": origin.get("kafka"), "url": origin.get("url"),
+            "token": origin.get("token")}  # fmt: skip
+
+
+def _note_empty_outbox(store: Path, audience: str, release: str | None) -> None:
+    """Print a note if an outbox has no records of a release: they may come later, or the name may be misspelt."""
+    given = given_releases(store, audience)
+    if has_outbox(store, audience) and (not given if release is None else release not in given):
+        what = "release" if release is None else f"release {release!r}"
+        click.echo(f"tacet: no {what} has been published for audience {audience!r} yet", err=True)
+
+
+# The format of a recording.
+
+
+def dialect_options(function: F) -> F:
+    """Add the four options of a recording's format, which become one argument ``dialect``."""
+
+    def with_dialect(*args: Any, columns: Any, timezone: Any, times: Any, devices: Any, **more: Any) -> Any:
+        return function(*args, dialect=dialect_of(columns, timezone, times, devices), **more)
+
+    made = update_wrapper(with_dialect, function)
+    for option in (
+        click.option(
+            "--devices",
+            type=click.Choice(["address", "opaque"]),
+            default="address",
+            show_default=True,
+            help="How the recording names devices: by address, or by opaque ids.",
+        ),
+        click.option(
+            "--times",
+            type=click.Choice(["rfc3339", "seconds", "milliseconds"]),
+            default="rfc3339",
+            show_default=True,
+            help="How the recording writes times; seconds and milliseconds count from 1970.",
+        ),
+        click.option("--timezone", help="Time zone of the recording's times without an offset.  [default: the site's]"),
+        click.option(
+            "--columns", multiple=True, help="Names of the recording's columns: device=mac,access_point=ap,time=when."
+        ),
+    ):
+        made = option(made)
+    return cast(F, made)
+
+
+def refuse_dialect(dialect: Dialect) -> None:
+    """Refuse format options without a recording."""
+    if dialect != OWN:
+        raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
+
+
+# Metrics and health.
+
+
+class MetricsPort(NamedTuple):
+    """The address of metrics and health, and the names under which they are served."""
+
+    address: tuple[str, int]
+    names: tuple[str, ...] = ()
+
+
+def metrics_option(function: F) -> F:
+    """Add ``--metrics`` and ``--metrics-name``, as one value."""
+
+    @click.option(
+        "--metrics",
+        type=Address(),
+        help="Serve metrics and health at this address, to anyone who can reach it (:PORT is loopback).",
+    )
+    @click.option(
+        "--metrics-name", "metrics_names", multiple=True, metavar="NAME",
+        help="A host name that requests to --metrics may use, besides addresses, localhost and this machine's name. "
+        "May be repeated.",
+    )  # fmt: skip
+    @wraps(function)
+    def with_metrics(*args: Any, metrics: tuple[str, int] | None, metrics_names: tuple[str, ...], **more: Any) -> Any:
+        if metrics_names and metrics is None:
+            raise click.UsageError("--metrics-name: must be given with --metrics")
+        port = None if metrics is None else MetricsPort(metrics, metrics_names)
+        return function(*args, metrics=port, **more)
+
+    return cast("F", with_metrics)
+
+
+def monitor_of(verb: Verb, policy: Policy | None, port: MetricsPort | None) -> Monitor:
+    """Return the monitor of a verb, a context manager."""
+    from connectors.monitoring.monitor import Monitor  # noqa: PLC0415 - loads a server
+
+    address, names = (None, ()) if port is None else port
+    return Monitor(verb, policy, address, wall_clock, names)

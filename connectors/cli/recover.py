@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
-from connectors.cli.storage_options import one_of
-from connectors.operations.reports.kafka_recovery import kafka_findings
-from connectors.operations.reports.recovery import rebuild_mark, store_findings
-from connectors.operations.reports.remedies import Finding
+from connectors.cli.options import FILE, FOLDER, json_option, kafka_unless, read_policy, refuse_unknown
+from connectors.cli.output import print_json
+from connectors.operations.recovery.cluster import cluster_obstacles
+from connectors.operations.recovery.mark import rebuild_mark
+from connectors.operations.recovery.obstacles import Obstacle
+from connectors.operations.recovery.store import store_obstacles
 from connectors.runtime.clock import wall_clock
 from connectors.storage.embedded.runner import embedded
 from stream.release.validation import Policy
@@ -20,20 +21,25 @@ from stream.settings import Settings
 @click.command()
 @click.option("--store", type=FOLDER, help="Folder of an embedded store.")
 @click.option("--kafka", help="Or bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
-@click.option("--key-file", type=FILE, help="Also look at the key and the mark beside it.")
-@click.option("--policy", "policy_file", type=FILE, help="Also look whether the store was made under this policy.")
+@click.option("--key-file", type=FILE, help="Also check the key file and the mark beside it.")
+@click.option("--policy", "policy_file", type=FILE, help="Also check whether the store was made under this policy.")
 @click.option(
-    "--heads", type=FILE, help="Write a lost mark anew if the store holds these heads: a kept 'audit verify --json'."
+    "--heads",
+    type=FILE,
+    help="Rebuild a lost mark if the store contains these heads, the output of an earlier 'audit verify --json'.",
 )
-@click.option("--reopen", multiple=True, metavar="SITE", help="Let a site that closed at max_devices go on.")
+@click.option(
+    "--reopen", multiple=True, metavar="SITE", help="Resume a site that was suspended at max_devices. May be repeated."
+)
 @json_option
 @click.pass_obj
 def recover(
     settings: Settings, *, store: Path | None, kafka: str | None, key_file: Path | None, policy_file: Path | None,
-    heads: Path | None, reopen: tuple[str, ...],
-    as_json: bool,
+    heads: Path | None, reopen: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what keeps a run from going on, and every way out with its price; change nothing unless told to.
+    """Find out why a run cannot continue, and list the remedies with their prices.
+
+    Nothing is changed without --heads or --reopen.
 
     \b
     tacet recover --store store --key-file key --policy policy.toml
@@ -41,14 +47,14 @@ def recover(
     tacet recover --store store --key-file key --policy policy.toml --reopen east
     tacet recover --kafka broker:9092 --key-file key --policy policy.toml
 
-    No way out publishes a window twice with different noise, or writes a ledger entry over another.
+    No remedy publishes a window twice with different noise, or overwrites a ledger entry.
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     if store is None:
         if heads is not None or reopen:
             raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")
         policy = None if policy_file is None else read_policy(policy_file)
-        _report(kafka_findings(servers or "", key_file, policy), as_json=as_json)
+        _report(cluster_obstacles(servers or "", key_file, policy), as_json=as_json)
         return
     if heads is not None:
         if key_file is None:
@@ -59,7 +65,7 @@ def recover(
         if key_file is None or policy is None:
             raise click.UsageError("--reopen needs --key-file and --policy")
         _resume_sites(policy, key_file, store, reopen)
-    _report(store_findings(store, key_file, policy, wall_clock()), as_json=as_json)
+    _report(store_obstacles(store, key_file, policy, wall_clock()), as_json=as_json)
 
 
 def _resume_sites(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:
@@ -69,17 +75,17 @@ def _resume_sites(policy: Policy, key_file: Path, store: Path, sites: tuple[str,
             runner.resume(site)
 
 
-def _report(findings: list[Finding], *, as_json: bool) -> None:
+def _report(obstacles: list[Obstacle], *, as_json: bool) -> None:
     if as_json:
         report = [
-            {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.remedies]}
-            for found in findings
+            {"what": each.what, "ways": [{"do": remedy.do, "price": remedy.price} for remedy in each.remedies]}
+            for each in obstacles
         ]
-        print_json({"ok": not findings, "findings": report})
+        print_json({"ok": not obstacles, "findings": report})
         return
-    for found in findings:
-        click.echo(found.what)
-        for way in found.remedies:
-            click.echo(f"  * {way.do}\n    price: {way.price}")
-    if not findings:
-        click.echo("nothing keeps a run from going on")
+    for each in obstacles:
+        click.echo(each.what)
+        for remedy in each.remedies:
+            click.echo(f"  * {remedy.do}\n    price: {remedy.price}")
+    if not obstacles:
+        click.echo("nothing prevents a run from continuing")

@@ -12,21 +12,20 @@ import click
 
 from connectors.cli.options import (
     FILE,
+    dialect_options,
     json_option,
+    kafka_unless,
     key_option,
     on_grid,
     policy_option,
-    print_json,
-    progress,
     read_policy,
     run_async,
+    storage_options,
     windows_options,
-    working,
 )
-from connectors.cli.source_options import dialect_options
-from connectors.cli.storage_options import one_of, where_options
+from connectors.cli.output import print_json, progress, working
 from connectors.keys import key_files
-from connectors.operations.reports.audit import merged_policies
+from connectors.operations.audit.verification import merged_policies
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.outboxes import OutboxRecord
@@ -45,14 +44,14 @@ from stream.schemas import parse_record
 from stream.settings import Settings
 
 Feed = Callable[[Republication], DataError | None]
-"""Passes all observations; returns what was wrong with them."""
+"""Passes all observations; returns the error about bad rows, if there is one."""
 
 
 @click.command()
 @click.argument("observations", type=FILE, required=False)
 @policy_option
 @key_option
-@where_options
+@storage_options
 @dialect_options
 @windows_options
 @json_option
@@ -61,18 +60,18 @@ def republish(
     settings: Settings, *, observations: Path | None, policy_file: Path, key_file: Path, store: Path | None,
     kafka: str | None, dialect: Dialect, first_window: int | None, last_window: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Publish lost records again, byte for byte, at no cost, from the OBSERVATIONS that they were made from.
+    """Publish lost records again, byte for byte and at no cost, from the OBSERVATIONS that they were made from.
 
-    The observations are processed anew from the first one on, under the same policies and key, with the --from and
-    --to of the run that made the records. A record is published again only where all ledger entries up to it come out
-    as they are in the ledger. What cannot be made again is said: nothing is released differently. On Kafka the
-    observations are those of their topic if none are given, as far as it still has the first one.
+    All observations are processed again, under the same policies and key, with the --from and --to of the run that made
+    the records. A record is published only if all ledger entries up to it are reproduced exactly. Records that cannot
+    be reproduced are reported, and nothing is released differently. On Kafka, OBSERVATIONS may be omitted if the topic
+    of observations still contains the first one.
 
     \b
     tacet republish observations.csv --policy policy.toml --key-file key --store store
     tacet republish --policy policy.toml --key-file key --kafka broker:9092
     """
-    servers = one_of(store, kafka, settings)
+    servers = kafka_unless(store, kafka, settings)
     if store is not None and observations is None:
         raise click.UsageError("OBSERVATIONS: must be given with --store")
     policy = read_policy(policy_file)
@@ -80,10 +79,10 @@ def republish(
     options = Options(first_window=since, last_window=until)
     feed = partial(_feed_topic, servers or "")
     if observations is not None:
-        with progress("rows") as tick:
+        with progress("rows") as advance:
             file = ObservationFile(
                 observations, policy, key_files.pseudonym_key(key_file), since=since, until=until, dialect=dialect,
-                progress=tick,
+                progress=advance,
             )  # fmt: skip
             file.begin()
             feed = partial(_feed_file, file)
@@ -95,7 +94,9 @@ def republish(
         raise problem
     if made.stopped:
         why = "; ".join(f"site {site}: {reason}" for site, reason in sorted(made.stopped.items()))
-        raise DataError(f"observations: must give the whole ledger again; {why}. What was made again is published")
+        raise DataError(
+            f"observations: must reproduce the whole ledger; {why}. The records that were reproduced are published"
+        )
 
 
 def _republished(
@@ -109,16 +110,20 @@ def _republished(
 def _in_store(
     policy: Policy, key_file: Path, folder: Path, options: Options, feed: Feed
 ) -> tuple[Republication, DataError | None]:
-    with opened(policy, key_file, folder) as (_, held):
+    with opened(policy, key_file, folder) as (_, opened_store):
         published = {parse_record(value)["release_id"]: value for value in read_published(folder)}
         policies = merged_policies(read_policies(folder), [policy])
         keys = key_files.FileKeys(key_file)
-        made = Republication(policy, policies, keys, options, held.entries(), published, _versions_of(folder, held))
+        made = Republication(
+            policy, policies, keys, options, opened_store.entries(), published, _versions_of(folder, opened_store)
+        )
         problem = feed(made)
         made.finish()
         for audience in sorted({each.topic.split(".")[2] for each in made.lost}):
-            held.outboxes.append(audience, [_row(each) for each in made.lost if each.topic.split(".")[2] == audience])
-        held.outboxes.sync()
+            opened_store.outboxes.append(
+                audience, [_row(each) for each in made.lost if each.topic.split(".")[2] == audience]
+            )
+        opened_store.outboxes.sync()
         return made, problem
 
 
@@ -140,11 +145,9 @@ def _on_kafka(
     from connectors.storage.kafka.republication import ledger_of, put_back  # noqa: PLC0415 - loads a client of Kafka
 
     with working("reading the cluster"):
-        control, entries, published = run_async(ledger_of(servers))
-    versions = control.versions or (MECHANISMS,)
-    made = Republication(
-        policy, control.accepted(), key_files.FileKeys(key_file), options, entries, published, versions
-    )
+        state, entries, published = run_async(ledger_of(servers))
+    versions = state.versions or (MECHANISMS,)
+    made = Republication(policy, state.accepted(), key_files.FileKeys(key_file), options, entries, published, versions)
     problem = feed(made)
     made.finish()
     with working("publishing again"):

@@ -10,39 +10,31 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.metrics import (
-    MetricsPort,
-    metrics_option,
-    monitor_of,
-    watch_embedded,
-    watch_key,
-    watch_receiver,
-    watch_secrets,
-    watch_store,
-    watch_topic,
-)
 from connectors.cli.options import (
     FOLDER,
+    MetricsPort,
     Time,
     bootstrap,
+    dialect_options,
     json_option,
     key_option,
+    metrics_option,
+    monitor_of,
     on_grid,
     policy_option,
-    progress,
     public_range,
     read_policy,
     run_async,
     windows_options,
 )
+from connectors.cli.output import progress
 from connectors.cli.source_options import (
     CounterOptions,
     FeedSummary,
     Listening,
-    alone,
-    chosen,
+    chosen_source,
+    counts_alone,
     counts_options,
-    dialect_options,
     probing,
     report_counts,
     report_run,
@@ -51,6 +43,14 @@ from connectors.cli.source_options import (
 )
 from connectors.keys import key_files
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.watches import (
+    watch_embedded,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_store,
+    watch_topic,
+)
 from connectors.runtime.clock import CLOCK_STEP, wall_clock
 from connectors.runtime.signals import stop_signals
 from connectors.sources.counters.files import CountsFile
@@ -98,20 +98,20 @@ OpenRunner = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @click.command()
 @policy_option
 @key_option
-@click.option("--store", type=FOLDER, required=True, help="Folder of the store; made if missing.")
+@click.option("--store", type=FOLDER, required=True, help="Folder of the store; created if missing.")
 @source_options
 @counts_options
-@click.option("--kafka", help="With --topic, --telegraf: bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
+@click.option("--kafka", help="With --topic or --telegraf: bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @dialect_options
 @click.option(
     "--clock",
     type=click.Choice(["wall", "uptime"]),
     default="wall",
     show_default=True,
-    help="uptime: laboratory only, event time from the controllers' sysUpTime.",
+    help="Source of event time; uptime, for laboratories only, is the controllers' sysUpTime.",
 )
-@click.option("--start", type=Time(), help="With --clock uptime: what uptime 0 stands for.")
-@click.option("--accept-policy", is_flag=True, help="Let a changed policy begin with the next window.")
+@click.option("--start", type=Time(), help="With --clock uptime: the time of uptime 0.")
+@click.option("--accept-policy", is_flag=True, help="Start a changed policy with the next window.")
 @windows_options
 @metrics_option
 @json_option
@@ -125,21 +125,25 @@ def run(
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
-    Listens for traps and accounting, or reads counts from a topic, until it is told to stop (SIGTERM, Ctrl-C), or works
-    through a file, of observations or of counts, and ends; under a production key a file needs --from and --to, so that
-    no row decides which windows are released. It may be killed at any moment: started again with the same arguments it
-    goes on, and releases nothing twice.
-    Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names, users of SNMPv3 from the one of
-    TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
+    The source is live (traps, RADIUS accounting, webhooks, or a topic of counts) or a file. A live source is read until
+    SIGTERM or Ctrl-C, a file to its end. Under a production key a file needs --from and --to; otherwise its rows would
+    decide which windows are released. The process may be killed at any moment: started again with the same arguments,
+    it resumes and releases nothing twice.
+
+    Credentials are read from files that environment variables name: TACET_SNMP_COMMUNITIES_FILE (communities),
+    TACET_SNMP_USERS_FILE (SNMPv3 users), TACET_RADIUS_CLIENTS_FILE (RADIUS clients and their secrets).
+
+    \b
+    tacet run --policy policy.toml --key-file key --store store --udp 0.0.0.0:1162
     """
     policy = read_policy(policy_file)
-    given: Path | Live | TopicSource
+    source: Path | Live | TopicSource
     if counts is None:
         settings = settings.model_copy(update={"kafka": kafka or settings.kafka})
-        given = chosen(settings, to, observations, dialect, start if clock == "uptime" else None)
+        source = chosen_source(settings, to, observations, dialect, start if clock == "uptime" else None)
     else:
-        given = _counted(settings, alone(counts, *to, observations, dialect=dialect), kafka)
-    if isinstance(given, Path):
+        source = _counts_source(settings, counts_alone(counts, *to, observations, dialect=dialect), kafka)
+    if isinstance(source, Path):
         windows = public_range(key_file, policy, first_window, last_window)
     else:
         windows = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
@@ -148,19 +152,19 @@ def run(
         if start is None:
             raise click.UsageError("--clock uptime needs --start")
     options = Options(first_window=windows[0], last_window=windows[1])
-    home = partial(opened, policy, key_file, store, options, accept_policy=accept_policy)
+    open_runner = partial(opened, policy, key_file, store, options, accept_policy=accept_policy)
     with monitor_of("run", policy, metrics) as monitor:
-        setup = _RunSetup(policy, key_files.pseudonym_key(key_file), home, store, monitor)
+        setup = _RunSetup(policy, key_files.pseudonym_key(key_file), open_runner, store, monitor)
         watch_key(monitor, key_file)
-        if isinstance(given, Path):
-            _run_file(FileSource(given, speed, *windows, dialect, counts is not None), setup, as_json=as_json)
-        elif isinstance(given, TopicSource):
-            _run_topic(given._replace(since=windows[0], until=windows[1]), setup, as_json=as_json)
+        if isinstance(source, Path):
+            _run_file(FileSource(source, speed, *windows, dialect, counts is not None), setup, as_json=as_json)
+        elif isinstance(source, TopicSource):
+            _run_topic(source._replace(since=windows[0], until=windows[1]), setup, as_json=as_json)
         else:
-            _run_live(given, probing(settings, policy, monitor), setup, as_json=as_json)
+            _run_live(source, probing(settings, policy, monitor), setup, as_json=as_json)
 
 
-def _counted(settings: Settings, counts: CounterOptions, kafka: str | None) -> Path | TopicSource:
+def _counts_source(settings: Settings, counts: CounterOptions, kafka: str | None) -> Path | TopicSource:
     if counts.file is not None:
         return counts.file
     return TopicSource(bootstrap(settings, kafka), counts.topic or "")
@@ -187,13 +191,13 @@ class _RunSetup:
 
 
 def _run_file(source: FileSource, setup: _RunSetup, *, as_json: bool) -> None:
-    with progress("rows") as tick:
-        file = source.opened(setup.policy, setup.key, tick)
+    with progress("rows") as advance:
+        file = source.opened(setup.policy, setup.key, advance)
         file.begin()  # opening a store binds its key, so an unreadable file is refused first
         with setup.opened(clock=None, live=False) as (runner, _):
-            fed = _process_file(file, source, runner, setup.monitor)
-    report_run(fed, as_json=as_json)
-    problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
+            summary = _process_file(file, source, runner, setup.monitor)
+    report_run(summary, as_json=as_json)
+    problem = shortfall(summary.tally, summary.dropped) if summary.whole else None
     if problem is not None:
         raise problem
 
@@ -210,20 +214,20 @@ def _process_file(
         refuse_older(runner, source.path, session)
     before = sensing_counters(runner)
     whole = run_async(monitor.during(feed()))
-    counted = sensing_counters(runner) - before
-    return FeedSummary(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
+    dropped = sensing_counters(runner) - before
+    return FeedSummary(file.tally, {reason: rows for reason, rows in dropped.items() if reason not in NO_DROPS}, whole)
 
 
-def _run_live(live: Live, asking: Probing | None, setup: _RunSetup, *, as_json: bool) -> None:
+def _run_live(live: Live, probes: Probing | None, setup: _RunSetup, *, as_json: bool) -> None:
     for source in live:
         if isinstance(source, UdpSource | RadiusSource):
             Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times are independent of this machine's clock
-    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, held):
+    with setup.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(setup.monitor.during(_listen(live, asking, setup, runner, held)))
-    report_traps(made, as_json=as_json)
+        traps = run_async(setup.monitor.during(_listen(live, probes, setup, runner, store)))
+    report_traps(traps, as_json=as_json)
 
 
 def _run_topic(source: TopicSource, setup: _RunSetup, *, as_json: bool) -> None:
@@ -232,29 +236,29 @@ def _run_topic(source: TopicSource, setup: _RunSetup, *, as_json: bool) -> None:
         topic = source.opened(setup.policy, max(wall_clock(), newest_session(runner) + 1), next_windows(runner))
         watch_topic(setup.monitor, topic)
         run_async(setup.monitor.during(_gather(topic, runner)))
-    report_counts(topic.gathering, as_json=as_json)
+    report_counts(topic.collector, as_json=as_json)
 
 
 async def _gather(topic: CountsTopic, runner: Embedded) -> None:
     async with stop_signals() as stop:
-        await topic.pour(LiveSink(runner, stop), stop)
+        await topic.deliver(LiveSink(runner, stop), stop)
 
 
 async def _listen(
-    live: Live, asking: Probing | None, setup: _RunSetup, runner: Embedded, held: SqliteStore
+    live: Live, probes: Probing | None, setup: _RunSetup, runner: Embedded, store: SqliteStore
 ) -> Receiver:
     policy, newest = setup.policy, newest_session(runner)
     async with stop_signals() as stop:
-        async with receiver(live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
-            watch_receiver(setup.monitor, made, policy, simulated=uptime_start(live) is not None)
-            held.operator_box.count_traps(lambda: _received(made))
+        async with receiver(live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=probes) as traps:
+            watch_receiver(setup.monitor, traps, policy, simulated=uptime_start(live) is not None)
+            store.operator_box.count_traps(lambda: _received(traps))
             watch_secrets(setup.monitor, secrets_of(live))
-            await until_stopped(made, stop)
-        return made
+            await until_stopped(traps, stop)
+        return traps
 
 
-def _received(made: Receiver) -> ReceivedTraps:
-    counters = made.counters
+def _received(traps: Receiver) -> ReceivedTraps:
+    counters = traps.counters
     return ReceivedTraps(
-        made.clock.now(), counters.datagrams, counters.accepted, dict(counters.dropped), counters.kernel_drops
+        traps.clock.now(), counters.datagrams, counters.accepted, dict(counters.dropped), counters.kernel_drops
     )

@@ -1,4 +1,4 @@
-"""Options and files for the source of observations: live traps, RADIUS, topics, counters, or ``--observations``.
+"""Options for the source of observations: live traps, RADIUS, topics, counters, or ``--observations``.
 
 The environment names the files for SNMP (communities, users, engine state) and RADIUS clients. The summaries that
 ``run`` and ``ingest`` print at their end are here as well: rows of a file, datagrams of live traps, and drops.
@@ -12,27 +12,28 @@ from typing import Any, NamedTuple, cast
 
 import click
 
-from connectors.cli.options import FILE, Address, F, Speed, print_json, report_drops
+from connectors.cli.options import FILE, Address, F, Speed, refuse_dialect
+from connectors.cli.output import print_json, report_drops
 from connectors.monitoring.monitor import Monitor
 from connectors.sources.counters.topic import check_topic
-from connectors.sources.counters.windows import Gathering
+from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.ingest import UNKNOWN_ACCESS_POINT
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.state import most_unknown
 from connectors.sources.inputs import (
-    CollectedSource,
-    ForwardedSource,
-    HandedSource,
+    HooksSocketSource,
     Live,
     LiveSource,
-    LoggedSource,
     Probing,
     RadiusSource,
+    SnmptrapdLogSource,
+    SnmptrapdPipeSource,
+    TelegrafSource,
     UdpSource,
 )
 from connectors.sources.probes.methods import declared, provoked
 from connectors.sources.radius.clients import ClientFile
-from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
+from connectors.sources.recordings.dialect import OWN, Dialect
 from connectors.sources.recordings.text_rows import RowCounts
 from connectors.sources.snmp.communities import CommunityFile, read_communities
 from connectors.sources.snmp.usm.receiver import V3Files
@@ -48,8 +49,8 @@ def communities(settings: Settings) -> tuple[bytes, ...]:
     if settings.snmp_communities_file is not None:
         return read_communities(settings.snmp_communities_file)
     if settings.snmp_users_file is None:
-        msg = "TACET_SNMP_COMMUNITIES_FILE: must name a file of accepted communities, one a line, mode 0600"
-        raise UsageError(f"{msg} (or TACET_SNMP_USERS_FILE one of SNMPv3 users)")
+        msg = "TACET_SNMP_COMMUNITIES_FILE: must name a file of accepted communities, one per line, mode 0600"
+        raise UsageError(f"{msg} (or TACET_SNMP_USERS_FILE a file of SNMPv3 users)")
     return ()
 
 
@@ -66,7 +67,7 @@ def probe_community(settings: Settings) -> bytes | None:
         return None
     communities = read_communities(file)
     if len(communities) != 1:
-        msg = f"{file}: must hold one community, got {len(communities)}"
+        msg = f"{file}: must contain one community, got {len(communities)}"
         raise UsageError(msg)
     return communities[0]
 
@@ -92,52 +93,23 @@ def source_options(function: F) -> F:
 
     made = update_wrapper(with_listening, function)
     for option in (
-        click.option("--speed", type=Speed(), default="max", show_default=True, help="For a file: times real time."),
+        click.option(
+            "--speed",
+            type=Speed(),
+            default="max",
+            show_default=True,
+            help="For a file: how many times real time, or max.",
+        ),
         click.option("--observations", type=FILE, help="Read a file instead of listening."),
-        click.option("--telegraf", metavar="TOPIC", help="Read traps from a topic of Kafka that telegraf writes."),
+        click.option("--telegraf", metavar="TOPIC", help="Read traps from a Kafka topic that telegraf writes."),
         click.option("--snmptrapd-log", type=FILE, help="Read traps from snmptrapd's log as it grows."),
         click.option("--snmptrapd", type=PIPE, help="Read traps from snmptrapd's pipe; - is standard input."),
-        click.option("--hooks", type=FILE, help="Take what 'tacet hooks' hands over at this socket."),
+        click.option("--hooks", type=FILE, help="Receive sightings from 'tacet hooks' at this socket."),
         click.option("--radius", type=Address(), help="Listen for RADIUS accounting on HOST:PORT."),
         click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT."),
     ):
         made = option(made)
     return cast(F, made)
-
-
-def dialect_options(function: F) -> F:
-    """Add the four options of a recording's format, which become one argument ``dialect``."""
-
-    def with_dialect(*args: Any, columns: Any, timezone: Any, times: Any, devices: Any, **more: Any) -> Any:
-        return function(*args, dialect=dialect_of(columns, timezone, times, devices), **more)
-
-    made = update_wrapper(with_dialect, function)
-    for option in (
-        click.option(
-            "--devices",
-            type=click.Choice(["address", "opaque"]),
-            default="address",
-            show_default=True,
-            help="opaque: devices of the recording have ids that are no addresses.",
-        ),
-        click.option(
-            "--times",
-            type=click.Choice(["rfc3339", "seconds", "milliseconds"]),
-            default="rfc3339",
-            show_default=True,
-            help="How the recording writes times: seconds or milliseconds are since 1970.",
-        ),
-        click.option("--timezone", help="Of the recording's times without an offset.  [default: the site's]"),
-        click.option("--columns", multiple=True, help="The recording's columns: device=mac,access_point=ap,time=when."),
-    ):
-        made = option(made)
-    return cast(F, made)
-
-
-def refuse_dialect(dialect: Dialect) -> None:
-    """Refuse format options without a recording."""
-    if dialect != OWN:
-        raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
 
 
 class CounterOptions(NamedTuple):
@@ -171,17 +143,17 @@ def counts_options(function: F) -> F:
 
     made = update_wrapper(with_counts, function)
     for option in (
-        click.option("--topic", help="With --counts: read them from this topic of Kafka, a row a record."),
+        click.option("--topic", help="With --counts: read rows from this Kafka topic, one per record."),
         click.option(
             "--counts", type=_CountsFile(path_type=Path, dir_okay=False), is_flag=False, flag_value=_NO_FILE,
-            help="Read what people counters have counted: window_end, zone, count.",
+            help="Read counts of people counters: window_end, zone, count.",
         ),
     ):  # fmt: skip
         made = option(made)
     return cast(F, made)
 
 
-def alone(counts: CounterOptions, *others: object, dialect: Dialect) -> CounterOptions:
+def counts_alone(counts: CounterOptions, *others: object, dialect: Dialect) -> CounterOptions:
     """Return the counts; a usage error if other sources are given as well."""
     refuse_dialect(dialect)
     if any(other is not None for other in others):
@@ -201,7 +173,7 @@ class Listening(NamedTuple):
     """Topic."""
 
 
-def chosen(
+def chosen_source(
     settings: Settings,
     to: Listening,
     observations: Path | None,
@@ -222,19 +194,19 @@ def chosen(
         return observations
     refuse_dialect(dialect)
     if start is not None and to != Listening(to.udp):
-        raise click.UsageError("--clock uptime: must go with --udp alone, whose traps tell an uptime")
+        raise click.UsageError("--clock uptime: must go with --udp alone, because only its traps contain an uptime")
     if to.udp is not None:
         live.append(UdpSource(to.udp, communities_now(settings), v3_files(settings), start))
     if to.radius is not None:
         live.append(RadiusSource(to.radius, clients(settings)))
     if to.snmptrapd is not None:
-        live.append(ForwardedSource(to.snmptrapd))
+        live.append(SnmptrapdPipeSource(to.snmptrapd))
     if to.snmptrapd_log is not None:
-        live.append(LoggedSource(to.snmptrapd_log, _state_of(settings, to.snmptrapd_log)))
+        live.append(SnmptrapdLogSource(to.snmptrapd_log, _state_of(settings, to.snmptrapd_log)))
     if to.telegraf is not None:
         live.append(_collected(settings, to.telegraf))
     if to.hooks is not None:
-        live.append(HandedSource(to.hooks))
+        live.append(HooksSocketSource(to.hooks))
     return live
 
 
@@ -242,14 +214,14 @@ def _state_of(settings: Settings, log: Path) -> Path:
     return settings.snmptrapd_state_file or log.with_name(f"{log.name}.state")
 
 
-def _collected(settings: Settings, topic: str) -> CollectedSource:
+def _collected(settings: Settings, topic: str) -> TelegrafSource:
     """Return the source that reads traps from a topic; UsageError if no broker is named."""
     if settings.kafka is None:
         msg = "--telegraf: must go with --kafka or TACET_KAFKA, the brokers that telegraf writes to"
         raise UsageError(msg)
     file = settings.snmp_communities_file
     known = None if file is None else CommunityFile(file)
-    return CollectedSource(settings.kafka, topic, settings.telegraf_group, known)
+    return TelegrafSource(settings.kafka, topic, settings.telegraf_group, known)
 
 
 def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | None:
@@ -260,8 +232,8 @@ def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | N
     if not any(site.probe for site in policy.site.values()):
         return None
     files = v3_files(settings)
-    asked = declared(policy, None if files is None else files.users, probe_community(settings))
-    return Probing(asked, monitor.probed, provoked(policy))
+    probes = declared(policy, None if files is None else files.users, probe_community(settings))
+    return Probing(probes, monitor.probed, provoked(policy))
 
 
 def clients(settings: Settings) -> ClientFile:
@@ -291,18 +263,18 @@ def report_file(tally: RowCounts, *, as_json: bool) -> None:
     report_drops({}, tally.unknown_access_points, tally.outside)
 
 
-def report_run(fed: FeedSummary, *, as_json: bool) -> None:
+def report_run(summary: FeedSummary, *, as_json: bool) -> None:
     """Print the counts of a file that was processed."""
     if as_json:
-        print_json(_tally_entries(fed.tally) | {"dropped": fed.dropped, "stopped": not fed.whole})
+        print_json(_tally_entries(summary.tally) | {"dropped": summary.dropped, "stopped": not summary.whole})
         return
-    click.echo(f"{fed.tally.rows:,} rows, {fed.tally.bad:,} bad")
-    report_drops(fed.dropped, fed.tally.unknown_access_points, fed.tally.outside)
-    if not fed.whole:
-        click.echo("stopped before the end of the file; the same command goes on from here")
+    click.echo(f"{summary.tally.rows:,} rows, {summary.tally.bad:,} bad")
+    report_drops(summary.dropped, summary.tally.unknown_access_points, summary.tally.outside)
+    if not summary.whole:
+        click.echo("stopped before the end of the file; the same command resumes from here")
 
 
-def report_counts(gathered: Gathering, *, as_json: bool) -> None:
+def report_counts(gathered: WindowCollector, *, as_json: bool) -> None:
     """Print the counts of a topic's rows."""
     if as_json:
         print_json({"rows": gathered.rows, "dropped": dict(sorted(gathered.dropped.items()))})
@@ -315,9 +287,9 @@ def _tally_entries(tally: RowCounts) -> dict[str, Any]:
     return {name: getattr(tally, name) for name in ("rows", "bad", "unknown_access_points", "outside")}
 
 
-def report_traps(made: Receiver, *, as_json: bool) -> None:
+def report_traps(traps: Receiver, *, as_json: bool) -> None:
     """Print what a receiver has received, accepted and dropped."""
-    counters, state = made.counters, made.state
+    counters, state = traps.counters, traps.state
     dropped = {reason: n for reason, n in counters.dropped.items() if n}
     unknown = most_unknown(state)
     others = dropped.get(UNKNOWN_ACCESS_POINT, 0) - sum(unknown.values())
@@ -338,7 +310,7 @@ def report_traps(made: Receiver, *, as_json: bool) -> None:
             _list_unknown(unknown, others)
     for n, what in (
         (counters.waiting, "still in the queue"),
-        (counters.kernel_drops, "lost in the kernel, beside these"),
+        (counters.kernel_drops, "lost in the kernel, not among these"),
         (state.locally_administered, "sightings of locally administered addresses"),
         (counters.informs_answered, "informs answered"),
         (counters.requests_answered, "accounting requests answered"),
@@ -347,7 +319,7 @@ def report_traps(made: Receiver, *, as_json: bool) -> None:
         if n:
             click.echo(f"  {n:>8,}  {what}")
     for site in sorted(state.suspended):
-        click.echo(f"site {site} is shut: it had more devices than max_devices")
+        click.echo(f"site {site} is suspended: it had more devices than max_devices")
 
 
 def _list_unknown(unknown: dict[str, int], others: int) -> None:

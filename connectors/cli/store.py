@@ -1,4 +1,4 @@
-"""store: copy and restore an embedded store."""
+"""store: back up and restore an embedded store."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import FOLDER, json_option, key_option, print_json, working
+from connectors.cli.options import FOLDER, VerbGroup, json_option, key_option
+from connectors.cli.output import print_json, working
 from connectors.storage.embedded.backup import back_up, restore
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def store() -> None:
-    """Look after an embedded store."""
+    """Back up and restore an embedded store."""
 
 
 @store.command("backup")
-@click.option("--store", "folder", type=FOLDER, required=True, help="Folder of a store; it may be running.")
-@click.option("--out", type=FOLDER, required=True, help="New folder.")
+@click.option("--store", "folder", type=FOLDER, required=True, help="Folder of the store; it may be in use.")
+@click.option("--out", type=FOLDER, required=True, help="New folder for the copy.")
 @json_option
 def backup_command(folder: Path, *, out: Path, as_json: bool) -> None:
-    """Copy a store, which may be running, to a new folder.
+    """Copy a store, which may be in use, to a new folder.
 
     \b
     tacet store backup --store store --out backup-monday
 
-    Keys and the mark are not in it. What it holds of open windows tells who is where: keep it like the store.
+    The copy does not contain keys or the mark. Its open windows show where devices are: protect it like the store.
     """
     with working("copying"):
         heads = back_up(folder, out)
@@ -37,24 +38,27 @@ def backup_command(folder: Path, *, out: Path, as_json: bool) -> None:
 
 @store.command("restore")
 @click.argument("backup", type=FOLDER)
-@click.option("--store", "folder", type=FOLDER, required=True, help="Folder to be made; a store is never written over.")
+@click.option(
+    "--store", "folder", type=FOLDER, required=True, help="New folder; an existing store is never overwritten."
+)
 @key_option
-@click.option("--accept-loss", is_flag=True, help="Put it back although something newer was released.")
+@click.option("--accept-loss", is_flag=True, help="Restore although newer windows were released.")
 @json_option
 def restore_command(backup: Path, *, folder: Path, key_file: Path, accept_loss: bool, as_json: bool) -> None:
-    """Put BACKUP back as a store, if the mark beside the key knows of nothing newer that was released.
+    """Restore BACKUP as a store, if the mark beside the key shows that nothing newer was released.
 
     \b
     tacet store restore backup-monday --store store --key-file key
 
-    What was released since the backup is in no window of it: released again it would have other noise. So that is
-    refused. With --accept-loss the store is there again for its account; 'tacet recover' says how releases go on.
+    The backup lacks windows that were released after it was made. Released again, they would have different noise;
+    therefore such a backup is refused. With --accept-loss it is restored for its account, and 'tacet recover' explains
+    how to continue.
     """
     with working("comparing with the mark"):
         lost = restore(backup, folder, key_file, accept_loss=accept_loss)
     if as_json:
         print_json({"lost": lost})
         return
-    click.echo(f"{folder}: put back")
+    click.echo(f"{folder}: restored")
     for site, entries in lost.items():
         click.echo(f"site {site}: {entries:,} newer ledger entries are lost; see 'tacet recover'")

@@ -1,4 +1,4 @@
-"""subscribe, status: read releases and the status of sites."""
+"""subscribe: print an audience's releases as they arrive."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from connectors.cli.options import FILE, json_option, print_json, read_policy, run_async
-from connectors.cli.output import table
-from connectors.cli.storage_options import one_of, source_of, source_options, where_options
-from connectors.operations.reports.status import describe
-from connectors.storage.embedded.reader import read_snapshot
-from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots
+from connectors.cli.options import (
+    FILE,
+    json_option,
+    origin_of,
+    origin_options,
+    run_async,
+)
+from connectors.cli.output import print_json
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
-from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 
 SAVE_EVERY = 1.0
@@ -27,11 +27,11 @@ SAVE_EVERY = 1.0
 
 
 @click.command()
-@source_options
-@click.option("--from-start", is_flag=True, help="Begin with the first record kept.")
-@click.option("--after", metavar="RELEASE_ID", help="Begin behind this release.")
-@click.option("--cursor", "cursor_file", type=FILE, help="Go on where this file stands, and keep it up.")
-@click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")
+@origin_options
+@click.option("--from-start", is_flag=True, help="Start with the first stored record.")
+@click.option("--after", metavar="RELEASE_ID", help="Start after this release.")
+@click.option("--cursor", "cursor_file", type=FILE, help="Resume at the position in this file, and update it.")
+@click.option("--until-end", is_flag=True, help="Stop after the last record that exists now.")
 @json_option
 @click.pass_obj
 def subscribe(
@@ -39,31 +39,31 @@ def subscribe(
     url: str | None, token_file: Path | None, from_start: bool, after: str | None, cursor_file: Path | None,
     until_end: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print private releases as they come: each once, each site in window order.
+    """Print private releases as they arrive: each once, and those of a site in the order of windows.
 
     \b
     tacet subscribe --store store --audience facilities --from-start
     tacet subscribe --kafka broker:9092 --audience public --json | jq .values
     """
-    source = source_of(settings, audience=audience, release=release, store=store, kafka=kafka, url=url,
+    source = origin_of(settings, audience=audience, release=release, store=store, kafka=kafka, url=url,
                        token_file=token_file)  # fmt: skip
     cursor = None if cursor_file is None else Cursor(cursor_file)
 
     async def show() -> int:
-        shown, saved = 0, time.monotonic()
+        printed, saved = 0, time.monotonic()
         async for record in follow(**source, from_start=from_start, after=after, cursor=cursor, until_end=until_end):
             print_json(record) if as_json else click.echo(one_line(record))
-            shown += 1
+            printed += 1
             if cursor is not None and time.monotonic() - saved > SAVE_EVERY:
                 cursor.save()
                 saved = time.monotonic()
-        return shown
+        return printed
 
     try:
         with suppress(KeyboardInterrupt):
             if not run_async(show()) and not (from_start or after or cursor):
                 click.echo(
-                    "tacet: --until-end without --from-start or --after begins and ends at the present", err=True
+                    "tacet: --until-end without --from-start or --after starts and ends at the present", err=True
                 )
     finally:
         if cursor is not None:
@@ -79,9 +79,9 @@ def _by_node(levels: dict[str, Any]) -> dict[str, int]:
 def _alerts(record: Release) -> str:
     """Return the nodes with an alert, and those without an answer."""
     alerts = [node for node, above in record["above"].items() if above]
-    unknown = [f"{node} not answered ({why})" for node, why in record["denied"].items()]
-    said = f"{record['alert']}: {', '.join(alerts)}" if alerts else f"none {record['alert']}"
-    return "; ".join([said, *unknown])
+    unanswered = [f"{node} not answered ({why})" for node, why in record["denied"].items()]
+    summary = f"{record['alert']}: {', '.join(alerts)}" if alerts else f"none {record['alert']}"
+    return "; ".join([summary, *unanswered])
 
 
 def one_line(record: Release) -> str:
@@ -104,56 +104,3 @@ def one_line(record: Release) -> str:
     else:
         text = f"{record['window_end']} not released: {record['reason']}"
     return f"{record['site']}/{record['release']}  {text}  ε {record['spend']}{mark}"
-
-
-@click.command()
-@where_options
-@click.option("--policy", "policy_file", type=FILE, help="Also report how many releases its last day has left.")
-@json_option
-@click.pass_obj
-def status(
-    settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path | None, as_json: bool
-) -> None:
-    """Show where each site stands: position, lag, last window, releases left."""
-    servers = one_of(store, kafka, settings)
-    policy = None if policy_file is None else read_policy(policy_file)
-    if store is not None:
-        snapshot, waiting = read_snapshot(store)
-        parts = [] if snapshot is None else [describe(snapshot, policy) | {"partition": 0, "lag": waiting}]
-    else:
-        parts = []
-        for partition, (snapshot, end) in run_async(_positions(servers or "")).items():
-            if snapshot is not None:
-                report = describe(snapshot, policy)
-                parts.append(report | {"partition": partition, "lag": end - report["next"]})
-    print_json({"partitions": parts}) if as_json else _print_status(parts)
-
-
-async def _positions(kafka: str) -> dict[int, tuple[bytes | None, int]]:
-    ends = await end_offsets(kafka, OBSERVATIONS)
-    snapshots = await last_snapshots(kafka)
-    return {partition: (snapshots.get(partition), end) for partition, end in ends.items()}
-
-
-def _print_status(parts: list[dict[str, Any]]) -> None:
-    console = Console(highlight=False)
-    if not parts:
-        console.print("Nothing has been processed yet.")
-    for part in parts:
-        title = f"partition {part['partition']}: next message {part['next']}, lag {part['lag']}"
-        sites = table(title, ("site", "last window"), ("behind the\nclock", "ledger\nentries", "releases left\ntoday"))
-        for name, site in part["sites"].items():
-            left = site.get("releases_left_today")
-            sites.add_row(
-                f"{name} (closed)" if site["closed"] else name,
-                site["last_window"] or "-", _behind(site["watermark"]), str(site["ledger_entries"]),
-                "-" if left is None else "\n".join(f"{r}: {'no limit' if n is None else n}" for r, n in left.items()),
-            )  # fmt: skip
-        console.print(sites)
-
-
-def _behind(watermark: str | None) -> str:
-    if watermark is None:
-        return "-"
-    seconds = time.time() - parse_time(watermark) / 1e6
-    return f"{seconds:,.0f} s" if seconds < 2 * 86_400 else f"{seconds / 86_400:,.0f} days"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
+from connectors.cli.options import VerbGroup, bootstrap, json_option, policy_option, read_policy, run_async
+from connectors.cli.output import print_json
 from connectors.sources.counters.topic import check_topic
 from connectors.storage.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_reserved, run_user, users
 from connectors.storage.kafka.cluster import found_cluster
@@ -15,24 +16,31 @@ from stream.errors import UsageError
 from stream.settings import Settings, group_name
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def topics() -> None:
-    """Create the topics of a policy on Kafka, and say who may do what with them."""
+    """Create the topics of a policy on Kafka, and print the access rules that they need."""
 
 
 @topics.command("create")
 @click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @policy_option
-@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
-@click.option("--replication", type=click.IntRange(1), help="Default: the smaller of 3 and the brokers.")
+@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True, help="Partitions of each topic.")
+@click.option(
+    "--replication",
+    type=click.IntRange(1),
+    help="Replicas of each partition.  [default: 3, or the number of brokers if that is smaller]",
+)
 @json_option
 @click.pass_obj
 def create_all(
     settings: Settings, *, kafka: str | None, policy_file: Path, partitions: int, replication: int | None, as_json: bool
 ) -> None:
-    """Create what is missing; refuse to change the number of partitions of what is there.
+    """Create the missing topics; never change the number of partitions of existing ones.
 
-    The number of partitions is the cluster's from then on: the control topic keeps it.
+    The control topic stores the number of partitions, which from then on holds for the whole cluster.
+
+    \b
+    tacet topics create --kafka broker:9092 --policy policy.toml
     """
     servers = bootstrap(settings, kafka)
     names = [*topic_names(read_policy(policy_file)), *BESIDES]
@@ -52,32 +60,32 @@ def create_all(
 
 @topics.command("acls")
 @policy_option
-@click.option("--serve", "served", multiple=True, help="An audience that 'tacet serve' shows; default: all.")
-@click.option("--serve-account", is_flag=True, help="'tacet serve' shows the account, too.")
-@click.option("--serve-operator", is_flag=True, help="'tacet serve' shows operators how things stand, too.")
-@click.option("--counts", help="The topic of others that 'tacet ingest --counts --topic' reads.")
-@click.option("--telegraf", help="The topic of others that 'tacet ingest --telegraf' reads.")
+@click.option("--serve", "served", multiple=True, help="An audience that 'tacet serve' serves.  [default: all]")
+@click.option("--serve-account", is_flag=True, help="'tacet serve' also serves the account.")
+@click.option("--serve-operator", is_flag=True, help="'tacet serve' also serves figures for operators.")
+@click.option("--counts", help="External topic that 'tacet ingest --counts --topic' reads.")
+@click.option("--telegraf", help="External topic that 'tacet ingest --telegraf' reads.")
 @click.option(
     "--telegraf-group",
     "groups",
     multiple=True,
-    help="Under this name Kafka keeps how far that was read; may be repeated.  [env: TACET_TELEGRAF_GROUP]",
+    help="Consumer group that reads it. May be repeated.  [env: TACET_TELEGRAF_GROUP]",
 )
-@click.option("--run", "for_run", is_flag=True, help="'tacet run' reads these topics: print its user, and no other.")
+@click.option("--run", "for_run", is_flag=True, help="'tacet run' reads these topics: print only its user.")
 @json_option
 @click.pass_obj
 def acls(
     settings: Settings, *, policy_file: Path, served: tuple[str, ...], serve_account: bool, serve_operator: bool,
     counts: str | None, telegraf: str | None, groups: tuple[str, ...], for_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Print the users that Kafka needs for a policy, and what each may do: as lines of shell for Kafka's own tools.
+    """Print the Kafka users that a policy needs and what each may do, as shell commands for Kafka's own tools.
 
     \b
     tacet topics acls --policy policy.toml > acls.sh
     TACET_KAFKA=broker:9093 sh -e acls.sh
 
-    Nothing is asked of a broker, and nothing changed. Print and run it again when audiences or releases were added;
-    what belongs to those that are gone is removed with kafka-acls.sh --remove.
+    This command contacts no broker and changes nothing. Run it again after audiences or releases were added. Remove
+    rules of removed ones with kafka-acls.sh --remove.
     """
     policy = read_policy(policy_file)
     known = [audience.name for audience in policy.audience]
@@ -86,16 +94,18 @@ def acls(
     foreign = _foreign(settings, counts, telegraf, groups)
     if for_run and foreign == NOTHING:
         raise click.UsageError("--run: must go with --counts or --telegraf, the topics that 'tacet run' reads")
-    wanted = [run_user(foreign)] if for_run else users(
+    accounts = [run_user(foreign)] if for_run else users(
         policy, served or None, account=serve_account, operator=serve_operator, foreign=foreign
     )  # fmt: skip
     if as_json:
-        print_json(document(wanted))
+        print_json(document(accounts))
         return
-    click.echo("# brokers and controllers, in server.properties; and super.users for who runs this:")
+    click.echo(
+        "# for brokers and controllers, in server.properties; also set super.users to whoever runs these commands:"
+    )
     for name, value in BROKERS.items():
         click.echo(f"#   {name}={value}")
-    for user in wanted:
+    for user in accounts:
         click.echo(f"\n# {user.role}{f' {user.audience}' if user.audience else ''}")
         for line in commands(user):
             click.echo(line)
@@ -122,7 +132,7 @@ def _check_group(group: str) -> None:
     except ValueError as error:
         raise UsageError(f"--telegraf-group: {error}, got {group!r}") from None
     if is_reserved(group):
-        raise UsageError(f"--telegraf-group: must be no group of others' here, got {group!r}")
+        raise UsageError(f"--telegraf-group: must not be a group that Tacet uses itself, got {group!r}")
 
 
 async def _create(servers: str, names: list[str], partitions: int, replication: int | None) -> Created:

@@ -1,4 +1,4 @@
-"""tune: the most private epsilon, or salt life, at which released counts still serve a task."""
+"""tune: find the most private epsilon, or pseudonym lifetime, at which released counts still serve a task."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any, cast, get_args
 import click
 from rich.console import Console
 
-from connectors.cli.decide import NUMBER
-from connectors.cli.options import FILE, json_option, policy_option, print_json, progress, read_policy
-from connectors.cli.output import table
-from connectors.cli.source_options import dialect_options
+from connectors.cli.options import FILE, NUMBER, dialect_options, json_option, policy_option, read_policy
+from connectors.cli.output import print_json, progress, table
 from connectors.keys import key_files
 from connectors.lab.attacks.recording import laboratory
-from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site, site_named
+from connectors.lab.sites import observed_site
+from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site
 from connectors.lab.tuning import tune as tuned
 from connectors.sources.recordings.dialect import Dialect
 from stream.lab.tuning.bench import Task, Unit
@@ -25,9 +24,9 @@ from stream.lab.tuning.utility import Period
 # The results of a search as tables for people.
 
 NOTICE = (
-    "Restricted: made from a recording of people, by comparing released with true counts. Keep it like the raw data. "
-    "An epsilon that is chosen by it and then published tells of these people, which no guarantee covers: choose from "
-    "simulated or public data."
+    "Restricted: computed from a recording of people, by comparing released with true counts. Protect it like the raw "
+    "data. An epsilon that is chosen from it and then published reveals something about these people, which no "
+    "guarantee covers: choose epsilons from simulated or public data."
 )
 _NUMBERS = ("utility", "mean", "spread", "runs", "next\nbelow")
 
@@ -37,19 +36,19 @@ def show(report: dict[str, Any], console: Console) -> None:
     _answers(report, console)
     _attackers(report, console)
     if any(row["status"] == "boundary" for row in report["answers"]):
-        console.print("* At the boundary: the most private of all that were to be tried reaches it.")
+        console.print("* At the boundary: the most private candidate already reaches the utility.")
     for row in report["answers"]:
         if row["open_below"]:
             names = ", ".join(_named(each) for each in row["open_below"])
-            console.print(f"{_line(row)}: runs have not told of {names}.")
-    sure = f"Of each line all verdicts hold together with confidence {report['confidence']:g}."
-    console.print(f"{sure} Of candidates that were not tried nothing is said.")
+            console.print(f"{_line(row)}: the runs did not decide about {names}.")
+    sure = f"All verdicts of a row hold together with confidence {report['confidence']:g}."
+    console.print(f"{sure} Candidates that were not tried are not judged.")
     console.print(f"[bold]{NOTICE}[/bold]")
 
 
 def _answers(report: dict[str, Any], console: Console) -> None:
-    pays = "a device's day" if report["unit"] == "device_day" else "a window"
-    title = f"The most private for {report['task']} at {report['site']}, epsilon of {pays}"
+    unit = "a device's day" if report["unit"] == "device_day" else "a window"
+    title = f"Most private candidates for {report['task']} at {report['site']}, epsilon of {unit}"
     beside = any(row["thesis"] for row in report["answers"])
     words = ("mechanism", "period", "found")
     found = table(title, words, (*_NUMBERS, "thesis", "its\nspread") if beside else _NUMBERS)
@@ -69,7 +68,9 @@ def _attackers(report: dict[str, Any], console: Console) -> None:
     if not rows:
         return
     names = list(rows[0]["attackers"])
-    found = table("People guessed right there, and by the prior alone", ("mechanism", "period", "utility"), names)
+    found = table(
+        "People guessed right from these releases (and from the prior alone)", ("mechanism", "period", "utility"), names
+    )
     for row in rows:
         shares = [row["attackers"][name] for name in names]
         cells = [f"{each['success']:.1%} ({each['prior']:.1%})" for each in shares]
@@ -111,23 +112,62 @@ MECHANISMS = ("laplace", "pegasus", "filter", TTL)
 @click.command()
 @click.option("--observations", type=FILE, required=True, help="A recording (CSV or JSONL).")
 @policy_option
-@click.option("--site", help="Of the policy.  [default: the only one]")
-@click.option("--task", type=click.Choice(get_args(Task)), required=True, help="What the counts are to be good for.")
-@click.option("--utility", type=NUMBER, multiple=True, required=True, help="To be reached, above 0 and at most 1.")
-@click.option("--mechanism", type=click.Choice(MECHANISMS), multiple=True, required=True)
-@click.option("--unit", type=click.Choice(get_args(Unit)), default="window", show_default=True, help="Of epsilon.")
+@click.option("--site", help="Site of the policy.  [default: the only one]")
+@click.option("--task", type=click.Choice(get_args(Task)), required=True, help="The task that the counts must serve.")
 @click.option(
-    "--period", type=click.Choice(["day", "night"]), multiple=True, help="07 to 19 h, or else.  [default: all]"
+    "--utility",
+    type=NUMBER,
+    multiple=True,
+    required=True,
+    help="Utility to reach, above 0 and at most 1. May be repeated.",
 )
-@click.option("--days", type=click.IntRange(1, 366), default=1, show_default=True, help="Last days, to be measured.")
-@click.option("--before", type=click.IntRange(0, 366), default=0, show_default=True, help="Days before, to learn from.")
-@click.option("--confidence", type=NUMBER, default="0.99", show_default=True, help="That no verdict is wrong.")
-@click.option("--runs", type=click.IntRange(1, 10_000), default=200, show_default=True, help="Most of one candidate.")
-@click.option("--epsilon-min", type=NUMBER, default="0.00001", show_default=True, help="No smaller one is tried.")
-@click.option("--epsilon-max", type=NUMBER, default="100", show_default=True, help="No larger one is tried.")
-@click.option("--clamp", is_flag=True, help="Take what is below 0 for 0, which costs nothing.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same noise.")
-@click.option("--key-file", type=FILE, help="A laboratory key, in place of the seed.")
+@click.option(
+    "--mechanism",
+    type=click.Choice(MECHANISMS),
+    multiple=True,
+    required=True,
+    help="Mechanism to try, or ttl for pseudonym lifetimes. May be repeated.",
+)
+@click.option(
+    "--unit", type=click.Choice(get_args(Unit)), default="window", show_default=True, help="What epsilon pays for."
+)
+@click.option(
+    "--period",
+    type=click.Choice(["day", "night"]),
+    multiple=True,
+    help="Day is 07 to 19 h, night the rest.  [default: all]",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 366),
+    default=1,
+    show_default=True,
+    help="Number of last days on which utility is measured.",
+)
+@click.option(
+    "--before",
+    type=click.IntRange(0, 366),
+    default=0,
+    show_default=True,
+    help="Number of days before these, to learn from.",
+)
+@click.option(
+    "--confidence", type=NUMBER, default="0.99", show_default=True, help="Confidence that no verdict is wrong."
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    show_default=True,
+    help="Largest number of runs of a candidate.",
+)
+@click.option("--epsilon-min", type=NUMBER, default="0.00001", show_default=True, help="Smallest epsilon to try.")
+@click.option("--epsilon-max", type=NUMBER, default="100", show_default=True, help="Largest epsilon to try.")
+@click.option("--clamp", is_flag=True, help="Replace negative values by 0, which costs nothing.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="The same seed gives the same noise."
+)
+@click.option("--key-file", type=FILE, help="A laboratory key, instead of --seed.")
 @dialect_options
 @json_option
 def tune(
@@ -136,11 +176,11 @@ def tune(
     runs: int, epsilon_min: Fraction, epsilon_max: Fraction, clamp: bool, seed: int, key_file: Path | None,
     dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
-    """Find the least epsilon, or shortest salt life (ttl), at which what is released still serves a task.
+    """Find the most private epsilon that still serves a task, or the shortest pseudonym lifetime (ttl).
 
-    Utility is measured on the last whole days of the recording. A candidate reaches it if more than half of all runs
-    do; each is run until that is sure. Noise comes from --seed or a laboratory key: nothing made here is anybody's
-    release. The same files, options and seed give the same answer.
+    Utility is measured on the last whole days of the recording. A candidate reaches it if more than half of its runs
+    do; runs are repeated until that is decided. Noise comes from --seed or a laboratory key, so nothing is published.
+    The same files, options and seed give the same answer.
 
     \b
     tacet tune --observations observations.csv --policy policy.toml --task heatmap --utility 0.9 \\
@@ -154,17 +194,17 @@ def tune(
     policy = read_policy(policy_file)
     keys = laboratory(seed, "tune") if key_file is None else key_files.laboratory_keys(key_file)
     periods = cast(tuple[Period, ...], tuple(dict.fromkeys(period)) or ("all",))
-    asked = TuningRequest(
+    request = TuningRequest(
         task, tuple(dict.fromkeys(mechanism)), tuple(dict.fromkeys(utility)), periods, unit, days, before,
         1 - confidence, runs, (epsilon_min, epsilon_max), clamp,
     )  # fmt: skip
-    name = site_named(policy, site)
-    check_request(policy, name, asked)
-    with progress("rows read") as tick:
-        recorded = recorded_site(policy, name, observations, tick, dialect)
-    with progress("runs made") as tick:
+    name = observed_site(policy, site)
+    check_request(policy, name, request)
+    with progress("rows read") as advance:
+        recorded = recorded_site(policy, name, observations, advance, dialect)
+    with progress("runs made") as advance:
         numbers = count(1)
-        report = tuned(recorded, asked, keys, lambda: tick(next(numbers)))
+        report = tuned(recorded, request, keys, lambda: advance(next(numbers)))
     report["notice"] = NOTICE
     print_json(report) if as_json else show(report, Console(highlight=False))
     if recorded.problem is not None:

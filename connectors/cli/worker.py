@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from connectors.cli.kafka_metrics import WorkerWatch
-from connectors.cli.metrics import MetricsPort, metrics_option, monitor_of, watch_certificates, watch_key
 from connectors.cli.options import (
+    MetricsPort,
     bootstrap,
     key_option,
+    metrics_option,
+    monitor_of,
     on_grid,
     policy_option,
     read_policy,
@@ -21,6 +22,8 @@ from connectors.cli.options import (
     windows_options,
 )
 from connectors.keys import key_files
+from connectors.operations.monitoring.kafka import WorkerWatch
+from connectors.operations.monitoring.watches import watch_certificates, watch_key
 from connectors.runtime.logs import report_suspended_site
 from connectors.storage.kafka import metadata
 from connectors.storage.kafka.client import partition_of
@@ -43,31 +46,31 @@ from stream.release.validation import Policy
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 
-LOOK_EVERY = 10.0
+KEY_CHECK_EVERY = 10.0
 """Seconds between two checks whether the cluster still uses the worker's key."""
 FORGET_EVERY = 600.0
-"""Seconds."""
+"""Seconds between two attempts to destroy keys of past days."""
 
 
 @click.command()
 @click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @policy_option
 @key_option
-@click.option("--accept-policy", is_flag=True, help="Let a changed policy begin with the next window.")
+@click.option("--accept-policy", is_flag=True, help="Start a changed policy with the next window.")
 @click.option(
     "--again",
     type=int,
     metavar="N",
-    help="With --accept-policy: a policy that was replaced takes the place of number N once more.",
+    help="With --accept-policy: use a replaced policy again, in place of policy number N.",
 )
 @click.option(
     "--reopen",
     "reopened",
     multiple=True,
     metavar="SITE",
-    help="Let a site that closed at max_devices go on; give it once. May be repeated.",
+    help="Resume a site that was suspended at max_devices. May be repeated.",
 )
-@click.option("--accept-loss", is_flag=True, help="Go on although observations are gone; their windows say so.")
+@click.option("--accept-loss", is_flag=True, help="Continue although observations are lost; their windows are marked.")
 @windows_options
 @metrics_option
 @click.pass_obj
@@ -76,9 +79,12 @@ def worker(
     again: int | None, reopened: tuple[str, ...], accept_loss: bool,
     first_window: Micros | None, last_window: Micros | None, metrics: MetricsPort | None,
 ) -> None:  # fmt: skip
-    """Turn observations on Kafka into private topics: one Faust worker, as many as there are partitions.
+    """Process observations on Kafka into private releases: one Faust worker; start up to one for each partition.
 
-    Stops with exit code 0 within ten seconds of SIGTERM. It may be killed at any moment.
+    It stops with exit code 0 within ten seconds of SIGTERM, and may be killed at any moment.
+
+    \b
+    tacet worker --kafka broker:9092 --policy policy.toml --key-file worker.key
     """
     if again is not None and not accept_policy:
         raise click.UsageError("--again needs --accept-policy")
@@ -124,7 +130,7 @@ def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, optio
     existing = run_async(topic_names(servers))
     refuse_missing(existing, policy)
     run_async(refuse_settings(servers, policy))
-    _ = keys.vault  # a key file without a data key is refused before anything is agreed to
+    _ = keys.vault  # refuse a key file without a data key before anything is agreed on in the cluster
     cluster = run_async(checked(servers))
     refuse_retired(cluster, keys.ledger)
     if consent.accept_policy:
@@ -153,22 +159,22 @@ def _work(settings: Settings, job: _ClusterJob, consent: _OperatorConsent, optio
         if partition >= partitions:
             msg = f"topic {OBSERVATIONS}: must have {partitions} partitions like the whole cluster, has more"
             raise UsageError(msg)
-        present = await read(servers)
-        refuse_other_key(present, fingerprint(keys), keys.ledger)
-        refuse_superseded(present, policy, MECHANISMS)
-        made = PartitionEngine(
-            policy, keys, options, accept_policy=consent.accept_policy, accepted=present.accepted(),
-            versions=present.versions, owns=lambda site: partition_of(site, partitions) == partition,
+        state = await read(servers)
+        refuse_other_key(state, fingerprint(keys), keys.ledger)
+        refuse_superseded(state, policy, MECHANISMS)
+        opened = PartitionEngine(
+            policy, keys, options, accept_policy=consent.accept_policy, accepted=state.accepted(),
+            versions=state.versions, owns=lambda site: partition_of(site, partitions) == partition,
             overflow=OverflowPolicy(report_suspended_site, consent.reopened),
         )  # fmt: skip
-        return watch.engine(partition, made)
+        return watch.engine(partition, opened)
 
     return run_worker(config, engine)
 
 
 def _periodic_tasks(servers: str, policy: Policy, keys: key_files.FileKeys) -> list[PeriodicTask]:
     """Return a worker's periodic tasks: checking whether its key was retired, and destroying past days' keys."""
-    chores = [PeriodicTask(lambda: refuse_ended(servers, fingerprint(keys), keys.ledger), LOOK_EVERY)]
+    chores = [PeriodicTask(lambda: refuse_ended(servers, fingerprint(keys), keys.ledger), KEY_CHECK_EVERY)]
     if not keys.laboratory:
         chores.append(PeriodicTask(lambda: forget_past_key_days(servers, policy, keys), FORGET_EVERY))
     return chores

@@ -1,13 +1,15 @@
-"""Limits in front of an HTTP service: host names, origins, sizes, rates, and how much is in progress at once.
+"""Limits in front of an HTTP service: connections, heads, bodies, rates, requests and open answers.
 
-- ``ConnectionLimiter`` limits connections as they are accepted, before a handshake or a request. When the limit is
-  reached, a connection without a request in progress is closed: the oldest one of the address that has most
-  connections.
-  So no client keeps others out with idle connections. Requests in progress have limits of their own, far below that
-  one.
-- ``Bodies`` reads a whole body before its request counts among those in progress; ``paced`` sends an answer only as
-  fast as the client reads it.
-- ``RequestLimits`` checks a request's head, rates and size before the application sees it.
+All limits are constants at the head of this module. They are enforced in this order:
+
+1. ``ConnectionLimiter`` limits connections as they are accepted, before a handshake or a request. When the limit is
+   reached, a connection without a request in progress is closed: the oldest one of the address that has most
+   connections. Idle connections therefore keep no client out. Requests in progress have a far lower limit.
+2. The server closes a connection that has not sent a complete head in time (:mod:`connectors.http.server`).
+3. ``RequestLimits`` checks host name, origin, length and rate of a request, before the application sees it.
+4. ``Bodies`` reads a whole body before its request counts among those in progress.
+5. ``paced`` sends an answer only as fast as the client reads it.
+6. ``ReaderLimit`` limits the event streams and downloads that readers have open.
 
 Nothing here interprets a request. A refusal costs little and names the broken rule.
 """
@@ -19,11 +21,11 @@ import resource
 import socket
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, IPv6Network
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -34,11 +36,47 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connectors.http.responses import HEADERS, RefusalError
 
+# Connections.
 MOST_CONNECTIONS = 1024
 SPARE_FILES = 256
 """Open files that are reserved for everything but connections."""
 EVICTED_AT_ONCE = 8
 """Maximum number of connections that are closed before the event loop gets a turn."""
+
+# Heads.
+LARGEST_HEAD = 16 << 10
+"""Maximum number of bytes of a request's head."""
+LARGEST_TARGET = 4096
+"""Maximum number of bytes of path and query."""
+HEAD_WITHIN = 10.0
+"""Seconds within which a connection must have sent a complete head."""
+
+# Bodies.
+LARGEST_BODY = 64 << 10
+"""Maximum number of bytes of a request's body, unless the application expects larger ones."""
+ALL_BODIES = 16 << 20
+"""Maximum number of bytes of all bodies together."""
+BODY_WITHIN = 10.0
+"""Seconds within which a body must be complete."""
+
+# Rates.
+BURST, EACH_SECOND = 400.0, 100.0
+"""Requests that a client may send at once, and each second after that."""
+WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND = 10.0, 0.2
+"""Wrong tokens, links and cookies that a client may send at once, and each second after that."""
+MOST_CLIENTS = 10_000
+"""Number of clients whose rates are stored; the one that has been idle longest is forgotten."""
+
+# Answers.
+AT_ONCE = 64
+"""Requests in progress at a time, without event streams."""
+PATIENCE = 30
+"""Seconds for which a client may read nothing of an answer or of an event stream."""
+PIECE = 64 << 10
+"""Bytes of an answer that are sent at once."""
+GRACE = 3
+"""Seconds for requests in progress when the service stops."""
+
 Peer = tuple[str, int]
 """Address and port at the other end of a connection."""
 
@@ -53,7 +91,7 @@ class ConnectionLimiter(socket.socket):
         super().__init__(*kind)
         self.most = most_connections()
         self.busy: Collection[Peer] = ()
-        self._inside: dict[Peer, socket.socket] = {}
+        self._open: dict[Peer, socket.socket] = {}
         self._evicted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -67,21 +105,21 @@ class ConnectionLimiter(socket.socket):
             self._evicted = 0
             raise BlockingIOError
         connection, address = super().accept()
-        self._inside = {peer: held for peer, held in self._inside.items() if held.fileno() != -1}
-        if len(self._inside) >= self.most and not self._make_room():
+        self._open = {peer: each for peer, each in self._open.items() if each.fileno() != -1}
+        if len(self._open) >= self.most and not self._make_room():
             connection.close()
             raise ConnectionAbortedError
-        self._inside[address[:2]] = connection
+        self._open[address[:2]] = connection
         return connection, address
 
     def _make_room(self) -> bool:
-        of_host = Counter(host for host, _ in self._inside)
-        waiting = (peer for peer in self._inside if peer not in self.busy)
+        of_host = Counter(host for host, _ in self._open)
+        waiting = (peer for peer in self._open if peer not in self.busy)
         idle = max(waiting, key=lambda peer: of_host[peer[0]], default=None)
         if idle is None:
             return False
         with suppress(OSError):  # it may have ended meanwhile
-            self._inside.pop(idle).shutdown(socket.SHUT_RDWR)  # its owner closes it when it sees the end
+            self._open.pop(idle).shutdown(socket.SHUT_RDWR)  # its owner closes it when it sees the end
         self._evicted += 1
         return True
 
@@ -92,18 +130,7 @@ def most_connections() -> int:
     return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(files - SPARE_FILES, 64))
 
 
-# --- slow clients -----------------------------------------------------------------------------------
-
-LARGEST_BODY = 64 << 10
-"""Maximum number of bytes of a request's body, unless the application expects larger ones."""
-ALL_BODIES = 16 << 20
-"""Bytes of all bodies together."""
-BODY_WITHIN = 10.0
-"""Seconds within which a body must be complete."""
-PATIENCE = 30
-"""Seconds for which a client may read nothing of an answer."""
-PIECE = 64 << 10
-"""Bytes of an answer that are sent at once."""
+# --- bodies and slow clients -----------------------------------------------------------------------
 
 
 class ClientGoneError(Exception):
@@ -111,12 +138,12 @@ class ClientGoneError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class _Arriving:
-    """A body that is not complete yet."""
+class _Body:
+    """A body that is being read."""
 
     client: str
     scope: anyio.CancelScope
-    came: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
     evicted: bool = False
 
 
@@ -124,8 +151,8 @@ class Bodies:
     """Reads bodies: each has a size limit and a deadline, and all together have a memory budget.
 
     A body counts until its request is answered. When the budget is used up, a reader waits while there are complete
-    bodies,
-    which will soon be answered. If all bodies are incomplete, the oldest one of the client that uses most is dropped.
+    bodies, which will soon be answered. If all bodies are incomplete, the oldest one of the client that uses most
+    memory is dropped.
     """
 
     def __init__(self, largest: int, budget: int) -> None:
@@ -135,7 +162,7 @@ class Bodies:
         self.largest, self.budget = largest, budget
         self.used, self._complete = 0, 0
         self._by_client: Counter[str] = Counter()
-        self._arriving: dict[_Arriving, None] = {}
+        self._incomplete: dict[_Body, None] = {}
         self._freed = asyncio.Event()
 
     @asynccontextmanager
@@ -144,31 +171,31 @@ class Bodies:
 
         Raises:
             RefusalError: it is too large, is not complete in time, or was dropped in favour of others.
-            GoneError: the client has disconnected.
+            ClientGoneError: the client has disconnected.
         """
-        one = _Arriving(client, anyio.CancelScope(deadline=anyio.current_time() + BODY_WITHIN))
-        self._arriving[one] = None
+        body = _Body(client, anyio.CancelScope(deadline=anyio.current_time() + BODY_WITHIN))
+        self._incomplete[body] = None
         try:
             complete = False
-            with one.scope:
-                await self._receive(receive, one)
+            with body.scope:
+                await self._receive(receive, body)
                 complete = True
-            if one.evicted:
-                raise RefusalError(503, "body", "must come while there is room for it", retry=1)
+            if body.evicted:
+                raise RefusalError(503, "body", "must be sent again: too many bodies arrive at once", retry=1)
             if not complete:
-                raise RefusalError(408, "body", f"must come within {BODY_WITHIN:g} s")
-            self._arriving.pop(one)
-            size = len(one.came)
+                raise RefusalError(408, "body", f"must be complete within {BODY_WITHIN:g} s")
+            self._incomplete.pop(body)
+            size = len(body.received)
             self._complete += size
             try:
-                yield bytes(one.came)
+                yield bytes(body.received)
             finally:
                 self._complete -= size
         finally:
-            self._arriving.pop(one, None)
-            self._free(one)
+            self._incomplete.pop(body, None)
+            self._free(body)
 
-    async def _receive(self, receive: Receive, one: _Arriving) -> None:
+    async def _receive(self, receive: Receive, body: _Body) -> None:
         more = True
         while more:
             message = await receive()
@@ -176,34 +203,34 @@ class Bodies:
                 raise ClientGoneError
             piece = message.get("body", b"")
             more = message.get("more_body", False)
-            if len(one.came) + len(piece) > self.largest:
+            if len(body.received) + len(piece) > self.largest:
                 raise too_large(self.largest)
-            one.came += piece
+            body.received += piece
             self.used += len(piece)
-            self._by_client[one.client] += len(piece)
+            self._by_client[body.client] += len(piece)
             while self.used > self.budget:
-                await self._make_room(one)
+                await self._make_room(body)
 
-    async def _make_room(self, one: _Arriving) -> None:
-        """Wait until a complete body is answered; if there is none, drop an incomplete one."""
+    async def _make_room(self, body: _Body) -> None:
+        """Wait until a complete body is answered; if there is none, drop an incomplete body."""
         if self._complete:
             self._freed.clear()
             await self._freed.wait()
             return
-        victim = max(self._arriving, key=lambda each: self._by_client[each.client])  # of equals the oldest
+        victim = max(self._incomplete, key=lambda each: self._by_client[each.client])  # of equals the oldest
         victim.evicted = True
         victim.scope.cancel()
-        self._arriving.pop(victim)
+        self._incomplete.pop(victim)
         self._free(victim)
-        if victim is one:
+        if victim is body:
             await anyio.lowlevel.checkpoint()  # raises this reader's cancellation
 
-    def _free(self, one: _Arriving) -> None:
-        self.used -= len(one.came)
-        self._by_client[one.client] -= len(one.came)
-        if self._by_client[one.client] <= 0:
-            del self._by_client[one.client]
-        one.came = bytearray()
+    def _free(self, body: _Body) -> None:
+        self.used -= len(body.received)
+        self._by_client[body.client] -= len(body.received)
+        if self._by_client[body.client] <= 0:
+            del self._by_client[body.client]
+        body.received = bytearray()
         self._freed.set()
 
 
@@ -212,27 +239,27 @@ def too_large(largest: int) -> RefusalError:
     return RefusalError(413, "body", f"must have at most {largest} bytes")
 
 
-def already(body: bytes, receive: Receive) -> Receive:
-    """Return a receive function that gives a body that was already read, and then the following messages."""
-    given = False
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a receive function that returns a body that was already read, and then the following messages."""
+    returned = False
 
     async def receiving() -> Message:
-        nonlocal given
-        if given:
+        nonlocal returned
+        if returned:
             return await receive()
-        given = True
+        returned = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receiving
 
 
 def paced(send: Send) -> Send:
-    """Send an answer piece by piece, each when the earlier ones are on their way.
+    """Return a send function that splits an answer into pieces and sends each one when earlier ones have been read.
 
-    GoneError if the client stops reading.
+    It raises ClientGoneError if the client reads nothing for ``PATIENCE`` seconds.
     """
 
-    async def handed(message: Message) -> None:
+    async def send_in_time(message: Message) -> None:
         try:
             with anyio.fail_after(PATIENCE):
                 await send(message)
@@ -243,25 +270,13 @@ def paced(send: Send) -> Send:
         body, more = message.get("body", b""), message.get("more_body", False)
         last = max(0, len(body) - 1) // PIECE * PIECE
         for first in range(0, last, PIECE):
-            await handed({**message, "body": body[first : first + PIECE], "more_body": True})
-        await handed(message if last == 0 else {**message, "body": body[last:], "more_body": more})
+            await send_in_time({**message, "body": body[first : first + PIECE], "more_body": True})
+        await send_in_time(message if last == 0 else {**message, "body": body[last:], "more_body": more})
 
     return sending
 
 
-LARGEST_TARGET = 4096
-"""Maximum number of bytes of path and query."""
-AT_ONCE = 64
-"""Requests in progress at a time, without event streams."""
-STREAM = "/api/v1/stream"
-_UNSURE = frozenset({400, 408, 413, 503})
-"""Refusals after which the beginning of the next request is unknown."""
-MOST_CLIENTS = 10_000
-"""Number of clients whose rates are stored; the one that has been idle longest is forgotten."""
-
-
-Known = Callable[[Request], str | None]
-Ahead = Callable[[Request], Response | None]
+# --- rates and open answers of each reader ----------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -274,10 +289,10 @@ class Bucket:
 
 @dataclass(slots=True)
 class Rates:
-    """Rate limit of a client's requests: ``burst`` at once, then ``each_second``."""
+    """Rate limit of a client's requests: ``burst`` at once, then ``each_second`` (a token bucket)."""
 
-    burst: float = 400.0
-    each_second: float = 100.0
+    burst: float = BURST
+    each_second: float = EACH_SECOND
     clock: Callable[[], float] = time.monotonic
     _buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
 
@@ -294,6 +309,60 @@ class Rates:
             return False
         bucket.left -= 1
         return True
+
+
+Reader = tuple[str, str | None]
+"""The name of a token, and the address of a caller without one."""
+
+
+class ReaderLimit(NamedTuple):
+    """Maximum numbers of long answers of one kind that are open at a time."""
+
+    total: int
+    each: int
+    """Of one reader."""
+    without_token: int
+    """Of all readers without a token, so that they leave room for others."""
+
+    def exceeded(self, open_: Iterable[Reader], new: Reader) -> Excess | None:
+        """Return the limit that one more answer to a reader would exceed; None if there is room.
+
+        ``open_`` contains the reader of each open answer.
+        """
+        readers = Counter(open_)
+        if readers.total() >= self.total:
+            return Excess(503, f"{self.total} at a time")
+        if readers[new] >= self.each:
+            return Excess(429, f"{self.each} of one reader")
+        if new[1] is not None and sum(n for (_, address), n in readers.items() if address is not None) >= (
+            self.without_token
+        ):
+            return Excess(503, f"{self.without_token} without a token")
+        return None
+
+
+class Excess(NamedTuple):
+    """The limit that a further answer would exceed."""
+
+    status: int
+    """503 if others use the room, 429 if the reader does."""
+    limit: str
+
+
+STREAMS = ReaderLimit(256, 64, 192)
+"""Event streams."""
+DOWNLOADS = ReaderLimit(4, 2, 3)
+"""Files that are being sent."""
+
+
+# --- requests ---------------------------------------------------------------------------------------
+
+STREAM = "/api/v1/stream"
+"""Path of event streams, which have ``STREAMS`` as their limit."""
+_UNSURE = frozenset({400, 408, 413, 503})
+"""Refusals after which the beginning of the next request is unknown."""
+Known = Callable[[Request], str | None]
+Ahead = Callable[[Request], Response | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +432,8 @@ class RequestLimits:
                 early.headers["connection"] = "close"  # a body may follow that is not read
                 await early(scope, receive, sending)
                 return
-            async with self._bodies.read(receive, client) as body:  # a slow body takes no place meanwhile
-                await self._answered(scope, already(body, receive), sending)
+            async with self._bodies.read(receive, client) as body:  # a slow body is no request in progress yet
+                await self._answered(scope, replayed(body, receive), sending)
         except RefusalError as refusal:
             refused = refusal.answer()
             if refusal.status in _UNSURE:
@@ -375,11 +444,11 @@ class RequestLimits:
             return
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == STREAM:  # counts among the streams, which have their own limit
+        if scope["path"] == STREAM:
             await self._safely(scope, receive, send)
             return
         if self._left <= 0:
-            refusal = RefusalError(503, "service", "must not be asked more at once than it can answer", retry=1)
+            refusal = RefusalError(503, "service", "has too many requests in progress", retry=1)
             await refusal.answer()(scope, receive, send)
             return
         self._left -= 1
@@ -390,11 +459,11 @@ class RequestLimits:
 
     async def _safely(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer; of an internal error only its kind is reported."""
-        begun = False
+        started = False
 
         async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal started
+            started = True
             await send(message)
 
         try:
@@ -403,9 +472,9 @@ class RequestLimits:
             raise FaultError from None
         except Exception as error:
             structlog.get_logger("tacet.serve").error("a request failed", error=type(error).__name__)
-            if begun:
+            if started:
                 raise FaultError from None  # the connection is cut, so that no client takes a part for the whole
-            await RefusalError(500, "service", "has a fault; its log says where").answer()(scope, receive, send)
+            await RefusalError(500, "service", "has an internal error; see its log").answer()(scope, receive, send)
 
     def _check(self, request: Request) -> str:
         """Return the client of a request; RefusalError if the request is not allowed."""
@@ -423,7 +492,7 @@ class RequestLimits:
         _check_length(request, self._bodies.largest)
         client = self._client(request)
         if not self._rates.allow(client):
-            raise RefusalError(429, "rate", "must stay within what a client may ask", retry=1)
+            raise RefusalError(429, "rate", f"must be at most {self._rates.each_second:g} requests per second", retry=1)
         return client
 
     def _client(self, request: Request) -> str:

@@ -15,15 +15,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from connectors.http.limits import PATIENCE, ConnectionLimiter
+from connectors.http import limits
+from connectors.http.limits import ConnectionLimiter
 from stream.errors import UsageError
-
-LARGEST_HEAD = 16 << 10
-"""Maximum number of bytes of a request's head."""
-SAY_WITHIN = 10.0
-"""Seconds within which a connection must have sent a complete head."""
-GRACE = 3
-"""Seconds for requests in progress when the service stops."""
 
 
 class Tls(NamedTuple):
@@ -33,8 +27,8 @@ class Tls(NamedTuple):
     key: Path
 
 
-class _Prompt(H11Protocol):
-    """HTTP/1.1 with a timeout: a connection without a request in progress is closed soon."""
+class _TimedProtocol(H11Protocol):
+    """HTTP/1.1 with a timeout for heads: a connection without a request in progress is closed after ``HEAD_WITHIN``."""
 
     _idle_timer: asyncio.TimerHandle | None = None
 
@@ -57,7 +51,7 @@ class _Prompt(H11Protocol):
 
     def _wait_for_a_head(self) -> None:
         if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(SAY_WITHIN, self._refuse_silent)
+            self._idle_timer = self.loop.call_later(limits.HEAD_WITHIN, self._refuse_silent)
 
     def _refuse_silent(self) -> None:
         self._idle_timer = None
@@ -93,7 +87,7 @@ def listening(host: str, port: int) -> ConnectionLimiter:
         made = ConnectionLimiter(family, kind)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # the system buffers unread data no longer than this program would
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PATIENCE * 1000)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limits.PATIENCE * 1000)
         made.bind(address)
     except OSError as error:
         msg = f"--listen: must be an address that is free here, got {host}:{port} ({error.strerror or error})"
@@ -126,9 +120,10 @@ def server_of(app: ASGIApp, tls: Tls | None) -> Server:
     if tls is not None:
         options = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
     config = uvicorn.Config(
-        app, http=_Prompt, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
+        app, http=_TimedProtocol, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
         server_header=False, proxy_headers=False,
-        h11_max_incomplete_event_size=LARGEST_HEAD, timeout_keep_alive=15, timeout_graceful_shutdown=GRACE, **options,
+        h11_max_incomplete_event_size=limits.LARGEST_HEAD, timeout_keep_alive=15,
+        timeout_graceful_shutdown=limits.GRACE, **options,
     )  # fmt: skip
     try:
         config.load()

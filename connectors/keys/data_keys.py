@@ -3,8 +3,7 @@
 The key of a day follows from that of the day before by a one-way step, so a file that has stepped forward opens nothing
 of earlier days. The chain begins with day 0, 1970-01-01, so a new file has the key of every day. AES-GCM-SIV is used
 because the same content in the same place must give the same bytes again after a crash, and it remains safe if a nonce
-is
-used twice (RFC 8452).
+is used twice (RFC 8452).
 """
 
 from __future__ import annotations
@@ -64,18 +63,18 @@ class DataKeys:
     def lock(self, key_day: int) -> DayLock:
         """Return the cipher of a UTC day, or of the oldest available day if that is later."""
         wanted = min(max(key_day, self.first), _LAST)
-        held = self._locks.get(wanted)
-        if held is None:
+        lock = self._locks.get(wanted)
+        if lock is None:
             while len(self._locks) >= _HELD:
                 del self._locks[next(iter(self._locks))]
-            held = self._locks[wanted] = DayLock(wanted, self.key_of(wanted))
-        return held
+            lock = self._locks[wanted] = DayLock(wanted, self.key_of(wanted))
+        return lock
 
     def open(self, key_id: bytes, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
         """Return the decrypted content.
 
         Raises:
-            GoneKeyError: the key of that day has been destroyed.
+            DestroyedKeyError: the key of that day has been destroyed.
             KeyFileError: it was encrypted under another data key.
             DataError: it is damaged, or does not belong to ``bound``.
         """
@@ -83,7 +82,7 @@ class DataKeys:
         if len(key_id) != _DAY_BYTES + _CHECK_BYTES or key_day > _LAST:
             raise DataError("encrypted: must say under which day's key")
         if key_day < self.first:
-            msg = f"data key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
+            msg = f"data key: must contain the requested day, which was {self.first - key_day} days before its oldest"
             raise DestroyedKeyError(msg)
         lock = self.lock(key_day)
         if not hmac.compare_digest(lock.key_id, key_id):

@@ -71,9 +71,9 @@ def data_keys(path: Path, document: dict[str, Any]) -> DataKeys:
         KeyFileError: it has none, or they are damaged.
         UsageError: the cryptography library has no AES-GCM-SIV.
     """
-    held = part_of(path, document, "data")
+    part = part_of(path, document, "data")
     try:
-        return DataKeys.of_document(held)
+        return DataKeys.of_document(part)
     except UsageError:
         raise
     except (KeyError, ValueError, TypeError):
@@ -94,8 +94,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
     """Write a new key file with mode 0600.
 
     A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day for which it
-    is
-    used.
+    is used.
 
     Raises:
         KeyFileError: the file exists, or no key can begin with that day.
@@ -151,8 +150,8 @@ def retire(path: Path, follower: str) -> None:
     """Destroy the keys of a file and record permanently which ledger continues. A repeated call changes nothing."""
     with locked(path):
         if not is_retired(path):
-            kept = {name: read_keys(path)[name] for name in ("tacet_key", "laboratory", "ledger")}
-            replace_file(path, kept | {"retired": follower})
+            identity = {name: read_keys(path)[name] for name in ("tacet_key", "laboratory", "ledger")}
+            replace_file(path, identity | {"retired": follower})
 
 
 def is_retired(path: Path) -> bool:
@@ -212,14 +211,14 @@ def oldest_key_day(path: Path) -> int | None:
     document = read_keys(path)
     if "noise" not in document:
         return None if document["laboratory"] else data_keys(path, document).first or None
-    held = _keys_of(path, document)
-    return held.first if isinstance(held, ForwardKeys) else None
+    keys = _keys_of(path, document)
+    return keys.first if isinstance(keys, ForwardKeys) else None
 
 
 def has_key_day(path: Path, key_day: int) -> bool:
     """Return whether a key can still draw the noise of a UTC day."""
-    held = _keys_of(path, read_keys(path))
-    return not isinstance(held, ForwardKeys) or held.first <= key_day
+    keys = _keys_of(path, read_keys(path))
+    return not isinstance(keys, ForwardKeys) or keys.first <= key_day
 
 
 def laboratory_keys(path: Path) -> LaboratoryKeys:

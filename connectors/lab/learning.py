@@ -49,7 +49,7 @@ from stream.policy.fields import EVERYBODY
 from stream.records import DAY, DayAttribute, Micros, OccupancyWindow
 from stream.release.validation import Policy
 from stream.schemas import json_float
-from stream.sensing.attributes import DayAttributes
+from stream.sensing.day_attributes import DayAttributes
 
 PSEUDO = 0.5
 """Pseudo-count of every pattern and every move."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from connectors.lab.attacks.published import Nodes, PublishedDay
 from connectors.lab.attacks.study import FoundPeople, Scene, attacked, beliefs, from_prior
-from connectors.operations.reports.quality import observed_windows
+from connectors.operations.policy.quality import observed_windows
 from connectors.sources.recordings.dialect import OWN, Dialect
 from stream.domains import Purpose
 from stream.errors import DataError, UsageError
@@ -84,22 +84,6 @@ class RecordedSite(NamedTuple):
         if not held:
             raise UsageError(f"site '{self.name}' must have counts in some window; there is none")
         return np.array([end for end, _ in held], dtype=np.int64), np.array([row for _, row in held], dtype=np.int64)
-
-
-def site_named(policy: Policy, name: str | None) -> str:
-    """Return the site that is named, or the policy's only one.
-
-    Raises:
-        UsageError: the policy has no such site, or several and none is named; or its devices are not counted.
-    """
-    if name is None and len(policy.site) != 1:
-        raise UsageError(f"--site: must name one of {', '.join(policy.site)}")
-    site = next(iter(policy.site)) if name is None else name
-    if site not in policy.site:
-        raise UsageError(f"--site: must be one of {', '.join(policy.site)}, got {site!r}")
-    if policy.site[site].feed == "counts":
-        raise UsageError(f"--site: must be one whose devices are counted (feed = 'devices'), got {site!r}")
-    return site
 
 
 def recorded_site(

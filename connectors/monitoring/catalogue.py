@@ -73,7 +73,7 @@ _ON_GRID = (
     f"Steps every {APART // MINUTE} minutes on the clock (12:00, 12:05), for the first time {APART // MINUTE} to "
     f"{2 * APART // MINUTE} minutes after the start; 0 before that means nothing."
 )
-"""Of traffic: ``connectors.monitoring.figures.Traffic``."""
+"""Of traffic: ``connectors.monitoring.metric_values.Traffic``."""
 METRICS: tuple[Metric, ...] = (
     Metric("tacet_build_info", "gauge", "1; the labels say what runs.", ("version", "mechanisms"), _P, EVERYONE,
            _AT_START),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from connectors.monitoring.figures import Labels, MetricValues, Part, Parts, Series
+from connectors.monitoring.metric_values import Labels, MetricValues, Part, Parts, Series
 from stream.engine.partition import PartitionEngine
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
@@ -204,8 +204,8 @@ def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
     for unit, epsilon in units.items():
         if isinstance(epsilon, str):
             yield unit, "0", float(epsilon)
-    for unit, held in units["tight"].items():
-        yield unit, str(held["delta"]), float(held["epsilon"])
+    for unit, tight in units["tight"].items():
+        yield unit, str(tight["delta"]), float(tight["epsilon"])
 
 
 def _observed(counters: Mapping[str, int]) -> Iterator[tuple[Series, int]]:

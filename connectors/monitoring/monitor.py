@@ -2,8 +2,7 @@
 
 - ``Health``: whether the service lives, is ready and has started. A check without a recent result counts as failed.
 - ``MetricsServer``: metrics for Prometheus, and three answers about health. It runs in a thread of its own, because the
-  service's
-  loop may hang, and that is when it must answer.
+  service's loop may hang, and that is when it must answer.
 - ``Monitor``: a context manager around all work of a command.
 """
 
@@ -25,7 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from connectors.monitoring.catalogue import ENGINE, Verb
-from connectors.monitoring.figures import BUCKETS, Family, Labels, MetricValues, Spread, Traffic
+from connectors.monitoring.metric_values import BUCKETS, Family, Labels, MetricValues, Spread, Traffic
 from connectors.monitoring.plain_http import Answer, PlainServer
 from stream.errors import FinalityError, TacetError
 from stream.records import SECOND, Micros
@@ -132,14 +131,14 @@ def _metric(family: Family) -> Metric:
     metric = family.metric
     if metric.kind == "histogram":
         spread = HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
-        for labels, held in sorted(family.spreads.items()):
-            spread.add_metric(labels, _buckets(held), held.total)
+        for labels, values in sorted(family.spreads.items()):
+            spread.add_metric(labels, _buckets(values), values.total)
         return spread
     simple = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-    made = simple(metric.name, metric.text, labels=metric.labels)
+    exported = simple(metric.name, metric.text, labels=metric.labels)
     for labels, value in sorted(family.values.items()):
-        made.add_metric(labels, value)
-    return made
+        exported.add_metric(labels, value)
+    return exported
 
 
 def _buckets(spread: Spread) -> list[tuple[str, float]]:
@@ -207,8 +206,7 @@ class Monitor:
     """A context manager around all work of a command; without an address it monitors and serves nothing.
 
     If the command ends with an error, the port continues to answer, not alive and not ready, until the metrics were
-    read once
-    more or ``LAST_WORD`` is over: otherwise no alert could name the error.
+    read once more or ``LAST_WORD`` is over: otherwise no alert could name the error.
     """
 
     def __init__(

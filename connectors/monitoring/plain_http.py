@@ -41,8 +41,7 @@ class PlainServer:
     """Answers ``GET`` requests until it is closed.
 
     A ``Host`` header is valid if it is an address, ``localhost``, this machine's name or one of ``names``. A page of
-    another
-    origin whose name resolves to this machine (DNS rebinding) has that name in the header.
+    another origin whose name resolves to this machine (DNS rebinding) has that name in the header.
     """
 
     def __init__(

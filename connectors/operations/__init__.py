@@ -1,1 +1,1 @@
-"""What operators use: inventory, doctor, recovery, plans and audit reports."""
+"""Checks and reports for operators: doctor, recovery, status, audits, policies, and inventories."""

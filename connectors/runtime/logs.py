@@ -197,8 +197,8 @@ def _kind(record: logging.LogRecord) -> Kind:
 
 
 def _counted(name: str, count: int) -> logging.LogRecord:
-    told = {"name": name, "levelno": logging.WARNING, "levelname": "WARNING", "msg": LEFT_OUT, "count": count}
-    return logging.makeLogRecord(told)
+    fields = {"name": name, "levelno": logging.WARNING, "levelname": "WARNING", "msg": LEFT_OUT, "count": count}
+    return logging.makeLogRecord(fields)
 
 
 def _is_foreign(record: logging.LogRecord) -> bool:
@@ -209,9 +209,9 @@ def _withheld(record: logging.LogRecord) -> logging.LogRecord:
     """Return a record that contains the origin of another one, and nothing of its text."""
     errors = [arg for arg in record.args or () if isinstance(arg, BaseException)]
     kind = record.exc_info[0] if record.exc_info else type(errors[0]) if errors else None
-    kept = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname, "msg": WITHHELD}
+    fields = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname, "msg": WITHHELD}
     place = {"place": f"{record.filename}:{record.lineno}"}
-    return logging.makeLogRecord(kept | place | ({"error": kind.__name__} if kind else {}))
+    return logging.makeLogRecord(fields | place | ({"error": kind.__name__} if kind else {}))
 
 
 def _kind_of_error(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Signals that stop a service, and waiting with a limit after one."""
+"""Signals that stop a service, waiting with a limit after one, and cancellations that a client has lost."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ async def first_to_end(*works: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+def raise_if_cancelled(error: BaseException | None = None) -> None:
+    """Raise CancelledError if this task is cancelled.
+
+    A client of Kafka may end the request that it cancels with another error, or with a result: then the task would
+    continue, and whoever has cancelled it would wait for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:

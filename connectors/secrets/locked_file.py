@@ -16,8 +16,7 @@ class LockedFile:
     """The open file; ``close`` releases it.
 
     ``KeyFileError`` if it cannot be used: the error names the file and a code, never SQLite's own text, which may quote
-    the
-    content.
+    the content.
     """
 
     def __init__(self, path: Path, schema: str, *, whose: str, by: str) -> None:

@@ -101,10 +101,10 @@ class ReloadingSecrets(Generic[Held]):
 
     def _stat(self) -> tuple[int, ...]:
         try:
-            held = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return ()
-        return held.st_ino, held.st_mtime_ns, held.st_size, held.st_mode
+        return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
 
 def _described(problem: Any) -> str:

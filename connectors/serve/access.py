@@ -93,36 +93,36 @@ class TokenFile:
         """Add a token and return its secret, which is not stored. UsageError if the name is in use."""
         _check_name(name)
         with locked(self._path):
-            held = self.tokens() if self._path.exists() else ()
-            if name in {token.name for token in held}:
-                msg = f"--name: must not be the name of a token that there is, got {name!r}; revoke that one first"
+            tokens = self.tokens() if self._path.exists() else ()
+            if name in {token.name for token in tokens}:
+                msg = f"--name: must not be the name of an existing token, got {name!r}; revoke that token first"
                 raise UsageError(msg)
             secret = PREFIX + new_secret()
-            self._write((*held, Token(name, frozenset(roles), expires, digest_of(secret))))
+            self._write((*tokens, Token(name, frozenset(roles), expires, digest_of(secret))))
         return secret
 
     def revoke(self, name: str) -> None:
         """Remove a token; UsageError if no token has this name."""
         with locked(self._path):
-            held = self.tokens()
-            if name not in {token.name for token in held}:
+            tokens = self.tokens()
+            if name not in {token.name for token in tokens}:
                 msg = f"{self._path}: has no token of this name, got {name!r}"
                 raise UsageError(msg)
-            self._write([token for token in held if token.name != name])
+            self._write([token for token in tokens if token.name != name])
 
     def _write(self, tokens: Iterable[Token]) -> None:
         replace_file(self._path, {"v": 1, "tokens": [token.row() for token in tokens]})
 
     def _stat(self) -> tuple[int, int, int]:
         try:
-            held = self._path.stat()
+            found = self._path.stat()
         except OSError as error:
-            msg = f"{self._path}: tokens cannot be read ({error.strerror}); 'tacet token new' makes the file"
+            msg = f"{self._path}: tokens cannot be read ({error.strerror}); 'tacet token new' creates it"
             raise UsageError(msg) from None
-        if held.st_mode & 0o077:
+        if found.st_mode & 0o077:
             msg = f"{self._path}: must be readable by its owner only (mode 0600)"
             raise UsageError(msg)
-        return held.st_ino, held.st_mtime_ns, held.st_size
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _check_name(name: str) -> None:
@@ -140,7 +140,7 @@ def _parsed(path: Path) -> tuple[Token, ...]:
             return tuple(_token(row) for row in body["tokens"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    msg = f"{path}: must be a file made by 'tacet token new'"
+    msg = f"{path}: must be a file created by 'tacet token new'"
     raise UsageError(msg)
 
 
@@ -261,7 +261,7 @@ class Access:
 
     def _make_room(self, who: Principal) -> None:
         """Drop expired sessions, and the oldest session of a principal that has too many."""
-        self._sessions = {digest: held for digest, held in self._sessions.items() if self.holds(held)}
-        own = [digest for digest, held in self._sessions.items() if held.name == who.name]
+        self._sessions = {digest: session for digest, session in self._sessions.items() if self.holds(session)}
+        own = [digest for digest, session in self._sessions.items() if session.name == who.name]
         for digest in own[: max(0, len(own) + 1 - MOST_SESSIONS)]:
             del self._sessions[digest]

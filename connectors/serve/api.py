@@ -1,23 +1,39 @@
 """Handlers of the API under ``/api/v1``: parameters are validated, roles are checked, and the history is queried.
 
-A handler has access to nothing but what its audiences may read. The first line of a handler's docstring is the
+A handler reads only what the caller's audiences may read. The first line of a handler's docstring is the
 summary of its operation in the OpenAPI document.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from connectors.http.responses import RefusalError, answer
 from connectors.serve.access import ACCOUNT, OPERATOR, audience_role
-from connectors.serve.history_interface import START, RowsQuery
-from connectors.serve.models import Login, OfCoalition, OfDays, OfRecords, OfSite, OfSiteDay, OfStream, OfUsual, Play
+from connectors.serve.history.aggregates import NewestWindow, SpendRow
+from connectors.serve.history.release_history import START
+from connectors.serve.history.rows import RowsQuery
+from connectors.serve.models import (
+    Login,
+    OfCoalition,
+    OfDays,
+    OfRecords,
+    OfSite,
+    OfSiteDay,
+    OfStream,
+    OfUsual,
+    Play,
+    PolicyPart,
+    Releases,
+    SiteFeed,
+    Sites,
+)
 from connectors.serve.playback import Playback
 from connectors.serve.policy_description import (
     described_plan,
@@ -38,16 +54,17 @@ LIVE, LATE = 3, 12
 
 
 async def health(request: Request) -> Response:
-    """Say that the service answers."""
+    """Return whether the service answers."""
     del request
     return answer({"status": "ok"})
 
 
 async def sites(request: Request) -> Response:
-    """Return the sites of which the reader gets anything, with the zones of which they do."""
+    """Return the sites and zones with releases for the reader."""
     service, who = service_of(request), principal_of(request)
     names = sites_of(service.policy, who.audiences)
-    return answer({"sites": [described_site(service.policy, name, service.plans, who.audiences) for name in names]})
+    described = [described_site(service.policy, name, service.plans, who.audiences) for name in names]
+    return answer(Sites(sites=described).model_dump())
 
 
 async def plan(request: Request) -> Response:
@@ -55,51 +72,51 @@ async def plan(request: Request) -> Response:
     service, who = service_of(request), principal_of(request)
     site, floor = request.path_params["site"], request.path_params["floor"]
     if site in sites_of(service.policy, who.audiences) and (site, floor) in service.plans:
-        told = published_zones(service.policy, site, who.audiences)
-        if any(zone.floor == floor and zone.id in told for zone in service.policy.site[site].zones):
-            return answer(described_plan(service.plans[site, floor], told))
-    raise RefusalError(404, "plan", "must be one that there is, of a floor that the reader sees")
+        published = published_zones(service.policy, site, who.audiences)
+        if any(zone.floor == floor and zone.id in published for zone in service.policy.site[site].zones):
+            return answer(described_plan(service.plans[site, floor], published).as_json())
+    raise RefusalError(404, "plan", "must exist, for a floor with releases for the reader")
 
 
 async def releases(request: Request) -> Response:
-    """Return what the reader's audiences get, and on which terms."""
+    """Return the releases for the reader's audiences, with their terms."""
     service, who = service_of(request), principal_of(request)
     listed = [each for name in who.audiences for each in described_releases(service.policy, name)]
-    return answer({"releases": listed})
+    return answer(Releases(releases=listed).model_dump())
 
 
 async def policy(request: Request) -> Response:
-    """Return each audience's own part of the policy."""
+    """Return the privacy guarantees of the reader's audiences."""
     service, who = service_of(request), principal_of(request)
     parts = {name: await service.promised_to(name) for name in who.audiences}
-    return answer({"audiences": parts, "version": service.policy.version})
+    return answer(PolicyPart(audiences=parts, version=service.policy.version).model_dump())
 
 
 async def records(request: Request) -> Response:
     """Return a release's history, as rows or as a file."""
-    service, asked = service_of(request), parsed(request, OfRecords)
-    who = role(request, audience_role(asked.audience))
+    service, query = service_of(request), parsed(request, OfRecords)
+    who = role(request, audience_role(query.audience))
     name = request.path_params["release"]
-    release_of(service, asked.audience, asked.site, name)
-    query = _rows_query(asked, name)
-    if asked.format != "json":
-        pieces = await service.reading(service.history.export, query, asked.format)
-        return service.downloads.open(who, f"{name}-{asked.site}-{asked.granularity}", asked.format, pieces)
-    rows = await service.reading(service.history.rows, query)
-    place = service.policy.site[asked.site]
+    release_of(service, query.audience, query.site, name)
+    rows_query = _rows_query(query, name)
+    if query.format != "json":
+        pieces = await service.reading(service.history.export, rows_query, query.format)
+        return service.downloads.open(who, f"{name}-{query.site}-{query.granularity}", query.format, pieces)
+    rows = await service.reading(service.history.rows, rows_query)
+    place = service.policy.site[query.site]
     return answer(
-        {"release": name, "audience": asked.audience, "site": asked.site, "timezone": place.timezone,
-         "granularity": asked.granularity, "columns": rows.columns, "rows": rows.rows, "next": rows.next}
+        {"release": name, "audience": query.audience, "site": query.site, "timezone": place.timezone,
+         "granularity": query.granularity, "columns": rows.columns, "rows": rows.rows, "next": rows.next}
     )  # fmt: skip
 
 
-def _rows_query(asked: OfRecords, release: str) -> RowsQuery:
-    start, end = instant("from", asked.start), instant("to", asked.end)
+def _rows_query(query: OfRecords, release: str) -> RowsQuery:
+    start, end = instant("from", query.start), instant("to", query.end)
     if start is not None and end is not None and start > end:
         raise RefusalError(400, "from", "must not be later than to")
     return RowsQuery(
-        audience=asked.audience, release=release, site=asked.site, granularity=asked.granularity, start=start, end=end,
-        nodes=nodes_in(asked.nodes), limit=asked.limit, after=asked.after,
+        audience=query.audience, release=release, site=query.site, granularity=query.granularity, start=start, end=end,
+        nodes=nodes_in(query.nodes), limit=query.limit, after=query.after,
     )  # fmt: skip
 
 
@@ -117,148 +134,151 @@ def instant(name: str, text: str | None) -> Micros | None:
 
 
 async def latest(request: Request) -> Response:
-    """Return the newest value of each node of each release, and whether windows come."""
-    service, asked = service_of(request), parsed(request, OfSite)
-    role(request, audience_role(asked.audience))
-    release_of(service, asked.audience, asked.site)
-    known = await service.remembered(service.history.latest, asked.audience, asked.site)
-    feed = _feed(service, asked.site, known["feed"])
-    return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed],
+    """Return the newest value of each node of each release, and whether releases arrive."""
+    service, query = service_of(request), parsed(request, OfSite)
+    role(request, audience_role(query.audience))
+    release_of(service, query.audience, query.site)
+    newest = await service.cached(service.history.latest, query.audience, query.site)
+    feed = _feed(service, query.site, newest["feed"])
+    return answer({"now": rfc3339(service.now()), "rows": newest["rows"], "feed": [feed],
                    "outage_seconds": service.outage_seconds()})  # fmt: skip
 
 
-def _feed(service: Service, site: str, newest: Mapping[str, Any] | None) -> dict[str, Any]:
+def _feed(service: Service, site: str, newest: NewestWindow | None) -> dict[str, object]:
     if newest is None:
-        silent = {"window_end": None, "age_seconds": None, "coverage": None, "denied": False}
-        return {"site": site, **silent, "state": "silent"}
-    place = service.policy.site[site]
+        silent = SiteFeed(
+            site=site, window_end=None, age_seconds=None, coverage=None, denied=False, state="silent"
+        )  # fmt: skip
+        return silent.model_dump()
     age = max(0, service.now() - parse_time(newest["window_end"]))
-    told = {name: newest[name] for name in ("window_end", "coverage", "denied")}
-    return {"site": site, **told, "age_seconds": age / SECOND, "state": _progress(place, age)}
+    feed = SiteFeed(site=site, **newest, age_seconds=age / SECOND, state=_progress(service.policy.site[site], age))
+    return feed.model_dump()
 
 
-def _progress(place: Site, age: Micros) -> str:
-    """Return whether windows come, from the age of the newest one."""
+def _progress(place: Site, age: Micros) -> Literal["live", "late", "silent"]:
+    """Return whether releases arrive, from the age of the newest window."""
     windows = (age - place.lateness) / place.tick
     return "live" if windows <= LIVE else "late" if windows <= LATE else "silent"
 
 
 async def usual(request: Request) -> Response:
-    """Return what is usual for each node, or for some, by released values."""
-    service, asked = service_of(request), parsed(request, OfUsual)
-    role(request, audience_role(asked.audience))
-    release_of(service, asked.audience, asked.site, asked.release)
-    told = await service.remembered(service.history.usual, asked.audience, asked.release, asked.site)
-    if wanted := nodes_in(asked.nodes):
-        told = {**told, "nodes": {node: usual for node, usual in told["nodes"].items() if node in wanted}}
-    return answer(told)
+    """Return the usual values of nodes, computed from released values."""
+    service, query = service_of(request), parsed(request, OfUsual)
+    role(request, audience_role(query.audience))
+    release_of(service, query.audience, query.site, query.release)
+    table = await service.cached(service.history.usual, query.audience, query.release, query.site)
+    nodes = nodes_in(query.nodes)
+    if not nodes:
+        return answer(table)
+    wanted = {node: values for node, values in table["nodes"].items() if node in nodes}
+    return answer({"nodes": wanted, "slot_seconds": table["slot_seconds"]})
 
 
 async def attributes(request: Request) -> Response:
-    """Return the attributes of days, shown and withheld."""
-    service, asked = service_of(request), parsed(request, OfDays)
-    role(request, audience_role(asked.audience))
-    release_of(service, asked.audience, asked.site)
-    days = asked.first_day, asked.last_day
-    return answer({"rows": await service.reading(service.history.attributes, asked.audience, asked.site, *days)})
+    """Return the attributes of local days, published and withheld."""
+    service, query = service_of(request), parsed(request, OfDays)
+    role(request, audience_role(query.audience))
+    release_of(service, query.audience, query.site)
+    days = query.first_day, query.last_day
+    return answer({"rows": await service.reading(service.history.attributes, query.audience, query.site, *days)})
 
 
 async def spends(request: Request) -> Response:
-    """Return what each day's releases have cost, by the audience's own records."""
-    service, asked = service_of(request), parsed(request, OfDays)
-    role(request, audience_role(asked.audience))
-    release_of(service, asked.audience, asked.site)
-    days = asked.first_day, asked.last_day
-    told = await service.reading(service.history.spends, asked.audience, asked.site, *days)
-    rows = paid_for(service.policy, asked.audience, told)
-    return answer({"rows": rows, "left": _left(service, asked, rows)})
+    """Return the cost of each day's releases, from the audience's own records."""
+    service, query = service_of(request), parsed(request, OfDays)
+    role(request, audience_role(query.audience))
+    release_of(service, query.audience, query.site)
+    days = query.first_day, query.last_day
+    rows = await service.reading(service.history.spends, query.audience, query.site, *days)
+    charged = charged_rows(service.policy, query.audience, rows)
+    return answer({"rows": charged, "left": _windows_left(service, query, charged)})
 
 
-def paid_for(policy: Policy, audience: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def charged_rows(policy: Policy, audience: str, rows: Sequence[SpendRow]) -> list[SpendRow]:
     """Return the rows of charged releases: queries are free, and a query that waits for its windows is not denied."""
-    free = {release["release"] for release in described_releases(policy, audience) if release["base"] is not None}
+    free = {release.release for release in described_releases(policy, audience) if release.base is not None}
     return [row for row in rows if row["release"] not in free]
 
 
-def _left(service: Service, asked: OfSite, rows: list[dict[str, Any]]) -> dict[str, int | None]:
+def _windows_left(service: Service, query: OfSite, rows: Sequence[SpendRow]) -> dict[str, int | None]:
     """Return for how many more windows each release's budget suffices on its last day; None if it is unbounded."""
     left: dict[str, int | None] = {}
-    for release in described_releases(service.policy, asked.audience):
-        budget, spent = release["daily_budget"], [row for row in rows if row["release"] == release["release"]]
-        if asked.site not in release["sites"] or release["query"] != "count":
+    for release in described_releases(service.policy, query.audience):
+        if query.site not in release.sites or release.query != "count":
             continue
-        if budget is None:
-            left[release["release"]] = None
+        spent = [row for row in rows if row["release"] == release.release]
+        if release.daily_budget is None or release.epsilon is None:
+            left[release.release] = None
         else:
             last = float(spent[-1]["spend"]) if spent else 0.0
-            left[release["release"]] = int((float(budget) - last) / float(release["epsilon"]) + 1e-9)
+            left[release.release] = int((float(release.daily_budget) - last) / float(release.epsilon) + 1e-9)
     return left
 
 
 async def stream(request: Request) -> Response:
-    """Open a stream of an audience's releases."""
-    service, asked = service_of(request), parsed(request, OfStream)
-    who = role(request, audience_role(asked.audience))
+    """Open an event stream of an audience's releases."""
+    service, query = service_of(request), parsed(request, OfStream)
+    who = role(request, audience_role(query.audience))
     service.streams.refuse_more(who)
-    after = request.headers.get("last-event-id") or asked.after
+    after = request.headers.get("last-event-id") or query.after
     if after is None:
-        after = await service.reading(service.history.newest, asked.audience)
+        after = await service.reading(service.history.newest, query.audience)
     elif after != START:
         try:
-            await service.reading(service.history.since, asked.audience, after, 1)
+            await service.reading(service.history.since, query.audience, after, 1)
         except (RefusalError, DataError):
             raise RefusalError(404, "after", "must be the id of a release of this audience, or 'start'") from None
-    return service.streams.open(who, asked.audience, after)
+    return service.streams.open(who, query.audience, after)
 
 
 # Handlers for the roles of account reader and operator.
 
 
 async def account(request: Request) -> Response:
-    """Return each site's account as it stands, and what is promised to each audience."""
+    """Return the newest account of each site, and the privacy guarantee of each audience's releases."""
     service = service_of(request)
     role(request, ACCOUNT)
     names = [audience.name for audience in service.policy.audience]
-    promise = {name: (await service.promised_to(name))["promise"] for name in names}
+    promise = {name: (await service.promised_to(name)).promise for name in names}
     outage = service.outage_seconds()
     return answer({"sites": service.account.newest(), "promise": promise, "outage_seconds": outage})
 
 
 async def account_coalition(request: Request) -> Response:
-    """Return what some audiences have been told together, site by site, in every privacy unit."""
-    service, asked = service_of(request), parsed(request, OfCoalition)
+    """Return the combined cost of some audiences' releases, by site, in every privacy unit."""
+    service, query = service_of(request), parsed(request, OfCoalition)
     role(request, ACCOUNT)
-    names = frozenset(asked.audiences.split(","))
+    names = frozenset(query.audiences.split(","))
     if not names <= {audience.name for audience in service.policy.audience}:
-        raise RefusalError(422, "audiences", "must be names of the policy's audiences, with commas between")
+        raise RefusalError(422, "audiences", "must be names of the policy's audiences, separated by commas")
     if service.coalition is None:
-        raise RefusalError(404, "coalition", "must be asked of a service of the account")
+        raise RefusalError(404, "coalition", "must be requested from a service with --account")
     async with service.adding:
         return answer({"audiences": sorted(names), "sites": await service.reading(service.coalition, names)})
 
 
 async def account_attributes(request: Request) -> Response:
-    """Return what a day's attributes have given away, to whom."""
-    service, asked = service_of(request), parsed(request, OfSiteDay)
+    """Return what a day's attributes have revealed, by audience."""
+    service, query = service_of(request), parsed(request, OfSiteDay)
     role(request, ACCOUNT)
-    return answer({"attributes": service.account.attributes(asked.site, asked.day)})
+    return answer({"attributes": service.account.attributes(query.site, query.day)})
 
 
 async def operator(request: Request) -> Response:
-    """Return what the services say of themselves, site by site, and what the books have denied."""
+    """Return the status of the services, by site, and the denials of the last week."""
     service = service_of(request)
     role(request, OPERATOR)
     rows = [
-        {"silent_sources": None} | row | _lag(service, site, row["window_end"])
-        | {"denied": service.account.denials.of(site)}
+        {"silent_sources": None, **row, **_lag(service, site, row["window_end"]),
+         "denied": [denied.model_dump() for denied in service.account.denials.of(site)]}
         for site, row in service.operator.newest().items()
     ]  # fmt: skip
     free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
     return answer({"sites": rows, "free_mib": free, "outage_seconds": service.outage_seconds()})
 
 
-def _lag(service: Service, site: str, window_end: str | None) -> dict[str, Any]:
-    """Return the age of the newest window in seconds (None before the first), and whether windows come."""
+def _lag(service: Service, site: str, window_end: str | None) -> dict[str, object]:
+    """Return the age of the newest window in seconds (None before the first), and whether releases arrive."""
     place = service.policy.site.get(site)
     if window_end is None:
         return {"lag_seconds": None, "state": None if place is None else "silent"}
@@ -270,7 +290,7 @@ def _lag(service: Service, site: str, window_end: str | None) -> dict[str, Any]:
 
 
 async def session(request: Request) -> Response:
-    """Return who asks, and what this service is."""
+    """Return the caller's roles, and what this service offers."""
     service, who = service_of(request), principal_of(request)
     return answer(
         {"roles": sorted(who.roles), "audiences": list(who.audiences), "open": who.address is not None,
@@ -280,10 +300,10 @@ async def session(request: Request) -> Response:
 
 
 async def begin(request: Request) -> Response:
-    """Begin a session for the secret of a link or a token."""
+    """Start a session with a one-time link or a token."""
     service, login = service_of(request), await body_of(request, Login)
     if (login.link is None) == (login.token is None):
-        raise RefusalError(422, "session", "must be begun with either link or token")
+        raise RefusalError(422, "session", "must be started with either link or token")
     if login.link is not None:
         link = login.link
         who = recognised(request, lambda: service.access.by_link(link), "link")
@@ -291,46 +311,46 @@ async def begin(request: Request) -> Response:
     else:
         token = login.token or ""
         who = recognised(request, lambda: service.access.by_token(token), "token")
-    cookie, held = service.access.begin(who)
-    ending = Response(status_code=204, headers={"cache-control": "no-store"})
-    ending.set_cookie(
-        service.cookie, cookie, max_age=max(0, ((held.expires or 0) - service.clock()) // SECOND), path="/",
+    cookie, principal = service.access.begin(who)
+    started = Response(status_code=204, headers={"cache-control": "no-store"})
+    started.set_cookie(
+        service.cookie, cookie, max_age=max(0, ((principal.expires or 0) - service.clock()) // SECOND), path="/",
         secure=service.names.scheme == "https", httponly=True, samesite="strict",
     )  # fmt: skip
-    return ending
+    return started
 
 
 async def end(request: Request) -> Response:
-    """End the session, and its streams."""
+    """End the session and its event streams."""
     service, who = service_of(request), principal_of(request)
     service.access.end(who)
     service.streams.sweep()
-    ending = Response(status_code=204, headers={"cache-control": "no-store"})
-    ending.delete_cookie(
+    ended = Response(status_code=204, headers={"cache-control": "no-store"})
+    ended.delete_cookie(
         service.cookie, path="/", secure=service.names.scheme == "https", httponly=True, samesite="strict"
     )
-    return ending
+    return ended
 
 
 async def playback(request: Request) -> Response:
-    """Return how the day is being played."""
+    """Return the state of the playback."""
     principal_of(request)
     return answer(_state(_play_of(service_of(request))))
 
 
 async def play(request: Request) -> Response:
-    """Play otherwise; who goes back begins anew, and open streams end."""
+    """Change the playback. A move back restarts it and ends open streams."""
     service = service_of(request)
     principal_of(request)
-    playing, asked = _play_of(service), await body_of(request, Play)
-    if playing.change(speed=asked.speed, paused=asked.paused, at=instant("at", asked.at)):
+    playing, change = _play_of(service), await body_of(request, Play)
+    if playing.change(speed=change.speed, paused=change.paused, at=instant("at", change.at)):
         await service.rewound()
     return answer(_state(playing))
 
 
 def _play_of(service: Service) -> Playback:
     if service.playback is None:
-        raise RefusalError(404, "playback", "must be asked of a service that plays a day ('--play')")
+        raise RefusalError(404, "playback", "must be requested from a service with --play")
     return service.playback
 
 

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import structlog
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
@@ -29,8 +25,7 @@ from starlette.types import Receive, Scope, Send
 from connectors.http.limits import Rates, RequestLimits
 from connectors.http.responses import RefusalError, answer
 from connectors.serve import api, learn, models
-from connectors.serve.interface_page import interface_page
-from connectors.serve.models import Refusal
+from connectors.serve.openapi import Operation, document, interface_page
 from connectors.serve.service import Service, shown_by
 from stream.errors import TacetError
 
@@ -55,7 +50,7 @@ class PageFile:
     """A page file, ready to send."""
 
     plain: bytes
-    packed: bytes
+    compressed: bytes
     type: str
     tag: str
 
@@ -77,116 +72,20 @@ def _file(path: Path) -> PageFile:
 
 
 async def page(request: Request) -> Response:
-    """Send a file of the page, packed where the browser takes that; nothing where it has it."""
-    held: dict[str, PageFile] = request.state.files
-    file = held.get(request.scope["path"])
+    """Send a file of the page: compressed if the browser accepts that, and 304 if the browser has it."""
+    files: dict[str, PageFile] = request.state.files
+    file = files.get(request.scope["path"])
     if file is None:
-        raise RefusalError(404, "path", "must be one that there is")
+        raise RefusalError(404, "path", "must exist")
     headers = {"etag": file.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(file.packed, headers=headers | {"content-encoding": "gzip"}, media_type=file.type)
+        return Response(file.compressed, headers=headers | {"content-encoding": "gzip"}, media_type=file.type)
     return Response(file.plain, headers=headers, media_type=file.type)
 
 
 PREFIX = "/api/v1"
-_REFUSED = {
-    "description": "Refused.",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}},
-}
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation of the API."""
-
-    method: str
-    path: str
-    handler: Handler
-    answer: type[BaseModel] | None = None
-    """None: no content, status 204."""
-    query: type[BaseModel] | None = None
-    body: type[BaseModel] | None = None
-    open: bool = False
-    """Whether it needs no role."""
-    media: tuple[str, ...] = ("application/json",)
-
-    @property
-    def summary(self) -> str:
-        """The first line of the handler's docstring."""
-        return (self.handler.__doc__ or "").partition("\n")[0]
-
-
-def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
-    """Return the OpenAPI document of some operations; ``cookie`` is the name of the service's session cookie."""
-    operations = list(operations)
-    models = {model for op in operations for model in (op.answer, op.query, op.body) if model is not None} | {Refusal}
-    ordered = sorted(models, key=lambda model: model.__name__)
-    _, schemas = models_json_schema(
-        [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
-    )
-    paths: dict[str, dict[str, Any]] = {}
-    for op in operations:
-        paths.setdefault(op.path, {})[op.method.lower()] = _described(op, schemas["$defs"])
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Tacet", "version": version("tacet-occupancy"),
-            "description": "Private occupancy: released records, their history, and what they promise.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "servers": [{"url": "/"}],
-        "paths": paths,
-        "components": {
-            "schemas": schemas["$defs"],
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": cookie},
-            },
-        },
-    }  # fmt: skip
-
-
-def _described(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    path = [_parameter(name, "path", {"type": "string"}, needed=True) for name in _names_in(op.path)]
-    query = [] if op.query is None else list(_query(schemas[op.query.__name__]))
-    described: dict[str, Any] = {
-        "operationId": op.handler.__name__,
-        "summary": op.summary,
-        "parameters": path + query,
-        "responses": {("204" if op.answer is None else "200"): _answered(op), "default": _REFUSED},
-        "security": [] if op.open else [{"token": []}, {"session": []}],
-    }
-    if op.body is not None:
-        schema = {"$ref": f"#/components/schemas/{op.body.__name__}"}
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return described
-
-
-def _answered(op: Operation) -> dict[str, Any]:
-    if op.answer is None:
-        return {"description": "Done."}
-    schema = {"$ref": f"#/components/schemas/{op.answer.__name__}"}
-    content = {media: {"schema": schema if media == "application/json" else {}} for media in op.media}
-    return {"description": op.summary, "content": content}
-
-
-def _query(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for name, held in schema.get("properties", {}).items():
-        parameter = _parameter(name, "query", held, needed=name in schema.get("required", []))
-        yield parameter | ({"description": held["description"]} if "description" in held else {})
-
-
-def _parameter(name: str, place: str, schema: dict[str, Any], *, needed: bool) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": needed, "schema": schema}
-
-
-def _names_in(path: str) -> list[str]:
-    return [part[1:-1] for part in path.split("/") if part.startswith("{")]
-
-
 _FILES = ("application/json", "text/csv", "application/vnd.apache.parquet")
 OPERATIONS = (
     Operation("GET", "/healthz", api.health, models.Health, open=True),
@@ -221,12 +120,12 @@ OPERATIONS = (
 
 
 async def description(request: Request) -> Response:
-    """Return this description."""
+    """Return the OpenAPI document of this API."""
     return answer(request.state.document)
 
 
 async def interface(request: Request) -> Response:
-    """Return the description as a page."""
+    """Return the OpenAPI document as an HTML page."""
     return Response(request.state.interface, media_type=TYPES[".html"], headers={"cache-control": "no-cache"})
 
 
@@ -270,13 +169,11 @@ async def _refusal(request: Request, error: Exception) -> Response:
 async def _unrouted(request: Request, error: Exception) -> Response:
     del request
     status = error.status_code if isinstance(error, HTTPException) else 404
-    what, rule = (
-        ("method", "must be one that this path takes") if status == 405 else ("path", "must be one that there is")
-    )
+    what, rule = ("method", "must be one that this path accepts") if status == 405 else ("path", "must exist")
     return RefusalError(status, what, rule).answer()
 
 
 async def _stopped(request: Request, error: Exception) -> Response:
     del request
     structlog.get_logger("tacet.serve").error("a request failed", error=type(error).__name__)
-    return RefusalError(503, "service", "must be set right by its operator; its log says more", retry=30).answer()
+    return RefusalError(503, "service", "has an error that its operator must correct; see its log", retry=30).answer()

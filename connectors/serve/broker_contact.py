@@ -10,20 +10,21 @@ from typing import NoReturn
 
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.storage.kafka.topic_readers import topic_names
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 5.0
-"""Seconds between two questions whether a broker answers."""
-ASK_WITHIN = 10.0
+PROBE_SECONDS = 5.0
+"""Seconds between two requests that test whether a broker answers."""
+PROBE_TIMEOUT = 10.0
 """Seconds for an answer."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
-"""Seconds before an interrupted task begins again, doubled each time up to the second."""
+"""Seconds before an interrupted task is restarted, doubled each time up to the second number."""
 
 
 class BrokerContact:
-    """Whether brokers answer a service."""
+    """Tracks whether brokers answer a service."""
 
     def __init__(self, *, needed: bool, clock: Callable[[], float] = time.monotonic) -> None:
         """``needed``: without brokers there is nothing to serve, so an outage before the first answer is an error.
@@ -48,24 +49,27 @@ class BrokerContact:
     def failed(self, error: BaseException) -> None:
         """Record that no broker answers."""
         if not self._is_lost:
-            log.warning("no broker answers (%s); what was read before is served", type(error).__name__)
+            log.warning("no broker answers (%s); records that were read before are served", type(error).__name__)
         self._is_lost = True
 
     async def ask(self, servers: str) -> NoReturn:
         """Ask periodically whether a broker answers: a client that waits for records does not notice an outage."""
         while True:
             try:
-                async with asyncio.timeout(ASK_WITHIN):
+                async with asyncio.timeout(PROBE_TIMEOUT):
                     await topic_names(servers)
             except (KafkaError, ConnectionError, TimeoutError) as error:
                 raise_if_cancelled(error)
                 self.failed(error)
             else:
                 self.answered()
-            await asyncio.sleep(ASK_SECONDS)
+            await asyncio.sleep(PROBE_SECONDS)
 
     async def lasting(self, follow: Callable[[], Awaitable[None]]) -> NoReturn:
-        """Do what returns only by an error, and begin again after each error of an outage, but for a needed start."""
+        """Run a task that returns only by an error, and restart it after each error of an outage.
+
+        Before the first answer, a service that needs its brokers fails instead.
+        """
         wait = FIRST_WAIT
         while True:
             began = self._clock()
@@ -80,13 +84,6 @@ class BrokerContact:
             await asyncio.sleep(wait)
 
 
-def raise_if_cancelled(error: BaseException) -> None:
-    """Raise CancelledError if this task is cancelled: a client may end its last request with another error."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from error
-
-
 def is_outage(error: BaseException) -> bool:
-    """Return whether an error can come of brokers that are away, rather than of what they hold or allow."""
+    """Return whether unavailable brokers can cause an error. Other errors come from their data or permissions."""
     return not isinstance(error, KafkaError) or bool(error.retriable) or isinstance(error, KafkaTimeoutError)

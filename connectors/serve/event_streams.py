@@ -1,6 +1,6 @@
 """Server-sent event streams: each reader receives an audience's releases in the order of their arrival.
 
-A stream has no queue. It remembers the id of the last release that it sent, and reads the next ones: the newest
+A stream has no queue. It stores the id of the last release that it sent, and reads the next ones: the newest
 releases from memory, older ones from the history. A slow reader therefore costs no memory. A reader that accepts
 nothing for ``PATIENCE`` seconds is disconnected; it can resume by the id of its last event.
 """
@@ -18,17 +18,15 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
+from connectors.http.limits import PATIENCE, STREAMS
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Access, Principal
-from connectors.serve.history_interface import ReleasedHistory
+from connectors.serve.history.release_history import ReleaseHistory
 
+RETRY = 5
+"""Seconds after which a refused reader may retry."""
 HEARTBEAT = 15
 """Seconds between two heartbeats on an idle stream."""
-PATIENCE = 30.0
-"""Seconds for which a reader may accept nothing."""
-MOST_STREAMS, MOST_OF_ONE, MOST_OPEN = 256, 64, 192
-"""Concurrent streams: in total, of one reader, and of all readers without a token. A reader is a token, or the
-address of a caller without one."""
 KEPT = 128
 """Releases of an audience that are kept in memory for readers that keep up."""
 AT_ONCE = 256
@@ -66,7 +64,7 @@ class Tail:
 class Streams:
     """All open streams, and the event that wakes each of them."""
 
-    def __init__(self, access: Access, history: ReleasedHistory) -> None:
+    def __init__(self, access: Access, history: ReleaseHistory) -> None:
         self.history = history
         self._access = access
         self._tails: dict[str, Tail] = {}
@@ -88,7 +86,7 @@ class Streams:
         self._stopping = why
         self._notify()
 
-    def restart(self, history: ReleasedHistory) -> None:
+    def restart(self, history: ReleaseHistory) -> None:
         """End every stream, because the history was replaced."""
         self.history, self._tails = history, {}
         self._notify()
@@ -100,12 +98,11 @@ class Streams:
     def refuse_more(self, who: Principal) -> None:
         """Raise RefusalError if the limit of streams is reached: in total, of one reader, or of readers without a
         token."""
-        if self._stopping or len(self._open) >= MOST_STREAMS:
-            raise RefusalError(503, "stream", f"must be one of at most {MOST_STREAMS} at a time", retry=5)
-        if sum(other.reader == who.reader for other in self._open.values()) >= MOST_OF_ONE:
-            raise RefusalError(429, "stream", f"must be one of at most {MOST_OF_ONE} of one reader", retry=5)
-        if who.address is not None and sum(o.address is not None for o in self._open.values()) >= MOST_OPEN:
-            raise RefusalError(503, "stream", f"must be one of at most {MOST_OPEN} without a token", retry=5)
+        if self._stopping:
+            raise RefusalError(503, "stream", "must be opened again later: the service is stopping", retry=RETRY)
+        excess = STREAMS.exceeded((other.reader for other in self._open.values()), who.reader)
+        if excess is not None:
+            raise RefusalError(excess.status, "stream", f"must be one of at most {excess.limit}", retry=RETRY)
 
     def open(self, who: Principal, audience: str, after: str) -> EventStream:
         """Return a stream of the releases after a given one, and of those to come. It counts as open from now on.
@@ -147,9 +144,9 @@ class Streams:
 
     async def _behind(self, audience: str, after: str) -> list[StreamEvent]:
         tail = self._tails.get(audience)
-        held = None if tail is None else tail.behind(after)
-        if held is not None:
-            return held
+        releases = None if tail is None else tail.behind(after)
+        if releases is not None:
+            return releases
         return await anyio.to_thread.run_sync(self.history.since, audience, after, AT_ONCE)
 
     def _notify(self) -> None:
@@ -162,7 +159,7 @@ class EventStream(EventSourceResponse):
 
     def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], object]) -> None:
         """``leave`` is called when the stream ends, even before its first event."""
-        super().__init__(events, ping=HEARTBEAT, ping_message_factory=_sign_of_life, sep="\n", send_timeout=PATIENCE)
+        super().__init__(events, ping=HEARTBEAT, ping_message_factory=_heartbeat, sep="\n", send_timeout=PATIENCE)
         self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,7 +171,7 @@ class EventStream(EventSourceResponse):
             self._leave()
 
 
-def _sign_of_life() -> ServerSentEvent:
+def _heartbeat() -> ServerSentEvent:
     return ServerSentEvent(comment="", sep="\n")
 
 

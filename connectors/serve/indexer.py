@@ -51,7 +51,7 @@ class Indexer:
             except DataError as error:
                 raise DataError(f"{', '.join(positions) or 'play'}: {error}") from None
             service.laboratory = service.laboratory or any(of_laboratory(value) for value in records[-1:])
-            service.forget()
+            service.drop_cache()
             for audience, given in by_audience(new).items():
                 service.streams.publish(audience, given)
 
@@ -68,7 +68,7 @@ def own(audience: str, source: str, records: Sequence[bytes]) -> Sequence[bytes]
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     if others:
-        raise DataError(f"{source}: must hold records of audience {audience} alone")
+        raise DataError(f"{source}: must contain only records of audience {audience}")
     return records
 
 
@@ -81,20 +81,21 @@ def by_audience(records: Iterable[bytes]) -> dict[str, list[tuple[str, bytes]]]:
     return found
 
 
-def refuse_absent(store: Path, boxes: Iterable[str]) -> None:
+def refuse_absent(store: Path, outboxes: Iterable[str]) -> None:
     """Refuse a store without an outbox for a served role.
 
     Raises:
         UsageError: there is no store, or it has no such outbox.
     """
-    for box in boxes:
-        if not has_outbox(store, box):
-            what = {ACCOUNT_BOX: "--account or --operator", OPERATOR_BOX: "--operator"}.get(box, f"--audience {box}")
-            msg = f"{what}: must have an outbox in {store}, which the next 'tacet run' on it makes"
+    for outbox in outboxes:
+        if not has_outbox(store, outbox):
+            roles = {ACCOUNT_BOX: "--account or --operator", OPERATOR_BOX: "--operator"}
+            what = roles.get(outbox, f"--audience {outbox}")
+            msg = f"{what}: must have an outbox in {store}; the next 'tacet run' with this store creates it"
             raise UsageError(msg)
 
 
-async def follow_outbox(store: Path, audience: str, intake: Indexer) -> None:
+async def follow_outbox(store: Path, audience: str, index: Indexer) -> None:
     """Read what an audience's outbox contains, then what is added; returns only by an error.
 
     Raises:
@@ -103,16 +104,16 @@ async def follow_outbox(store: Path, audience: str, intake: Indexer) -> None:
         DataError: a record belongs to another audience, or is not a private record.
     """
     source, last = f"outbox:{audience}", None
-    position = await anyio.to_thread.run_sync(intake.position, source)
-    await _refuse_other(store, audience, position, await anyio.to_thread.run_sync(intake.last, source))
+    position = await anyio.to_thread.run_sync(index.position, source)
+    await _refuse_other(store, audience, position, await anyio.to_thread.run_sync(index.last, source))
     while True:
         rows = await _after(store, audience, max(0, position - 1))  # the last record again, to detect another store
         if last is not None and rows[:1] != [last]:
-            msg = f"--store: the outbox of {audience} must only grow, but the one in {store} has become another"
+            msg = f"--store: the outbox of {audience} in {store} must only grow, but it was replaced"
             raise UsageError(msg)
         if rows and rows[-1] != last:
             position, _ = last = rows[-1]
-            await intake.add(own(audience, source, [value for _, value in rows]), {source: position})
+            await index.add(own(audience, source, [value for _, value in rows]), {source: position})
         if len(rows) < BATCH:
             await asyncio.sleep(POLL_SECONDS)
 
@@ -121,8 +122,8 @@ async def _refuse_other(store: Path, audience: str, position: int, last: str | N
     """Raise UsageError unless the record that was read last still has its number in the outbox."""
     if last is not None and await anyio.to_thread.run_sync(release_at, store, audience, position) != last:
         msg = (
-            f"--index: must have been made from {store}, whose outbox of {audience} no longer has what was read last "
-            f"at {position}: it was made anew, or is another's; delete the index and start again"
+            f"--index: must belong to {store}, whose outbox of {audience} no longer contains the record that was read "
+            f"last at {position}: the store was recreated, or is another one; delete the index and start again"
         )
         raise UsageError(msg)
 
@@ -133,34 +134,34 @@ PLAYED_EVERY = 0.2
 
 def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
     """Return a playback of some audiences' outboxes; UsageError if they are empty."""
-    held = [(name, [value for _, value in read_outbox(store, name, 0)]) for name in audiences]
-    records = [(came_at(value), value) for name, values in held for value in own(name, f"outbox:{name}", values)]
+    stored = [(name, [value for _, value in read_outbox(store, name, 0)]) for name in audiences]
+    records = [(came_at(value), value) for name, values in stored for value in own(name, f"outbox:{name}", values)]
     if not records:
-        msg = f"--play: must have something to play, {store} has given its audiences nothing yet"
+        msg = f"--play: must have records to play, but {store} has no releases for these audiences yet"
         raise UsageError(msg)
     return Playback(sorted(records, key=lambda record: record[0]), speed)
 
 
-async def follow_play(playing: Playback, intake: Indexer) -> None:
+async def follow_play(playing: Playback, index: Indexer) -> None:
     """Add the records that a playback has reached."""
     while True:
         due = playing.due()
         for first in range(0, len(due), BATCH):
-            await intake.add(due[first : first + BATCH], {})
+            await index.add(due[first : first + BATCH], {})
         await asyncio.sleep(PLAYED_EVERY)
 
 
-async def _after(store: Path, box: str, seen: int) -> list[tuple[int, bytes]]:
-    return await anyio.to_thread.run_sync(lambda: read_outbox(store, box, seen, most=BATCH))
+async def _after(store: Path, outbox: str, position: int) -> list[tuple[int, bytes]]:
+    return await anyio.to_thread.run_sync(lambda: read_outbox(store, outbox, position, most=BATCH))
 
 
-async def follow_records(store: Path, box: str, on_records: Callable[[Iterable[bytes]], None]) -> None:
+async def follow_records(store: Path, outbox: str, on_records: Callable[[Iterable[bytes]], None]) -> None:
     """Keep a view of an outbox up to date."""
-    seen = 0
+    position = 0
     while True:
-        rows = await _after(store, box, seen)
+        rows = await _after(store, outbox, position)
         if rows:
-            seen = rows[-1][0]
+            position = rows[-1][0]
             on_records([value for _, value in rows])
         if len(rows) < BATCH:
             await asyncio.sleep(POLL_SECONDS)

@@ -17,7 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.serve.record_fields import nano, scalar
+from connectors.serve.history.record_fields import nano, scalar
+from connectors.serve.models import Denied
 from stream.errors import DataError, UsageError
 from stream.records import DAY, MINUTE, Micros, ReleaseId
 from stream.release.account_stage import past_account
@@ -26,7 +27,7 @@ from stream.schemas import parse_record, parse_time
 
 SPAN: Micros = 7 * DAY
 """The period before a site's newest window in which denials are counted."""
-Denied = tuple[str, str, str]
+_Denial = tuple[str, str, str]
 """Release, audience, reason."""
 
 
@@ -34,7 +35,7 @@ class Denials:
     """The windows of each site for which an audience was denied a release; other windows are not stored."""
 
     def __init__(self) -> None:
-        self._denied: dict[str, dict[Micros, frozenset[Denied]]] = {}
+        self._denied: dict[str, dict[Micros, frozenset[_Denial]]] = {}
         self._newest: dict[str, Micros] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -48,22 +49,25 @@ class Denials:
             self._newest[site] = end
             self._denied[site] = {at: each for at, each in windows.items() if at > end - SPAN}
 
-    def of(self, site: str) -> list[dict[str, Any]]:
+    def of(self, site: str) -> list[Denied]:
         """Return, sorted, how many windows of each release were denied, with audience and reason."""
         since = self._newest.get(site, 0) - SPAN
-        held = (each for end, windows in self._denied.get(site, {}).items() if end > since for each in windows)
+        denials = (each for end, windows in self._denied.get(site, {}).items() if end > since for each in windows)
         return [
-            {"release": release, "audience": audience, "reason": reason, "windows": windows}
-            for (release, audience, reason), windows in sorted(Counter(held).items())
+            Denied(release=release, audience=audience, reason=reason, windows=windows)
+            for (release, audience, reason), windows in sorted(Counter(denials).items())
         ]
 
 
-def _denied(row: Mapping[str, str]) -> Denied:
+def _denied(row: Mapping[str, str]) -> _Denial:
     release, _, audience = row["release"].partition("/")
     return release, audience, row["reason"]
 
 
-Record = dict[str, Any]
+Record = Mapping[str, Any]
+"""A record as JSON. It is passed on as it was read."""
+CoalitionUnits = Mapping[str, str]
+"""Privacy unit -> combined cost, a decimal number of epsilons."""
 
 
 class AccountView:
@@ -72,33 +76,33 @@ class AccountView:
     def __init__(self) -> None:
         self.denials = Denials()
         self._newest: dict[str, Record] = {}
-        self._days: dict[tuple[str, str], dict[str, Any]] = {}
+        self._days: dict[tuple[str, str], dict[str, Record]] = {}
 
     def add(self, records: Iterable[bytes]) -> None:
         """Add account records in the order in which they were written. The last one of a window counts."""
         for value in records:
             record = parse_record(value)
             try:
-                self._take(record)
+                self._add(record)
             except (KeyError, TypeError, ValueError, AttributeError):
-                msg = "account: must be a record of an account, has no site, window or kind"
+                msg = "account: must be a record of an account with site, window and kind"
                 raise DataError(msg) from None
 
-    def _take(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         site = record["site"]
         for name, figures in record.get("attributes", {}).items() if record["kind"] == "attributes" else ():
             self._days.setdefault((site, name.partition("/")[0]), {})[name] = figures
         if record["kind"] == "counts":
             self.denials.add(record)
-        held = self._newest.get(site)
-        if held is None or _place(record) >= _place(held):
+        newest = self._newest.get(site)
+        if newest is None or _place(record) >= _place(newest):
             self._newest[site] = record
 
-    def newest(self) -> dict[str, Record]:
+    def newest(self) -> Mapping[str, Record]:
         """Return the current account of each site."""
         return self._newest
 
-    def attributes(self, site: str, day: str) -> dict[str, Any]:
+    def attributes(self, site: str, day: str) -> Mapping[str, Record]:
         """Return, by ``day/zone/attribute``, what a day's attributes have disclosed; nothing for a day without
         attributes."""
         return self._days.get((site, day), {})
@@ -120,7 +124,7 @@ class OperatorView:
             record = parse_record(value)
             self._newest[str(record.get("site"))] = record
 
-    def newest(self) -> dict[str, Record]:
+    def newest(self) -> Mapping[str, Record]:
         """Return the current figures of each site."""
         return self._newest
 
@@ -129,7 +133,7 @@ APART: Micros = 5 * MINUTE
 """Figures that depend on people are published at points of the clock's grid of this width, ..."""
 TOGETHER = 8
 """... and for at least this many access points, or not at all."""
-UNTOLD = ("reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps", "oldest_key_day")
+NOT_IN_TOPICS = ("reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps", "oldest_key_day")
 
 
 class ClusterView:
@@ -140,36 +144,36 @@ class ClusterView:
         self._account, self._clock = account, clock
         access_points = sum(len(zone.radios) for site in policy.site.values() for zone in site.zones)
         self._enough = access_points >= TOGETHER
-        self._refused, self._point = 0, clock() // APART
-        self._shown_refused: int | None = None
+        self._rejected, self._point = 0, clock() // APART
+        self._shown_rejected: int | None = None
         """The number of rejected messages at the latest point of the grid; None before the first."""
         self._version: str | None = None
         self._silent: Mapping[str, int] = {}
 
-    def take_refused(self, records: Sequence[bytes]) -> None:
+    def add_rejected(self, records: Sequence[bytes]) -> None:
         """Count rejected messages from the quarantine topic."""
         self._publish_counts()
-        self._refused += len(records)
+        self._rejected += len(records)
 
     def _publish_counts(self) -> None:
         """Publish the counts up to the latest point of the grid. Call this before more is counted."""
         point = self._clock() // APART
         if point != self._point and self._enough:
-            self._shown_refused = self._refused
+            self._shown_rejected = self._rejected
         self._point = point
 
-    def take_agreed(self, version: str | None, silent: Mapping[str, int]) -> None:
+    def set_control_state(self, version: str | None, silent: Mapping[str, int]) -> None:
         """Store the present policy's version, and for each site how many sources have no heartbeat from ingest."""
         self._version, self._silent = version, silent
 
-    def newest(self) -> dict[str, dict[str, Any]]:
+    def newest(self) -> Mapping[str, Record]:
         """Return the current figures of each site, in the form of a store's."""
         self._publish_counts()
         return {site: self._figures(site, account) for site, account in self._account.newest().items()}
 
-    def _figures(self, site: str, account: Mapping[str, Any]) -> dict[str, Any]:
-        return {"v": 1, "site": site, "window_end": account["window_end"]} | dict.fromkeys(UNTOLD) | {
-            "rejected_messages": self._shown_refused, "policy_version": self._version,
+    def _figures(self, site: str, account: Record) -> Record:
+        return {"v": 1, "site": site, "window_end": account["window_end"]} | dict.fromkeys(NOT_IN_TOPICS) | {
+            "rejected_messages": self._shown_rejected, "policy_version": self._version,
             "silent_sources": self._silent.get(site, 0),
         }  # fmt: skip
 
@@ -184,8 +188,8 @@ class Coalition:
     def __init__(self, policy: Policy, audiences: Collection[str]) -> None:
         """``policy``: the policy of all the records. ``audiences``: those that combine their releases."""
         self._policy, self._audiences = policy, frozenset(audiences)
-        self._entries: list[dict[str, Any]] = []
-        self._outcomes: dict[str, Any] = {}
+        self._entries: list[Record] = []
+        self._outcomes: dict[str, str | float | None] = {}
 
     def add(self, value: bytes) -> None:
         """Add a record of one of the audiences, each once.
@@ -196,14 +200,14 @@ class Coalition:
         """
         record = parse_record(value)
         try:
-            self._take(record)
+            self._add(record)
         except (KeyError, TypeError, ValueError):
             raise DataError("record: must be a private release of one of the audiences") from None
         if len(self._entries) > MOST_RECORDS:
-            msg = f"audiences: must have at most {MOST_RECORDS} records; 'tacet account --coalition' adds up more"
+            msg = f"audiences: must have at most {MOST_RECORDS} records; 'tacet account --coalition' accepts more"
             raise UsageError(msg)
 
-    def _take(self, record: Mapping[str, Any]) -> None:
+    def _add(self, record: Record) -> None:
         identity = ReleaseId.parse(record["release_id"])
         named = (identity.site, identity.release, identity.audience)
         if named != (record["site"], record["release"], record["audience"]) or named[2] not in self._audiences:
@@ -213,7 +217,7 @@ class Coalition:
         if "attribute" in record and record["released"]:
             self._outcomes[record["release_id"]] = scalar(record["value"])
 
-    def units(self) -> dict[str, dict[str, Any]]:
+    def units(self) -> dict[str, CoalitionUnits]:
         """Return, by site, the combined cost in each privacy unit, in epsilons.
 
         UsageError if a record was released under another policy.
@@ -221,16 +225,16 @@ class Coalition:
         return dict(_by_site(self._policy, self._entries, self._outcomes, self._audiences))
 
 
-def is_charged(policy: Policy, record: Mapping[str, Any]) -> bool:
+def is_charged(policy: Policy, record: Record) -> bool:
     """Return whether a record has a ledger entry: query answers and revised values cost nothing and have none."""
     return record["release"] in {release.name for release in policy.release}
 
 
-def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(record: Record) -> Record:
     """Return the ledger entry that a record implies."""
     attempt, _ = ReleaseId.parse(record["release_id"]).attempt, nano(record["epsilon"])
-    told = ("site", "release_id", "audience", "release", "window_end", "epsilon", "policy_version", "laboratory")
-    return {name: record[name] for name in told} | {
+    copied = ("site", "release_id", "audience", "release", "window_end", "epsilon", "policy_version", "laboratory")
+    return {name: record[name] for name in copied} | {
         "sequence": 0,
         "attempt": attempt,
         "nano": nano(record["spend"]),
@@ -239,8 +243,8 @@ def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_site(
-    policy: Policy, entries: list[dict[str, Any]], outcomes: Mapping[str, Any], audiences: frozenset[str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
+    policy: Policy, entries: Sequence[Record], outcomes: Mapping[str, str | float | None], audiences: frozenset[str]
+) -> Iterator[tuple[str, CoalitionUnits]]:
     name = "+".join(sorted(audiences))
     for site in dict.fromkeys(entry["site"] for entry in entries):
         records = past_account([policy], site, {name: audiences}, entries, outcomes)

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from connectors.lab.simulation.lessons import ROUNDS, Epsilon, Mechanism, Task
-from connectors.serve.history_interface import ExportFormat, Granularity
+from connectors.serve.history.files import ExportFormat
+from connectors.serve.history.rows import Granularity
 
 # Parameters and bodies of requests, each with its form and bounds.
 
@@ -20,7 +21,7 @@ def _dated(day: str) -> str:
     try:
         date.fromisoformat(day)
     except ValueError:
-        raise PydanticCustomError("day", "must be a day that there is") from None
+        raise PydanticCustomError("day", "must be an existing day") from None
     return day
 
 
@@ -30,19 +31,19 @@ Time = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 
 
 class QueryParams(BaseModel):
-    """Parameters of a question; one that is not known is refused."""
+    """Parameters of a request. Unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class OfAudience(QueryParams):
-    """Whose releases."""
+    """An audience."""
 
     audience: Name
 
 
 class OfSite(OfAudience):
-    """Whose releases, and where."""
+    """An audience and a site."""
 
     site: Name
 
@@ -54,49 +55,60 @@ class OfRelease(OfSite):
 
 
 Nodes = Annotated[str, StringConstraints(max_length=4000)]
-_NODES: str = Field(default="", description="building, floor:2, zone:2011, with commas between; none: all.")
+_NODES: str = Field(
+    default="", description="Nodes separated by commas, such as building,floor:2,zone:2011. Default: all."
+)
 
 
 class OfUsual(OfRelease):
-    """What is usual: of which nodes."""
+    """A release at one site, and the nodes for which usual values are returned."""
 
     nodes: Nodes = _NODES
 
 
 class OfDays(OfSite):
-    """Site-local days, both included."""
+    """A period of site-local days, both ends included."""
 
     first_day: Day | None = Field(default=None, alias="from")
     last_day: Day | None = Field(default=None, alias="to")
 
 
 class OfRecords(OfSite):
-    """A history: which rows, and how they are given."""
+    """The rows of a history, and their format."""
 
-    start: Time | None = Field(default=None, alias="from", description="Rows that end after this time.")
-    end: Time | None = Field(default=None, alias="to", description="Rows that end at this time or before.")
+    start: Time | None = Field(default=None, alias="from", description="Only rows that end after this time (RFC 3339).")
+    end: Time | None = Field(
+        default=None, alias="to", description="Only rows that end at this time or before (RFC 3339)."
+    )
     granularity: Granularity = "5min"
     nodes: Nodes = _NODES
     format: Literal["json"] | ExportFormat = "json"
-    limit: int = Field(default=10_000, ge=1, le=100_000, description="Rows at once; a file has all.")
+    limit: int = Field(
+        default=10_000,
+        ge=1,
+        le=100_000,
+        description="Maximum number of rows in a JSON response. A file contains all rows.",
+    )
     after: Annotated[str, StringConstraints(max_length=200)] | None = Field(
-        default=None, description="The 'next' of the rows before."
+        default=None, description="The 'next' of the previous response."
     )
 
 
 class OfStream(OfAudience):
-    """An audience's releases as they come."""
+    """An event stream of an audience's releases."""
 
     after: Annotated[str, StringConstraints(min_length=1, max_length=400)] | None = Field(
-        default=None, description="Begin behind this release id; 'start': with the first. Last-Event-ID wins."
+        default=None,
+        description="Start after this release id; 'start' means from the first release. The header Last-Event-ID "
+        "takes precedence. Default: only new releases.",
     )
 
 
 class OfCoalition(QueryParams):
-    """Audiences that put their releases together."""
+    """Audiences that combine their releases."""
 
     audiences: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
-        description="Names with commas between."
+        description="Names separated by commas."
     )
 
 
@@ -108,22 +120,24 @@ class OfSiteDay(QueryParams):
 
 
 class Login(QueryParams):
-    """A secret, for a session: of a one-time link, or a token."""
+    """The secret of a one-time link, or a token. Exactly one of them starts a session."""
 
     link: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
     token: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
 
 
 class Play(QueryParams):
-    """How the day is played: what is given changes, the rest stays."""
+    """Changes of the playback. Absent fields stay as they are."""
 
-    speed: float | None = Field(default=None, ge=0.1, le=100_000, description="Times real time.")
+    speed: float | None = Field(default=None, ge=0.1, le=100_000, description="Multiple of real time.")
     paused: bool | None = None
-    at: Time | None = Field(default=None, description="Go to this time; back begins the day anew.")
+    at: Time | None = Field(
+        default=None, description="Move to this time (RFC 3339). A move back restarts the playback."
+    )
 
 
 class OfLesson(QueryParams):
-    """A simulated day of a place, released."""
+    """A simulated day of a place, with mechanism and epsilon of its release."""
 
     place: Name = "building"
     mechanism: Mechanism = "laplace"
@@ -131,7 +145,7 @@ class OfLesson(QueryParams):
 
 
 class OfRound(QueryParams):
-    """A round of the detective's game."""
+    """A round of the detective game."""
 
     round: int = Field(default=0, ge=0, lt=ROUNDS)
     epsilon: Epsilon = "1"
@@ -145,7 +159,7 @@ class Answered(OfRound):
 
 
 class Error(BaseModel):
-    """Why a request was refused."""
+    """The reason of a refusal: the field, the rule that it breaks, and its value unless that may be secret."""
 
     what: str
     rule: str
@@ -159,12 +173,12 @@ class Refusal(BaseModel):
 
 
 class Session(BaseModel):
-    """Who asks, and what this service is."""
+    """The caller's roles, and what this service offers."""
 
     roles: list[str]
     audiences: list[str]
-    open: bool = Field(description="Whether anyone sees this, without a token.")
-    laboratory: bool = Field(description="Whether what is shown was made with a laboratory key.")
+    open: bool = Field(description="Whether the caller reads an open audience without a token.")
+    laboratory: bool = Field(description="Whether the releases were made with a laboratory key.")
     version: str
     playback: bool
 
@@ -200,13 +214,13 @@ class Site(BaseModel):
 
 
 class Sites(BaseModel):
-    """The sites of which the reader gets anything."""
+    """The sites with releases for the reader."""
 
     sites: list[Site]
 
 
 class Plan(BaseModel):
-    """A floor's plan: geometry, never markup."""
+    """A floor's plan as geometry: path data of its zones and of its outline."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -216,7 +230,7 @@ class Plan(BaseModel):
 
 
 class SharedAttribute(BaseModel):
-    """An attribute, at what epsilon, and which of its values are never shown."""
+    """An attribute, its epsilon, and its sensitive values, which are always withheld."""
 
     attribute: str
     epsilon: str
@@ -224,7 +238,7 @@ class SharedAttribute(BaseModel):
 
 
 class Release(BaseModel):
-    """What an audience gets, with its terms."""
+    """A release for an audience, with its terms."""
 
     audience: str
     release: str
@@ -241,7 +255,9 @@ class Release(BaseModel):
     revise: list[str]
     attributes: list[SharedAttribute]
     daily_budget: str | None
-    base: str | None = Field(description="The release of whose values a query is answered; none of others.")
+    base: str | None = Field(
+        description="The release from whose values a query or decision is computed; null for other releases."
+    )
 
 
 class Releases(BaseModel):
@@ -251,7 +267,7 @@ class Releases(BaseModel):
 
 
 class Unit(BaseModel):
-    """What one privacy unit costs."""
+    """The cost of one privacy unit."""
 
     site: str
     release: str
@@ -262,7 +278,7 @@ class Unit(BaseModel):
 
 
 class Promise(BaseModel):
-    """What an audience's releases promise."""
+    """The privacy guarantee of an audience's releases."""
 
     promise: list[str]
     units: list[Unit]
@@ -270,14 +286,14 @@ class Promise(BaseModel):
 
 
 class PolicyPart(BaseModel):
-    """Each audience's own part of the policy."""
+    """The privacy guarantees of the reader's audiences, and the policy's version."""
 
     audiences: dict[str, Promise]
     version: str
 
 
 class Records(BaseModel):
-    """Rows of a history; ``next`` goes into ``after`` for the rows behind."""
+    """Rows of a history. For the following rows, repeat the request with ``next`` as ``after``."""
 
     release: str
     audience: str
@@ -289,11 +305,11 @@ class Records(BaseModel):
     next: str | None
 
 
-OUTAGE = "For how long no broker of Kafka has answered; null while one does, and of a store."
+OUTAGE = "Seconds since a Kafka broker last answered; null if one answers, or if a store is served."
 
 
 class SiteFeed(BaseModel):
-    """Whether windows come."""
+    """Whether releases of a site arrive."""
 
     site: str
     window_end: str | None
@@ -313,7 +329,7 @@ class Latest(BaseModel):
 
 
 class Usual(BaseModel):
-    """Mean, deviation and number of released values, by node, class of day and slot."""
+    """Mean, standard deviation and number of released values, by node, class of day and slot of the day."""
 
     nodes: dict[str, dict[str, list[Any]]]
     slot_seconds: int
@@ -326,7 +342,7 @@ class Listed(BaseModel):
 
 
 class Spends(Listed):
-    """What each day's releases have cost, and how many more windows the day at hand pays for."""
+    """The cost of each day's releases, and for how many more windows the budget of the current day suffices."""
 
     left: dict[str, int | None]
 
@@ -338,26 +354,26 @@ class Figures(BaseModel):
 
 
 class AccountPart(Figures):
-    """The newest account of each site, and what is promised to whom."""
+    """The newest account of each site, and the privacy guarantee of each audience's releases."""
 
     promise: dict[str, list[str]]
     outage_seconds: float | None = Field(description=OUTAGE)
 
 
 class Coalition(Figures):
-    """What each privacy unit has cost some audiences together, by site."""
+    """The combined cost of some audiences' releases in each privacy unit, by site."""
 
     audiences: list[str]
 
 
 class Attributes(BaseModel):
-    """By ``day/zone/attribute``, what a day's attributes have given away."""
+    """What a day's attributes have revealed, by ``day/zone/attribute``."""
 
     attributes: dict[str, Any]
 
 
 class Denied(BaseModel):
-    """How many windows of a release were denied to an audience in the site's last seven days, and why."""
+    """The number of windows of a release that were denied to an audience in the site's last seven days, by reason."""
 
     release: str
     audience: str
@@ -375,7 +391,7 @@ class ReceivedTraps(BaseModel):
 
 
 class OperatorSite(BaseModel):
-    """How a site stands; null is what is not known here: on Kafka, what only the workers' metrics tell."""
+    """The status of a site. On Kafka, fields that only the workers' metrics contain are null."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -383,34 +399,34 @@ class OperatorSite(BaseModel):
     window_end: str | None
     lag_seconds: float | None
     state: Literal["live", "late", "silent"] | None = Field(
-        description="Whether windows come, as in 'latest'; none of a site that the policy does not have."
+        description="Whether releases arrive, as in 'latest'; null for a site that is not in the policy."
     )
     reached: str | None
     closed: bool | None
     ledger_entries: int | None
-    accepted: int | None = Field(description="Accepted observations; of enough access points only.")
+    accepted: int | None = Field(description="Accepted observations; null below eight access points.")
     late: int | None = Field(
-        description="Observations that came after their window had closed; of enough access points only."
+        description="Observations that were dropped because they came too late; null below eight access points."
     )
     dropped: dict[str, int] | None = Field(
-        description="Other dropped observations, by reason; of enough access points only."
+        description="Other dropped observations, by reason; null below eight access points."
     )
     traps: ReceivedTraps | None = Field(
-        description="Messages that the receiver of 'tacet run' got since it began, of all sites; of enough access "
-        "points only."
+        description="Messages that the receiver of 'tacet run' received since it started, for all sites; null below "
+        "eight access points."
     )
     rejected_messages: int | None = Field(
-        description="Messages and rows that were put aside, of all sites; of enough access points only, and on Kafka "
-        "as of a point of the clock's grid of five minutes."
+        description="Messages and rows in quarantine, for all sites; null below eight access points. On Kafka "
+        "the number is updated every five minutes."
     )
     oldest_key_day: str | None
     policy_version: str | None
-    silent_sources: int | None = Field(description="Of how many sources the ingest gives no sign of life; Kafka only.")
+    silent_sources: int | None = Field(description="Number of sources without a heartbeat from ingest; Kafka only.")
     denied: list[Denied]
 
 
 class OperatorPart(BaseModel):
-    """What the services say of themselves, a site a row, and the MiB that the store's disk has free."""
+    """The status of each site, and the free disk space of the store in MiB."""
 
     sites: list[OperatorSite]
     free_mib: int | None
@@ -418,7 +434,7 @@ class OperatorPart(BaseModel):
 
 
 class PlayState(BaseModel):
-    """How the day is being played."""
+    """The state of the playback."""
 
     speed: float
     paused: bool
@@ -428,13 +444,13 @@ class PlayState(BaseModel):
 
 
 class Health(BaseModel):
-    """That the service answers."""
+    """The service answers."""
 
     status: Literal["ok"]
 
 
 class Event(BaseModel):
-    """A release as its event carries it: the record as it was published."""
+    """The data of an event: a released record as it was published."""
 
 
 class Document(BaseModel):
@@ -449,7 +465,7 @@ class Document(BaseModel):
 
 
 class Lesson(BaseModel):
-    """A simulated day of a place as it is, and as it is released."""
+    """A simulated day of a place: its true counts and its released values."""
 
     places: list[str]
     epsilons: list[str]
@@ -461,20 +477,20 @@ class Lesson(BaseModel):
     kind: str
     columns: list[str]
     rows: list[list[Any]]
-    truth: list[int] = Field(description="True counts, which there are of simulated people only.")
+    truth: list[int] = Field(description="True counts. They exist because the people are simulated.")
     mean_error: float
     mean_count: float
 
 
 class LessonSeries(BaseModel):
-    """A private series of a question."""
+    """A released series of a question."""
 
     name: str
     rows: list[list[Any]]
 
 
 class LessonTask(BaseModel):
-    """A question of the detective's game."""
+    """A question of the detective game."""
 
     task: str
     place: str
@@ -497,14 +513,14 @@ class LessonRound(BaseModel):
 
 
 class LessonTrace(BaseModel):
-    """What is behind a series of a question: counts of simulated people."""
+    """The true counts of a series: counts of simulated people."""
 
     name: str
     truth: list[int]
 
 
 class LessonScore(BaseModel):
-    """What an answer is worth, in points of 100, and what the values alone would have answered."""
+    """The score of an answer, at most 100 points, and the answer of a program that sees only the released values."""
 
     task: str
     answer: str

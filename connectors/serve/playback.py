@@ -46,12 +46,12 @@ class Playback:
 
     @property
     def start(self) -> Micros:
-        """When the first record came."""
+        """The time of the first record."""
         return self.records[0][0]
 
     @property
     def end(self) -> Micros:
-        """When the last record came."""
+        """The time of the last record."""
         return self.records[-1][0]
 
     def at(self) -> Micros:

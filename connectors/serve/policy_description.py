@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Container, Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TypedDict
 
-from connectors.operations.reports.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
+from connectors.operations.policy.guarantees import COUNTED, UNITS, describe_unit, not_protected, promise_lines
+from connectors.serve import models
+from connectors.serve.floor_plans import Plan
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
@@ -18,10 +21,9 @@ from stream.records import SECOND
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.prices import RunPrice
 from stream.release.validation import Policy
-from stream.schemas import json_float
 
-Plans = Mapping[tuple[str, str], Mapping[str, Any]]
-"""(site, floor) -> the plan of a floor, as geometry."""
+Plans = Mapping[tuple[str, str], Plan]
+"""By site and floor."""
 
 
 def releases_of(policy: Policy, audience: str) -> Iterator[Release]:
@@ -40,20 +42,16 @@ def published_zones(policy: Policy, site: str, audiences: Collection[str]) -> fr
     return frozenset(zone.id for release in releases for zone in policy.zones_of(release, site))
 
 
-def described_site(policy: Policy, name: str, plans: Plans, audiences: Collection[str]) -> dict[str, Any]:
+def described_site(policy: Policy, name: str, plans: Plans, audiences: Collection[str]) -> models.Site:
     """Return a site with the floors, from the bottom up, and zones that have releases for any of the audiences."""
-    site, told = policy.site[name], published_zones(policy, name, audiences)
-    shown = {zone.floor for zone in site.zones if zone.id in told}
+    site, published = policy.site[name], published_zones(policy, name, audiences)
+    shown = {zone.floor for zone in site.zones if zone.id in published}
     floors = [floor for floor in site.floors or sorted(shown, key=floor_level) if floor in shown]
-    return {
-        "site": name,
-        "name": site.name or name,
-        "timezone": site.timezone,
-        "tick_seconds": site.tick // SECOND,
-        "day_starts": site.day_starts,
-        "working_hours": list(site.working_hours),
-        "floors": [_floor((name, floor), site, plans, told) for floor in floors],
-    }
+    return models.Site(
+        site=name, name=site.name or name, timezone=site.timezone, tick_seconds=site.tick // SECOND,
+        day_starts=site.day_starts, working_hours=list(site.working_hours),
+        floors=[_floor((name, floor), site, plans, published) for floor in floors],
+    )  # fmt: skip
 
 
 _GROUND = {"g", "gf", "ground", "e", "eg", "erdgeschoss", "rdc", "lobby", "l"}
@@ -75,103 +73,123 @@ def floor_level(floor: str) -> tuple[float, str]:
     return (math.inf if number is None else float(number[0])), name
 
 
-def _floor(place: tuple[str, str], site: Site, plans: Plans, published: Container[str]) -> dict[str, Any]:
+def _floor(place: tuple[str, str], site: Site, plans: Plans, published: Container[str]) -> models.Floor:
     name, floor = place
     plan = f"/api/v1/sites/{name}/plans/{floor}" if place in plans else None
     zones = [_zone(zone) for zone in site.zones if zone.floor == floor and zone.id in published]
-    return {"floor": floor, "plan": plan, "zones": zones}
+    return models.Floor(floor=floor, plan=plan, zones=zones)
 
 
-def described_plan(plan: Mapping[str, Any], published: Container[str]) -> dict[str, Any]:
+def described_plan(plan: Plan, published: Container[str]) -> Plan:
     """Return a floor's plan with the names of these zones only; the shapes of other zones become walls."""
-    named = {zone: shape for zone, shape in plan["zones"].items() if zone in published}
-    walls = [shape for zone, shape in plan["zones"].items() if zone not in published]
-    return {**plan, "zones": named, "outline": [*plan["outline"], *walls]}
+    named = {zone: shape for zone, shape in plan.zones.items() if zone in published}
+    walls = [shape for zone, shape in plan.zones.items() if zone not in published]
+    return replace(plan, zones=named, outline=(*plan.outline, *walls))
 
 
-def _zone(zone: Zone) -> dict[str, Any]:
-    metadata = dict(zone.metadata)
-    return {"zone": zone.id, "floor": zone.floor, "kind": zone.kind, "capacity": zone.capacity, "metadata": metadata}
+def _zone(zone: Zone) -> models.Zone:
+    return models.Zone(
+        zone=zone.id, floor=zone.floor, kind=zone.kind, capacity=zone.capacity, metadata=dict(zone.metadata)
+    )  # fmt: skip
 
 
-def described_releases(policy: Policy, audience: str) -> list[dict[str, Any]]:
+def described_releases(policy: Policy, audience: str) -> list[models.Release]:
     """Return an audience's releases with their terms."""
     return [described for release in releases_of(policy, audience) for described in _release(policy, release, audience)]
 
 
-def _release(policy: Policy, release: Release, audience: str) -> Iterator[dict[str, Any]]:
-    zones = {site: [z.id for z in held] for site in policy.site if (held := policy.zones_of(release, site))}
+def _release(policy: Policy, release: Release, audience: str) -> Iterator[models.Release]:
+    """Yield a release, and for counts its queries as releases with a base."""
+    zones = {site: [zone.id for zone in found] for site in policy.site if (found := policy.zones_of(release, site))}
     tick = min(policy.site[site].tick for site in zones)
-    body: dict[str, Any] = {
-        "audience": audience, "release": release.name, "sites": list(zones), "query": release.query,
-        "mechanism": release.mechanism, "zones": zones, "window_seconds": tick // SECOND, "base": None,
-    }  # fmt: skip
+    described = models.Release(
+        audience=audience, release=release.name, sites=list(zones), query=release.query, mechanism=release.mechanism,
+        zones=zones, window_seconds=tick // SECOND, **_terms(policy, release, audience),
+    )  # fmt: skip
+    yield described
+    for query in release.queries if isinstance(release, CountRelease) else ():
+        changed = {"release": query.name, "query": query.kind, "revise": [], "base": release.name}
+        yield described.model_copy(update=changed)
+
+
+class _Terms(TypedDict):
+    """The terms of a release, which depend on its kind."""
+
+    levels: list[str]
+    epsilon: str | None
+    unit: str
+    noise: str | None
+    delta: float
+    revise: list[str]
+    attributes: list[models.SharedAttribute]
+    daily_budget: str | None
+    base: str | None
+
+
+def _terms(policy: Policy, release: Release, audience: str) -> _Terms:
     if isinstance(release, AttributeRelease):
-        yield body | _attribute_terms(release, audience)
-        return
+        return _attribute_terms(release, audience)
     if isinstance(release, ThresholdRelease):
-        yield body | _threshold_terms(policy, release, audience)
-        return
-    terms = body | _count_terms(policy, release, audience)
-    yield terms
-    for query in release.queries:
-        yield terms | {"release": query.name, "query": query.kind, "revise": [], "base": release.name}
+        return _threshold_terms(policy, release, audience)
+    return _count_terms(policy, release, audience)
 
 
-def _count_terms(policy: Policy, release: CountRelease, audience: str) -> dict[str, Any]:
+def _count_terms(policy: Policy, release: CountRelease, audience: str) -> _Terms:
     budget = release.daily_budget.get(audience)
     delta = (release.delta or policy.privacy.delta) if release.noise == "gaussian" else 0
     return {
         "levels": list(release.levels_up), "epsilon": decimal_string(release.epsilon[audience]), "unit": release.unit,
         "noise": release.noise, "delta": float(delta), "revise": list(release.revise), "attributes": [],
-        "daily_budget": None if budget is None else decimal_string(budget),
+        "daily_budget": None if budget is None else decimal_string(budget), "base": None,
     }  # fmt: skip
 
 
-def _threshold_terms(policy: Policy, release: ThresholdRelease, audience: str) -> dict[str, Any]:
+def _threshold_terms(policy: Policy, release: ThresholdRelease, audience: str) -> _Terms:
     """Return the terms of decisions: the maximal cost of a device's day, or the terms of the compared counts."""
-    held = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
-    if held is not None:
-        return _count_terms(policy, held, audience) | {"levels": [release.level], "revise": [], "base": held.name}
+    counts = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
+    if counts is not None:
+        return _count_terms(policy, counts, audience) | {"levels": [release.level], "revise": [], "base": counts.name}
     prices = [RunPrice.of(policy, release, site).day for site in policy.site if policy.zones_of(release, site)]
     return {
         "levels": [release.level], "epsilon": decimal_string(max(prices)), "unit": "device_day", "noise": "laplace",
-        "delta": 0.0, "revise": [], "attributes": [], "daily_budget": None,
+        "delta": 0.0, "revise": [], "attributes": [], "daily_budget": None, "base": None,
     }  # fmt: skip
 
 
-def _attribute_terms(release: AttributeRelease, audience: str) -> dict[str, Any]:
-    given = {name: each for name, each in release.attributes.items() if audience in each.epsilon}
+def _attribute_terms(release: AttributeRelease, audience: str) -> _Terms:
+    shared = {name: each for name, each in release.attributes.items() if audience in each.epsilon}
+    attributes = [
+        models.SharedAttribute(
+            attribute=name, epsilon=decimal_string(each.epsilon[audience]),
+            sensitive=each.sensitive.model_dump(exclude_none=True),
+        )
+        for name, each in shared.items()
+    ]  # fmt: skip
     return {
         "levels": ["zone"], "epsilon": None, "unit": "zone_day", "noise": None, "delta": 0.0, "revise": [],
-        "attributes": [
-            {"attribute": name, "epsilon": decimal_string(each.epsilon[audience]),
-             "sensitive": each.sensitive.model_dump(exclude_none=True)}
-            for name, each in given.items()
-        ],
-        "daily_budget": None,
+        "attributes": attributes, "daily_budget": None, "base": None,
     }  # fmt: skip
 
 
-def promised(policy: Policy, audience: str) -> dict[str, Any]:
+def promised(policy: Policy, audience: str) -> models.Promise:
     """Return an audience's guarantees to the people counted, as text and in privacy units."""
     own = [promise for promise in count_promises(policy) if promise.reader == audience]
-    return {
-        "promise": promise_lines(policy, audience),
-        "units": [row for promise in own for row in _units(policy, promise)],
-        "not_protected": not_protected(policy, audience),
-    }
+    return models.Promise(
+        promise=list(promise_lines(policy, audience)),
+        units=[unit for promise in own for unit in _units(policy, promise)],
+        not_protected=list(not_protected(policy, audience)),
+    )
 
 
-def _units(policy: Policy, promise: CountPromise) -> Iterator[dict[str, Any]]:
+def _units(policy: Policy, promise: CountPromise) -> Iterator[models.Unit]:
     counted = policy.site[promise.site].feed == "counts"
     for unit in COUNTED if counted else UNITS:
         if unit not in promise.units:
             continue
-        tight = promise.tight.get(unit)
-        yield {
-            "site": promise.site, "release": promise.release, "unit": unit,
-            "words": describe_unit(unit, policy.privacy.w, counted=counted),
-            "epsilon": json_float(float(promise.units[unit])) if tight is None else tight,
-            "delta": float(promise.delta) if tight is not None else 0.0,
-        }  # fmt: skip
+        tight, bound = promise.tight.get(unit), float(promise.units[unit])
+        yield models.Unit(
+            site=promise.site, release=promise.release, unit=unit,
+            words=describe_unit(unit, policy.privacy.w, counted=counted),
+            epsilon=tight if tight is not None else "inf" if math.isinf(bound) else bound,
+            delta=float(promise.delta) if tight is not None else 0.0,
+        )  # fmt: skip

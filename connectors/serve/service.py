@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -14,15 +14,15 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from connectors.http.limits import Names, Peer, Rates, client_of
+from connectors.http.limits import WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND, Names, Peer, Rates, client_of
 from connectors.http.responses import RefusalError, refused
 from connectors.serve.access import Access, Principal
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
 from connectors.serve.event_streams import Streams
-from connectors.serve.history_interface import ReleasedHistory
-from connectors.serve.ledger_views import AccountView, ClusterView, OperatorView
-from connectors.serve.models import QueryParams
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.ledger_views import AccountView, ClusterView, CoalitionUnits, OperatorView
+from connectors.serve.models import Promise, QueryParams
 from connectors.serve.playback import Playback
 from connectors.serve.policy_description import Plans, promised, releases_of, sites_of
 from stream.errors import UsageError
@@ -42,15 +42,15 @@ class Service:
 
     policy: Policy
     access: Access
-    history: ReleasedHistory
+    history: ReleaseHistory
     streams: Streams
     names: Names
     clock: Callable[[], Micros]
     store: Path | None = None
-    """The store's folder, whose free disk space operators see; nothing in it is opened."""
+    """The store's folder, whose free disk space operators see. No file in it is opened."""
     plans: Plans = field(default_factory=dict)
     account: AccountView = field(default_factory=AccountView)
-    coalition: Callable[[frozenset[str]], dict[str, dict[str, Any]]] | None = None
+    coalition: Callable[[frozenset[str]], dict[str, CoalitionUnits]] | None = None
     """Computes the combined account of audiences; None if the account is not served."""
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Serialises that computation."""
@@ -61,55 +61,55 @@ class Service:
     playback: Playback | None = None
     laboratory: bool = False
     """Whether the releases were made with a laboratory key."""
-    begin_anew: Callable[[], ReleasedHistory] | None = None
+    new_history: Callable[[], ReleaseHistory] | None = None
     """Creates an empty history, for a playback that moves back."""
-    promises: dict[str, dict[str, object]] = field(default_factory=dict)
+    promises: dict[str, Promise] = field(default_factory=dict)
     """Guarantees by audience, computed at the first request."""
     query_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Locked while records are added or the history is replaced."""
-    memory: dict[Hashable, object] = field(default_factory=dict)
+    cache: dict[Hashable, object] = field(default_factory=dict)
     """Results that are valid until the next record arrives."""
-    came: int = 0
+    arrivals: int = 0
     """The number of times that records have arrived."""
     busy: set[Peer] = field(default_factory=set)
     """Connections with a request in progress; the connection limiter keeps them open."""
     link_used: Callable[[], None] = lambda: None
-    wrong: Rates = field(default_factory=lambda: Rates(burst=10, each_second=0.2))
-    """The number of wrong secrets that a client may send."""
+    wrong_secrets: Rates = field(default_factory=lambda: Rates(WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND))
+    """Limits how many wrong secrets a client may send."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(THREADS))
 
-    async def reading(self, question: Callable[..., T], *given: object) -> T:
+    async def reading(self, query: Callable[..., T], *arguments: object) -> T:
         """Run a query of the history, or a computation, in a thread."""
         try:
-            return await anyio.to_thread.run_sync(question, *given, limiter=self.threads)
+            return await anyio.to_thread.run_sync(query, *arguments, limiter=self.threads)
         except UsageError as error:
             raise refused(str(error)) from None
 
     async def rewound(self) -> None:
         """Replace the history, because a playback moved back."""
-        assert self.begin_anew is not None  # noqa: S101
+        assert self.new_history is not None  # noqa: S101
         async with self.query_lock:
-            self.history = self.begin_anew()  # readers in progress keep a reference to the old one
-            self.forget()
+            self.history = self.new_history()  # readers in progress keep a reference to the old one
+            self.drop_cache()
             self.streams.restart(self.history)
 
-    async def remembered(self, question: Callable[..., T], *given: Hashable) -> T:
+    async def cached(self, query: Callable[..., T], *arguments: Hashable) -> T:
         """Run a query whose result only changes with the next record, and share the result among all callers until
         then."""
-        key, came = (question.__name__, *given), self.came
-        if key not in self.memory:
-            found = await self.reading(question, *given)
-            if came != self.came:
+        key, arrivals = (query.__name__, *arguments), self.arrivals
+        if key not in self.cache:
+            found = await self.reading(query, *arguments)
+            if arrivals != self.arrivals:
                 return found
-            self.memory[key] = found
-        return cast(T, self.memory[key])
+            self.cache[key] = found
+        return cast(T, self.cache[key])
 
-    def forget(self) -> None:
+    def drop_cache(self) -> None:
         """Drop shared results, because records have arrived."""
-        self.came += 1
-        self.memory.clear()
+        self.arrivals += 1
+        self.cache.clear()
 
-    async def promised_to(self, audience: str) -> dict[str, object]:
+    async def promised_to(self, audience: str) -> Promise:
         """Return the guarantees of an audience's releases."""
         if audience not in self.promises:
             self.promises[audience] = await self.reading(promised, self.policy, audience)
@@ -147,7 +147,7 @@ def principal_of(request: Request) -> Principal:
     address = client_of(request, behind_proxy=service.names.behind_proxy)
     known = shown(service, request) or service.access.anyone(address)
     if known is None:
-        raise RefusalError(401, "session", "must be begun with a token or a one-time link")
+        raise RefusalError(401, "session", "must be started with a token or a one-time link")
     return known
 
 
@@ -185,9 +185,9 @@ def recognised(request: Request, look_up: Callable[[], Principal | None], what: 
     if found is not None:
         return found
     service = service_of(request)
-    if service.wrong.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
-        raise RefusalError(401, what, "must be one that is good here and now")
-    raise RefusalError(429, what, "must be tried again later: too many wrong ones", retry=5)
+    if service.wrong_secrets.allow(client_of(request, behind_proxy=service.names.behind_proxy)):
+        raise RefusalError(401, what, "must be valid: it is unknown, expired, revoked or used up")
+    raise RefusalError(429, what, "must be tried again later: there were too many wrong ones", retry=5)
 
 
 def parsed(request: Request, model: type[M]) -> M:
@@ -211,7 +211,7 @@ def validated(model: type[M], given: object) -> M:
 
 def _rule(kind: str, message: str) -> str:
     if kind == "extra_forbidden":
-        return "must not be given: it is not known here"
+        return "must not be given: it is unknown"
     return "must be given" if kind == "missing" else message[:1].lower() + message[1:]
 
 
@@ -219,21 +219,21 @@ def role(request: Request, name: str) -> Principal:
     """Return the principal if it has a role; RefusalError otherwise."""
     who = principal_of(request)
     if name not in who.roles:
-        raise RefusalError(403, name.partition(":")[0], "must be a role of who asks")
+        raise RefusalError(403, name.partition(":")[0], "must be a role of the caller")
     return who
 
 
 def release_of(service: Service, audience: str, site: str, release: str | None = None) -> None:
     """Raise RefusalError for a site or release that is not published to an audience."""
     if site not in sites_of(service.policy, (audience,)):
-        raise RefusalError(404, "site", "must be one of which the audience gets something")
+        raise RefusalError(404, "site", "must be a site with releases for the audience")
     if release is None:
         return
     for each in releases_of(service.policy, audience):
         names = each.published_names if each.query == "count" else (each.name,)
         if release in names and service.policy.zones_of(each, site):
             return
-    raise RefusalError(404, "release", "must be one that the audience gets at this site")
+    raise RefusalError(404, "release", "must be a release for the audience at this site")
 
 
 async def body_of(request: Request, model: type[M]) -> M:

@@ -21,10 +21,9 @@ from connectors.serve.app import application
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.event_streams import Streams
 from connectors.serve.floor_plans import read_plans
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import START, ReleasedHistory
-from connectors.serve.ledger_views import ClusterView, Coalition, OperatorView
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import START, ReleaseHistory
+from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits, OperatorView
 from connectors.serve.policy_description import Plans
 from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
@@ -84,24 +83,24 @@ def check(config: ServeConfig) -> None:
             msg = f"--audience: must be one of the policy's ({', '.join(known)}), got {name!r}"
             raise UsageError(msg)
     if not config.roles:
-        msg = "--audience: must be given, or --account or --operator: nobody would see anything"
+        msg = "--audience: must be given, or --account or --operator; otherwise nothing is served"
         raise UsageError(msg)
     _check_open(config)
     host, _ = config.listen
     outside = not is_loopback(host) and not config.simulated
     rules = (
-        (outside and config.tokens is None, f"--tokens: must be given with --listen {host}, which others reach"),
+        (outside and config.tokens is None, f"--tokens: must be given with --listen {host}, which others can reach"),
         (
             outside and config.tls is None and not config.behind_proxy,
-            f"--tls-cert: must be given with --listen {host}, or --behind-proxy where a proxy of yours has TLS",
+            f"--tls-cert: must be given with --listen {host}, or --behind-proxy if a proxy of yours provides TLS",
         ),
-        (config.behind_proxy and not config.names, "--name: must be given with --behind-proxy, as its clients know it"),
+        (config.behind_proxy and not config.names, "--name: must be given with --behind-proxy: the name for clients"),
         (
             config.kafka is not None and config.index is None and bool(config.audiences),
-            "--index: must be given with --kafka, so that event streams go on where they were after a restart",
+            "--index: must be given with --kafka, so that event streams can be resumed after a restart",
         ),
-        (config.kafka is not None and config.play is not None, "--play: must go with --store"),
-        (config.index is not None and config.play is not None, "--play: must go without --index"),
+        (config.kafka is not None and config.play is not None, "--play: must be given with --store"),
+        (config.index is not None and config.play is not None, "--play: must not be given with --index"),
     )  # fmt: skip
     for broken, rule in rules:
         if broken:
@@ -116,7 +115,7 @@ def _check_open(config: ServeConfig) -> None:
         raise UsageError(msg)
     for release in config.policy.release:
         if isinstance(release, AttributeRelease) and config.opened in release.audiences:
-            msg = f"--open: must be an audience of counts only, {config.opened!r} is told attributes ({release.name})"
+            msg = f"--open: must be an audience of counts only, {config.opened!r} receives attributes ({release.name})"
             raise UsageError(msg)
 
 
@@ -126,21 +125,21 @@ def clocks_of(policy: Policy) -> dict[str, SiteClock]:
 
 
 def plans_of(config: ServeConfig) -> Plans:
-    """Return the plan of each floor that has one, as JSON for the page."""
+    """Return the plan of each floor that has one."""
     if config.plans is None:
         return {}
     zones: dict[tuple[str, str], list[str]] = {}
     for name, site in config.policy.site.items():
         for zone in site.zones:
             zones.setdefault((name, zone.floor), []).append(zone.id)
-    return {place: plan.as_json() for place, plan in read_plans(config.plans, zones).items()}
+    return read_plans(config.plans, zones)
 
 
 @contextmanager
 def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
     """Open a history with its service, and close it."""
 
-    def anew() -> ReleasedHistory:
+    def open_history() -> ReleaseHistory:
         return ReleaseHistory(config.index, clocks_of(config.policy))
 
     opened = None if config.opened is None else audience_role(config.opened)
@@ -149,9 +148,11 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
         tokens.tokens()  # fail at the start if they cannot be read
     access = Access(config.roles, clock=clock, tokens=tokens, opened=opened)
     plans = plans_of(config)
-    history = anew()
+    history = open_history()
     streams = Streams(access, history)
-    service = Service(config.policy, access, history, streams, names, clock, config.store, plans, begin_anew=anew)
+    service = Service(
+        config.policy, access, history, streams, names, clock, config.store, plans, new_history=open_history
+    )
     try:
         yield service
     finally:
@@ -160,14 +161,14 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
 
 def feeds(config: ServeConfig, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that keep the service up to date with its sources; each returns only by an error."""
-    intake = indexer.Indexer(service)
+    index = indexer.Indexer(service)
     if config.store is None:
-        return topic_feeds(config, config.kafka or "", service, intake)
-    return box_feeds(config, config.store, service, intake)
+        return topic_feeds(config, config.kafka or "", service, index)
+    return outbox_feeds(config, config.store, service, index)
 
 
 def topic_feeds(
-    config: ServeConfig, kafka: str, service: Service, intake: indexer.Indexer
+    config: ServeConfig, kafka: str, service: Service, index: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a cluster. Once something was read, they outlive outages of the brokers."""
     service.contact = contact = BrokerContact(
@@ -175,37 +176,37 @@ def topic_feeds(
     )
     found: list[Callable[[], Awaitable[None]]] = []
     if config.audiences:
-        found.append(partial(topics.follow_private, kafka, config.audiences, intake))
+        found.append(partial(topics.follow_private, kafka, config.audiences, index))
     if config.account or config.operator:
         found.append(topics.TopicOfView(kafka, LEAKAGE, service.account.add).follow)
     if config.account:
         service.coalition = partial(topics.combined_account, config.policy, kafka)
     if config.operator:
         service.operator = cluster = ClusterView(service.account, config.policy, service.clock)
-        found.append(topics.TopicOfView(kafka, QUARANTINE, cluster.take_refused).follow)
+        found.append(topics.TopicOfView(kafka, QUARANTINE, cluster.add_rejected).follow)
         found.append(partial(topics.follow_control, kafka, cluster, service.clock))
     return [contact.ask(kafka), *map(contact.lasting, found)]
 
 
-def box_feeds(
-    config: ServeConfig, store: Path, service: Service, intake: indexer.Indexer
+def outbox_feeds(
+    config: ServeConfig, store: Path, service: Service, index: indexer.Indexer
 ) -> list[Coroutine[Any, Any, None]]:
     """Return the tasks that follow a store."""
-    book = OperatorView()
-    service.operator = book
+    operator = OperatorView()
+    service.operator = operator
     service.coalition = partial(combined_account, config.policy, store) if config.account else None
-    boxes = [(ACCOUNT_BOX, service.account.add)] if config.account or config.operator else []
-    boxes += [(OPERATOR_BOX, book.add)] if config.operator else []
-    indexer.refuse_absent(store, [*config.audiences, *(box for box, _ in boxes)])
+    outboxes = [(ACCOUNT_BOX, service.account.add)] if config.account or config.operator else []
+    outboxes += [(OPERATOR_BOX, operator.add)] if config.operator else []
+    indexer.refuse_absent(store, [*config.audiences, *(outbox for outbox, _ in outboxes)])
     if config.play is not None:
         service.playback = indexer.played(store, config.audiences, config.play)
-    books = [indexer.follow_records(store, box, take) for box, take in boxes]
+    views = [indexer.follow_records(store, outbox, add) for outbox, add in outboxes]
     if service.playback is not None:
-        return [indexer.follow_play(service.playback, intake), *books]
-    return [*(indexer.follow_outbox(store, audience, intake) for audience in config.audiences), *books]
+        return [indexer.follow_play(service.playback, index), *views]
+    return [*(indexer.follow_outbox(store, audience, index) for audience in config.audiences), *views]
 
 
-def combined_account(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+def combined_account(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:
     """Return the combined account of some audiences, from their outboxes."""
     coalition = Coalition(policy, audiences)
     for name in sorted(audiences):

@@ -17,8 +17,9 @@ from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.serve.indexer import Indexer, own
-from connectors.serve.ledger_views import ClusterView, Coalition
+from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.storage.kafka import cluster
+from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import AbsentTopicError, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import consume, topic_names
 from stream.errors import UsageError
@@ -42,7 +43,7 @@ def topics_of(names: Collection[str], audiences: Collection[str]) -> list[str]:
     return sorted(name for name in names if (found := _PRIVATE.fullmatch(name)) and found[1] in audiences)
 
 
-async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer) -> None:
+async def follow_private(kafka: str, audiences: Collection[str], index: Indexer) -> None:
     """Read what the audiences' topics contain, then what is added; returns only by an error.
 
     Raises:
@@ -51,10 +52,10 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer
         DataError: a record belongs to another audience, or is not a private record.
     """
 
-    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+    async def handle(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         found = _PRIVATE.fullmatch(at.topic)
         assert found is not None  # noqa: S101
-        await intake.add(own(found[1], _source(at), records), positions)
+        await index.add(own(found[1], _source(at), records), positions)
 
     while True:
         topics = topics_of(await topic_names(kafka), audiences)
@@ -63,52 +64,52 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Indexer
                 msg = f"--audience {audience}: must have a private topic on this cluster"
                 raise UsageError(msg)
         try:
-            left = partial(_left_of, intake)
-            await _follow(kafka, topics, left, take, LOOK_SECONDS)
-        except AbsentTopicError as error:  # deleted, or too new for the broker that was asked: the next look decides
+            left = partial(_left_of, index)
+            await _follow(kafka, topics, left, handle, LOOK_SECONDS)
+        except AbsentTopicError as error:  # deleted, or too new for this broker: the next check decides
             log.info("%s", error)
             await asyncio.sleep(WAIT_MS / 1000)
 
 
-def _left_of(intake: Indexer, source: str) -> tuple[int, str | None]:
-    return intake.position(source), intake.last(source)
+def _left_of(index: Indexer, source: str) -> tuple[int, str | None]:
+    return index.position(source), index.last(source)
 
 
 class TopicOfView:
     """A topic from which a view in memory is built, and how far it was read."""
 
-    def __init__(self, kafka: str, topic: str, take: Callable[[Sequence[bytes]], None]) -> None:
-        self._kafka, self._topic, self._take = kafka, topic, take
+    def __init__(self, kafka: str, topic: str, handle: Callable[[Sequence[bytes]], None]) -> None:
+        self._kafka, self._topic, self._handle = kafka, topic, handle
         self._positions: dict[str, int] = {}
 
     async def follow(self) -> None:
         """Read on, from the start at first; returns only by an error."""
 
-        async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        async def handle(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
             del at
-            self._take(records)
+            self._handle(records)
             self._positions |= positions
 
-        await _follow(self._kafka, [self._topic], self._left, take, None)
+        await _follow(self._kafka, [self._topic], self._left, handle, None)
 
     def _left(self, source: str) -> tuple[int, str | None]:
         return self._positions.get(source, 0), None
 
 
-async def follow_control(kafka: str, book: ClusterView, clock: Callable[[], Micros]) -> None:
+async def follow_control(kafka: str, view: ClusterView, clock: Callable[[], Micros]) -> None:
     """Keep an operator's view up to date with the cluster's control state and with its ingest processes."""
     while True:
-        agreed = await cluster.read(kafka)
-        book.take_agreed(agreed.current(), agreed.silent_sources(clock()))
+        state = await cluster.read(kafka)
+        view.set_control_state(state.current(), state.silent_sources(clock()))
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+def combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:
     """Return the combined account of some audiences, from their topics. It blocks: do not call it in an event loop."""
     return asyncio.run(_combined_account(policy, kafka, audiences))
 
 
-async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, CoalitionUnits]:
     coalition = Coalition(policy, audiences)
     for topic in topics_of(await topic_names(kafka), audiences):
         async for record in consume(kafka, topic, until_end=True):
@@ -116,7 +117,7 @@ async def _combined_account(policy: Policy, kafka: str, audiences: frozenset[str
     return coalition.units()
 
 
-async def _follow(kafka: str, topics: Sequence[str], left: Left, take: RecordHandler, seconds: float | None) -> None:
+async def _follow(kafka: str, topics: Sequence[str], left: Left, handle: RecordHandler, seconds: float | None) -> None:
     """Read topics from each partition's stored position, for a time limit or for ever."""
     async with reader_of(kafka) as reader:
         known = await _seek(reader, topics, left)
@@ -124,23 +125,26 @@ async def _follow(kafka: str, topics: Sequence[str], left: Left, take: RecordHan
         while until is None or time.monotonic() < until:
             batches = await _next(reader)
             for at in sorted(batches):
-                held = batches[at]
-                if held and at in known:
-                    _refuse_other(at, held[0], *known.pop(at))
-                    held = held[1:]
-                if held:
-                    await take(at, [raw.value or b"" for raw in held], {_source(at): held[-1].offset + 1})
+                records = batches[at]
+                if records and at in known:
+                    _refuse_other(at, records[0], *known.pop(at))
+                    records = records[1:]
+                if records:
+                    await handle(at, [raw.value or b"" for raw in records], {_source(at): records[-1].offset + 1})
 
 
 def _refuse_other(at: TopicPartition, record: Any, offset: int, last: str) -> None:
     """Raise UsageError unless a record is the one that was read last at its offset."""
     if record.offset != offset or parse_record(record.value or b"{}").get("release_id") != last:
-        raise _made_anew(at.topic, f"no longer has what was read last at offset {offset} of partition {at.partition}")
+        raise _recreated(
+            at.topic,
+            f"no longer contains the record that was read last, at offset {offset} of partition {at.partition}",
+        )
 
 
-def _made_anew(topic: str, how: str) -> UsageError:
+def _recreated(topic: str, how: str) -> UsageError:
     return UsageError(
-        f"--index: must have been made from this cluster's {topic}, which {how}: it was made anew, or is another's; "
+        f"--index: must belong to this cluster's {topic}, which {how}: the topic was recreated, or is another one; "
         "delete the index and start again"
     )
 
@@ -151,7 +155,7 @@ async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
         return dict(await reader.getmany(timeout_ms=WAIT_MS))
     except OffsetOutOfRangeError as error:
         (gone, *_) = error.args[0]
-        msg = f"{gone.topic}: must hold what comes next, but was made anew or shortened; delete --index and start again"
+        msg = f"{gone.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
         raise UsageError(msg) from None
 
 
@@ -161,7 +165,7 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
     If the record that was read last still exists, seek to it, so that it comes first. Return the positions of such
     records, with their ids.
     """
-    client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
+    client = client_of(reader)
     places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
     reader.assign(places)
     begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
@@ -169,7 +173,7 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
     for at in places:
         position, last = await asyncio.to_thread(left, _source(at))
         if position > ends[at]:
-            raise _made_anew(at.topic, f"ends at {ends[at]}, before what was read of it")
+            raise _recreated(at.topic, f"ends at {ends[at]}, before the position up to which it was read")
         if last is not None and position > begins[at]:
             known[at] = position - 1, last
         if 0 < position < begins[at]:

@@ -10,12 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import TypedDict
 
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import Origin, subscribe
 from stream.schemas import parse_time
+
+
+class Notes(TypedDict, total=False):
+    """What a sink stores of the past, as JSON in its cursor's file. Which fields are present depends on the sink."""
+
+    newest: dict[str, str]
+    """Site and release -> the end of the newest window."""
+    retained: dict[str, str]
+    """Topic -> the retained message (MQTT)."""
+    told: dict[str, float | str | None]
+    """Site, release and node -> the value or the side of a threshold that was last reported (webhooks)."""
+
 
 Deliver = Callable[[Release], Awaitable[None]]
 SAVE_EVERY = 1.0
@@ -45,7 +57,7 @@ async def deliver_releases(
 
 async def _begin_at_present(source: Origin, cursor: Cursor, begin: Deliver) -> None:
     newest: dict[str, Release] = {}
-    notes: dict[str, Any] = {}
+    notes: Notes = {}
     async with aclosing(subscribe(**source, cursor=cursor, until_end=True)) as records:
         async for record in records:
             if is_latest_count(record, notes):
@@ -61,7 +73,7 @@ async def _saving(cursor: Cursor) -> None:
         cursor.save()
 
 
-def is_latest_count(record: Release, notes: dict[str, Any]) -> bool:
+def is_latest_count(record: Release, notes: Notes) -> bool:
     """Return whether a record is a count of a later window than any noted for its site and release.
 
     A revised or late record is not the present state, and an attribute belongs to a past day.
@@ -72,7 +84,7 @@ def is_latest_count(record: Release, notes: dict[str, Any]) -> bool:
     return before is None or parse_time(record["window_end"]) > parse_time(before)
 
 
-def note_latest(record: Release, notes: dict[str, Any]) -> None:
+def note_latest(record: Release, notes: Notes) -> None:
     """Note the newest window of a site's release."""
     notes.setdefault("newest", {})[_stream_of(record)] = record["window_end"]
 

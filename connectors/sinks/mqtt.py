@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiomqtt
 import orjson
 import structlog
 
 from connectors.runtime.signals import first_to_end
-from connectors.sinks.feed import is_latest_count, note_latest
+from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.subscribe.nodes import bound_of, node_values
 from connectors.subscribe.order import Release
 
@@ -39,7 +39,7 @@ def messages(prefix: str, record: Release, retained: Mapping[str, str]) -> dict[
 
     ``retained`` are the earlier messages: a denied window lists no nodes, so its release's nodes are found there.
     """
-    said = {name: record[name] for name in OF_THE_RECORD} | bound_of(record)
+    common = {name: record[name] for name in OF_THE_RECORD} | bound_of(record)
     kind = record["half_width_kind"]
     found = {
         f"{prefix}/{record['site']}/{value.node.replace(':', '/')}/{record['release']}": {
@@ -48,10 +48,10 @@ def messages(prefix: str, record: Release, retained: Mapping[str, str]) -> dict[
         for value in node_values(record)
     }  # fmt: skip
     if not record["released"]:
-        nothing = dict.fromkeys(("value", "low", "high", "half_width", "kind"))
+        cleared = dict.fromkeys(("value", "low", "high", "half_width", "kind"))
         own = (topic for topic in retained if _is_of(topic, prefix, record))
-        found = dict.fromkeys(own, nothing)
-    return {topic: orjson.dumps(body | said).decode() for topic, body in found.items()}
+        found = dict.fromkeys(own, cleared)
+    return {topic: orjson.dumps(body | common).decode() for topic, body in found.items()}
 
 
 def _is_of(topic: str, prefix: str, record: Release) -> bool:
@@ -138,7 +138,7 @@ class MqttSink:
 
         ``home_assistant`` is the prefix below which Home Assistant looks for sensors; None: no discovery.
         """
-        self._broker, self._prefix, self._notes, self._sites = broker, prefix, notes, sites
+        self._broker, self._prefix, self._notes, self._sites = broker, prefix, cast(Notes, notes), sites
         self._base = home_assistant
         self._queue: asyncio.Queue[Mapping[str, str]] = asyncio.Queue(1)
         self._latest: Mapping[str, str] | None = None
@@ -147,7 +147,7 @@ class MqttSink:
         """Publish a record's nodes unless newer ones are published; return when the broker has acknowledged them."""
         if not is_latest_count(record, self._notes):
             return
-        retained: dict[str, str] = self._notes.setdefault("retained", {})
+        retained = self._notes.setdefault("retained", {})
         fresh = messages(self._prefix, record, retained)
         await self._queue.put(self._described([topic for topic in fresh if topic not in retained]) | fresh)
         await self._queue.join()
@@ -180,16 +180,16 @@ class MqttSink:
 
     async def _serve(self, client: aiomqtt.Client) -> None:
         try:
-            held: dict[str, str] = self._notes.get("retained", {})
-            await _publish(client, self._described(held) | held)  # the broker may have lost retained messages
+            retained = self._notes.get("retained", {})
+            await _publish(client, self._described(retained) | retained)  # the broker may have lost them
             await _publish(client, {status_topic(self._prefix): ONLINE})
-            await first_to_end(self._hand_on(client), _watch(client))
+            await first_to_end(self._publish_queued(client), _watch(client))
         except asyncio.CancelledError:
             with suppress(aiomqtt.MqttError):
                 await _publish(client, {status_topic(self._prefix): OFFLINE})  # a clean disconnect sends no will
             raise
 
-    async def _hand_on(self, client: aiomqtt.Client) -> None:
+    async def _publish_queued(self, client: aiomqtt.Client) -> None:
         while True:
             if self._latest is None:
                 self._latest = await self._queue.get()

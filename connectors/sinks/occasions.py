@@ -7,11 +7,11 @@ is *crossed* when the whole band lies on its other side. Both start from the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from connectors.sinks.feed import is_latest_count, note_latest
+from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.subscribe.nodes import NodeValue, bound_of, node_values
 from connectors.subscribe.order import Release
 
@@ -38,42 +38,42 @@ class Occasion:
     """In devices; of crossings."""
     nodes: frozenset[str] = frozenset()
 
-    def events(self, record: Release, notes: dict[str, Any]) -> list[Event]:
+    def events(self, record: Release, notes: Notes) -> list[Event]:
         """Return the events that a record causes, given the notes of all earlier records."""
         if self.kind == "release":
             return [Event(record["release_id"], "tacet.release", record["window_end"], record)]
         if not is_latest_count(record, notes):
             return []
-        told = notes.get("told", {})
+        reported = notes.get("told", {})
         return [
-            _event(self.kind, record, value, more)
+            _event(self.kind, record, value, fields)
             for value in self._chosen(record)
-            if (more := self._news(value, told.get(_name(record, value)))) is not None
+            if (fields := self._news(value, reported.get(_name(record, value)))) is not None
         ]
 
-    def note(self, record: Release, notes: dict[str, Any]) -> None:
+    def note(self, record: Release, notes: Notes) -> None:
         """Update the notes after a record's events were delivered."""
         if self.kind == "release" or not is_latest_count(record, notes):
             return
-        told = notes.setdefault("told", {})
+        reported = notes.setdefault("told", {})
         for value in self._chosen(record):
             name = _name(record, value)
             if self.kind == "crossing":
-                told[name] = self._side(value) or told.get(name)
-            elif told.get(name) is None or self._news(value, told[name]) is not None:
-                told[name] = value.value
+                reported[name] = self._side(value) or reported.get(name)
+            elif reported.get(name) is None or self._news(value, reported[name]) is not None:
+                reported[name] = value.value
         note_latest(record, notes)
 
     def _chosen(self, record: Release) -> Iterator[NodeValue]:
         return (value for value in node_values(record) if not self.nodes or value.node in self.nodes)
 
-    def _news(self, value: NodeValue, reported: Any) -> dict[str, Any] | None:
+    def _news(self, value: NodeValue, reported: float | str | None) -> dict[str, object] | None:
         """Return the event's fields besides the value; None if there is nothing to report."""
         if reported is None:
             return None
         if self.kind == "change":
             low, high = _band(value)
-            return None if low <= reported <= high else {"previous": reported}
+            return {"previous": reported} if isinstance(reported, str) or not low <= reported <= high else None
         side = self._side(value)
         return None if side in (None, reported) else {"side": side, "threshold": self.threshold}
 
@@ -91,7 +91,7 @@ def _name(record: Release, value: NodeValue) -> str:
     return f"{record['site']}/{record['release']}/{value.node}"
 
 
-def _event(kind: Kind, record: Release, value: NodeValue, more: dict[str, Any]) -> Event:
-    of_the_record = ("site", "release", "window_start", "window_end", "release_id", "coverage", "laboratory")
-    data = value._asdict() | more | {name: record[name] for name in of_the_record} | bound_of(record)
+def _event(kind: Kind, record: Release, value: NodeValue, fields: Mapping[str, object]) -> Event:
+    copied = ("site", "release", "window_start", "window_end", "release_id", "coverage", "laboratory")
+    data = value._asdict() | {**fields} | {name: record[name] for name in copied} | bound_of(record)
     return Event(f"{record['release_id']}/{value.node}/{kind}", f"tacet.{kind}", record["window_end"], data)

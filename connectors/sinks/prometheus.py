@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from threading import Lock
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -12,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from connectors.monitoring.plain_http import Answer, PlainServer
-from connectors.sinks.feed import is_latest_count, note_latest
+from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.subscribe.nodes import node_values
 from connectors.subscribe.order import Release
 from stream.policy.fields import parse_duration
@@ -27,7 +26,7 @@ class LatestReleases(Collector):
     """The newest window of each site and release. A denied window has no values, so it yields no samples."""
 
     def __init__(self) -> None:
-        self._notes: dict[str, Any] = {}
+        self._notes: Notes = {}
         self._newest: dict[tuple[str, str], Release] = {}
         self._lock = Lock()
 

@@ -11,7 +11,7 @@ import base64
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,6 +20,7 @@ import stamina
 from standardwebhooks import Webhook
 
 from connectors.runtime.retries import log_error_kinds_only
+from connectors.sinks.feed import Notes
 from connectors.sinks.occasions import Event, Occasion
 from connectors.subscribe.order import Release
 from connectors.subscribe.service import OWN_MACHINE
@@ -63,7 +64,7 @@ class WebhookSink:
             raise UsageError(msg)
         self._url, self._secrets = url, secrets
         _signers(secrets())
-        self._occasion, self._notes, self._now = occasion, notes, now
+        self._occasion, self._notes, self._now = occasion, cast(Notes, notes), now
         self._client = httpx.AsyncClient(timeout=TIMEOUT)
 
     async def begin(self, record: Release) -> None:
@@ -92,7 +93,7 @@ class WebhookSink:
             return
         if status in _LATER or status >= 500:
             raise _ReceiverBusyError
-        msg = f"--to: must take what is reported, answered {status}"
+        msg = f"--to: must accept reports, answered {status}"
         raise UsageError(msg)
 
     async def _status_of(self, body: bytes, headers: dict[str, str]) -> int:
@@ -140,6 +141,6 @@ def _signer(secret: str) -> Webhook:
     except ValueError:
         key = b""
     if not 24 <= len(key) <= 64:
-        msg = f"--secret-file: must hold {PREFIX} and 24 to 64 random bytes in base64"
+        msg = f"--secret-file: must contain {PREFIX} and 24 to 64 random bytes in base64"
         raise UsageError(msg)
     return Webhook(key)

@@ -14,9 +14,11 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.sources.ingest.followed_logs import Piece
-from connectors.storage.kafka.aiokafka_client import answering
-from connectors.storage.kafka.client import PATIENCE_MS, close, connect, partitions_of
+from connectors.storage.kafka.aiokafka_client import answering, client_of
+from connectors.storage.kafka.client import close, connect, partitions_of
+from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import DataError
 
 WAIT_MS = 200
@@ -47,9 +49,9 @@ class ExternalTopic:
             bootstrap_servers=self._bootstrap, group_id=self._group, enable_auto_commit=False,
             auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
-        answering(self._reader._client)  # noqa: SLF001 - see ``answering``
+        answering(self._reader)
         await connect(self._reader, self._bootstrap)
-        numbers = await partitions_of(self._reader._client, self.name)  # noqa: SLF001 - no public way
+        numbers = await partitions_of(client_of(self._reader), self.name)
         self._places = [TopicPartition(self.name, number) for number in numbers]
         self._reader.assign(self._places)
         try:
@@ -98,9 +100,12 @@ class ExternalTopic:
         """Commit offsets to the broker."""
         offsets = {TopicPartition(self.name, cast(int, part)): end for part, end in positions.items()}
         try:
-            await asyncio.wait_for(self._reader.commit(offsets), KEEP_WITHIN)
-        except (KafkaError, TimeoutError):
+            async with asyncio.timeout(KEEP_WITHIN):
+                await self._reader.commit(offsets)
+        except (KafkaError, TimeoutError) as error:
+            raise_if_cancelled(error)
             return False
+        raise_if_cancelled()
         return True
 
     async def close(self) -> None:
@@ -110,4 +115,4 @@ class ExternalTopic:
             await close(reader)
 
     def _unreadable(self, error: KafkaError) -> DataError:
-        return DataError(f"topic {self.name}: must be one that can be read on, Kafka says {type(error).__name__}")
+        return DataError(f"topic {self.name}: cannot be read any more, Kafka reports {type(error).__name__}")

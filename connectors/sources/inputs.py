@@ -21,7 +21,7 @@ from connectors.runtime.signals import first_to_end
 from connectors.secrets.secret_files import ReloadingSecrets
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.counters.topic import CountsTopic
-from connectors.sources.counters.windows import Gathering, first_windows
+from connectors.sources.counters.windows import WindowCollector, first_windows
 from connectors.sources.ingest.followed_logs import TailedFile
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.listeners import Listener
@@ -60,7 +60,7 @@ class UdpSource:
     start: Micros | None = None
     """Laboratory: the time of uptime 0, if event time is the controllers' sysUpTime; None: receive time."""
 
-    def entrance(self, sources: Sequence[str]) -> Listener:
+    def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener for traps of the policy's sources."""
         senders = CommunityAuth(AllowList(sources), self.communities, or_v3=self.v3 is not None)
         return TrapListener(self.address, senders, v3=self.v3)
@@ -73,49 +73,49 @@ class RadiusSource:
     address: tuple[str, int]
     clients: tuple[Client, ...] | ClientFile
 
-    def entrance(self, sources: Sequence[str]) -> Listener:
+    def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener for accounting of the policy's sources."""
         return AccountingListener(self.address, Clients(self.clients, sources))
 
 
 @dataclass(frozen=True, slots=True)
-class HandedSource:
+class HooksSocketSource:
     """Cloud systems, whose sightings ``tacet hooks`` passes on through a socket."""
 
     path: Path
 
-    def entrance(self, sources: Sequence[str]) -> Listener:
+    def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener for these sightings of the policy's sources."""
         return SocketListener(self.path, sources)
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardedSource:
+class SnmptrapdPipeSource:
     """A pipe to which snmptrapd writes the controllers' traps."""
 
     path: Path
     """``-``: standard input."""
 
-    def entrance(self, sources: Sequence[str]) -> Listener:
+    def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener for forwarded traps of the policy's sources."""
         return SnmptrapdPipeListener(self.path, AllowList(sources))
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedSource:
+class SnmptrapdLogSource:
     """A log to which snmptrapd writes the controllers' traps."""
 
     path: Path
     state: Path
     """The file that stores the position in the log."""
 
-    def entrance(self, sources: Sequence[str]) -> Listener:
+    def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener that reads traps of the policy's sources from the log."""
         return SnmptrapdLogListener(TailedFile(self.path, self.state, LONGEST, written_at), AllowList(sources))
 
 
 @dataclass(frozen=True, slots=True)
-class CollectedSource:
+class TelegrafSource:
     """A topic to which telegraf writes the controllers' traps."""
 
     kafka: str
@@ -124,7 +124,7 @@ class CollectedSource:
     communities: CommunityFile | None
     """None: only SNMPv3 is accepted."""
 
-    def entrance(self, sources: Sequence[str]) -> Listener:
+    def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener that reads traps of the policy's sources from the topic."""
         from connectors.sources.external_topic import ExternalTopic  # noqa: PLC0415 - loads a client of Kafka
 
@@ -132,7 +132,7 @@ class CollectedSource:
         return TelegrafListener(topic, AllowList(sources), self.communities)
 
 
-LiveSource = UdpSource | RadiusSource | ForwardedSource | LoggedSource | CollectedSource | HandedSource
+LiveSource = UdpSource | RadiusSource | SnmptrapdPipeSource | SnmptrapdLogSource | TelegrafSource | HooksSocketSource
 Live = Sequence[LiveSource]
 """All inputs of one receiver."""
 
@@ -141,7 +141,7 @@ def secrets_of(live: Live) -> list[ReloadingSecrets[Any]]:
     """Return the files of secrets that identify senders; each is read again when it changes."""
     found: list[ReloadingSecrets[Any]] = []
     for source in live:
-        if isinstance(source, CollectedSource) and source.communities is not None:
+        if isinstance(source, TelegrafSource) and source.communities is not None:
             found.append(source.communities)
         if isinstance(source, UdpSource):
             found += [source.communities] if isinstance(source.communities, CommunityFile) else []
@@ -197,7 +197,7 @@ class TopicSource(NamedTuple):
         """Return the topic's windows from the first one that is neither closed nor over; nothing is read yet."""
         rules = CellRules(policy)
         first = first_windows(rules, wall_clock(), self.since, next_windows)
-        return CountsTopic(self.kafka, self.topic, Gathering(rules, session, first, self.until))
+        return CountsTopic(self.kafka, self.topic, WindowCollector(rules, session, first, self.until))
 
 
 class Probing(NamedTuple):
@@ -212,22 +212,22 @@ class Probing(NamedTuple):
     def rounds(self, made: Receiver, clock: AnchoredClock) -> ProbeScheduler:
         """Return the scheduler whose answers decide the coverage that a receiver's heartbeats confirm."""
 
-        def tell(pair: Pair, at: Micros, *, answered: bool) -> None:
+        def on_result(pair: Pair, at: Micros, *, answered: bool) -> None:
             made.state.coverage.note(pair, at, answered=answered)
             self.report(pair, alive=answered, at=at)
 
-        ways = {
+        trap_paths = {
             pair: TrapPath(partial(provoke, *where), partial(made.last_refusal, pair[1]))
             for pair, where in self.provoked.items()
         }
-        return ProbeScheduler(self.probes, clock, tell, ways)
+        return ProbeScheduler(self.probes, clock, on_result, trap_paths)
 
 
 TURN = 0.005
 """Seconds after which a busy feeder yields to the event loop for signals."""
 
 
-class FileTaker(Protocol):
+class MessageSink(Protocol):
     """Receives a file's messages."""
 
     async def append(self, message: Any) -> None:
@@ -235,13 +235,12 @@ class FileTaker(Protocol):
 
 
 async def pass_file(
-    file: ObservationFile | CountsFile, sink: FileTaker, speed: float | None, stop: asyncio.Event
+    file: ObservationFile | CountsFile, sink: MessageSink, speed: float | None, stop: asyncio.Event
 ) -> bool:
     """Pass a file's messages to a sink at ``speed`` times real time (None: as fast as it accepts them).
 
     Returns whether the end was reached. It is not if ``stop`` is set, which is checked every few milliseconds even if
-    neither
-    file nor sink ever waits.
+    neither file nor sink ever waits.
     """
     first: Micros | None = None
     began = turn = time.monotonic()
@@ -273,7 +272,8 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
     wait = due - time.monotonic()
     if wait > 0:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), wait)
+            async with asyncio.timeout(wait):
+                await stop.wait()
 
 
 @asynccontextmanager
@@ -290,15 +290,15 @@ async def receiver(
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
-        [source.entrance(sources) for source in live],
+        [source.listener(sources) for source in live],
         ingest=Ingest.of_policy(policy, pseudonym_key, start=uptime_start(live)),
         sink=sink,
         clock=clock,
         newest=newest,
     )
     async with made:
-        for entrance in made.entrances:
-            log.info("listening", address=entrance.address[0], port=entrance.address[1])
+        for listener in made.listeners:
+            log.info("listening", address=listener.address[0], port=listener.address[1])
         beside = [asyncio.create_task(report_drops(made))]
         if probing is not None and uptime_start(live) is None:
             beside.append(asyncio.create_task(probing.rounds(made, clock).run()))

@@ -1,12 +1,26 @@
-"""A site's metadata besides its releases: zones, floors and their names in building systems."""
+"""A site's metadata besides its releases: zones, floors and their names in building systems.
+
+A cluster publishes one message for each site (``storage/kafka/metadata.py``). A store has all of them in
+``private/_sites.json``, for everyone who may read one of its outboxes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import orjson
+
+from connectors.secrets.private_files import replace_file
+from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site
 from stream.records import SECOND
+
+VERSION = 1
+"""Version of a site's message, and of the file."""
+_NAME = "_sites.json"
 
 
 def site_metadata(policy: PolicyDocument) -> dict[str, dict[str, Any]]:
@@ -22,5 +36,38 @@ def _described(name: str, site: Site) -> dict[str, Any]:
         {"zone": zone.id, "floor": zone.floor, "kind": zone.kind, "capacity": zone.capacity, "metadata": zone.metadata}
         for zone in site.zones
     ]
-    head = {"v": 1, "site": name, "name": site.name or name}
+    head = {"v": VERSION, "site": name, "name": site.name or name}
     return head | {"timezone": site.timezone, "tick_seconds": site.tick // SECOND, "zones": zones}
+
+
+def write_sites(private: Path, sites: Mapping[str, dict[str, Any]]) -> None:
+    """Write the file to a store's folder ``private`` if its content would change.
+
+    UsageError if a later version wrote the existing file.
+    """
+    if read_sites(private) != sites:
+        replace_file(private / _NAME, {"v": VERSION, "sites": dict(sites)})
+
+
+def read_sites(private: Path) -> dict[str, dict[str, Any]]:
+    """Return each site's metadata by its name; empty if no run has written the file yet.
+
+    Raises:
+        DataError: the file is malformed.
+        UsageError: a later version wrote it.
+    """
+    path = private / _NAME
+    try:
+        body = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except orjson.JSONDecodeError:
+        body = None
+    version, sites = (body.get("v"), body.get("sites")) if isinstance(body, dict) else (None, None)
+    if isinstance(version, int) and version > VERSION:
+        msg = f"{path}: must be of version {VERSION}, got {version}; use the version of Tacet that wrote it"
+        raise UsageError(msg)
+    if version != VERSION or not isinstance(sites, dict):
+        msg = f"{path}: must be what a run has written there"
+        raise DataError(msg)
+    return sites

@@ -29,10 +29,10 @@ class Arrived(NamedTuple):
     release: Release
 
     @property
-    def given(self) -> Last:
+    def cursor_entry(self) -> Last:
         """Its entry in a cursor; DataError if it is not a private release."""
         if type(name := self.release.get("release_id")) is not str:
-            raise DataError("record: must be a private release, has no release_id")
+            raise DataError("record: must be a private release, but has no release_id")
         return Last(self.at, name)
 
 
@@ -40,45 +40,45 @@ def window_place(record: Release) -> tuple[int, str, bool, str]:
     """Return a record's sort key: window (for revised values the window with which they were published), site,
     attributes before counts, release. DataError if it is not a private release."""
     try:
-        came = parse_time(record["window_end"])
+        arrived = parse_time(record["window_end"])
         if "lag" in record:
-            came += record["lag"] * (came - parse_time(record["window_start"]))
-        return came, record["site"], "attribute" not in record, record["release"]
+            arrived += record["lag"] * (arrived - parse_time(record["window_start"]))
+        return arrived, record["site"], "attribute" not in record, record["release"]
     except (KeyError, TypeError, ValueError):
-        msg = "record: must be a private release, has no window, site or release"
+        msg = "record: must be a private release, but has no window, site or release"
         raise DataError(msg) from None
 
 
-def by_release(came: Iterable[Arrived]) -> Iterator[Arrived]:
+def by_release(records: Iterable[Arrived]) -> Iterator[Arrived]:
     """Sort records of one window and site, which arrive together, as readers of Kafka receive them."""
-    for _, window in groupby(came, key=lambda one: window_place(one.release)[:2]):
+    for _, window in groupby(records, key=lambda one: window_place(one.release)[:2]):
         yield from sorted(window, key=lambda one: window_place(one.release))
 
 
-def as_they_lie(came: list[Arrived]) -> Iterator[Arrived]:
+def in_topic_order(records: list[Arrived]) -> Iterator[Arrived]:
     """Sort records by window and site, but keep those of one topic and site in the topic's order."""
-    came = sorted(came, key=lambda one: window_place(one.release))
+    records = sorted(records, key=lambda one: window_place(one.release))
     of: dict[tuple[str, str], list[Arrived]] = {}
-    for one in came:
+    for one in records:
         of.setdefault((one.place, one.release["site"]), []).append(one)
     queues = {name: iter(sorted(own, key=lambda one: one.at)) for name, own in of.items()}
-    for one in came:
+    for one in records:
         yield next(queues[one.place, one.release["site"]])
 
 
-async def unseen(came: Iterable[Arrived], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
+async def unseen(records: Iterable[Arrived], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
     """Yield the records that the cursor has not passed; it advances when the reader requests the next one."""
-    for one in came:
+    for one in records:
         site = one.release["site"]
         if cursor is None or cursor.is_behind(one.place, one.part, site, one.at):
             yield one.release
             if cursor is not None:
-                cursor.advance(one.place, one.part, site, one.given)
+                cursor.advance(one.place, one.part, site, one.cursor_entry)
 
 
-def last_of(came: Iterable[Arrived]) -> dict[tuple[str, int], Last]:
+def last_of(records: Iterable[Arrived]) -> dict[tuple[str, int], Last]:
     """Return the last of these records in each partition, by place and part."""
-    return {(one.place, one.part): one.given for one in sorted(came, key=lambda one: one.at)}
+    return {(one.place, one.part): one.cursor_entry for one in sorted(records, key=lambda one: one.at)}
 
 
 class PendingRecords:

@@ -40,12 +40,12 @@ async def from_outbox(
     caught_up = False
     while True:
         rows = read_outbox(store, audience, seen, release)
-        came = [_arrived(audience, at, parse_record(value)) for at, value in rows]
-        async for record in unseen(by_release(came), cursor):
+        arrived = [_arrived(audience, at, parse_record(value)) for at, value in rows]
+        async for record in unseen(by_release(arrived), cursor):
             yield record
-        seen = max((one.at for one in came), default=seen)
+        seen = max((one.at for one in arrived), default=seen)
         if cursor is not None:
-            cursor.mark_delivered(place, 0, seen + 1, max((one.given for one in came), default=None))
+            cursor.mark_delivered(place, 0, seen + 1, max((one.cursor_entry for one in arrived), default=None))
         if not caught_up:
             caught_up = True
             yield CAUGHT_UP

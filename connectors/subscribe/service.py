@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from connectors.storage.embedded.outboxes import read_sites
 from connectors.storage.kafka.metadata import read
+from connectors.storage.site_metadata import read_sites
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import CAUGHT_UP, Release
 from stream.errors import OPTIONAL, TacetError, UsageError

@@ -15,7 +15,7 @@ from connectors.storage.kafka.client import AbsentTopicError
 from connectors.storage.kafka.cluster import refuse_grown
 from connectors.storage.kafka.topic_readers import TopicTail, open_tail, topic_names, topic_recreated, values_at
 from connectors.subscribe.cursor import Cursor, Last
-from connectors.subscribe.order import CAUGHT_UP, Arrived, PendingRecords, Release, as_they_lie, last_of, unseen
+from connectors.subscribe.order import CAUGHT_UP, Arrived, PendingRecords, Release, in_topic_order, last_of, unseen
 from connectors.subscribe.outbox import not_stored
 from stream.errors import UsageError
 from stream.schemas import parse_record
@@ -52,15 +52,15 @@ async def from_topics(
         yield CAUGHT_UP
         looked = time.monotonic()
         while True:
-            came = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
+            arrived = [Arrived(one.topic, one.partition, one.offset, parse_record(one.value))
                     for one in await records.coming()]  # fmt: skip
             look = time.monotonic() - looked >= LOOK_SECONDS
             if look:
-                await _refuse_made_anew(kafka, last)
-            async for record in unseen(as_they_lie(came), cursor):
+                await _refuse_recreated(kafka, last)
+            async for record in unseen(in_topic_order(arrived), cursor):
                 yield record
-            last |= last_of(came)
-            _mark_delivered(cursor, ((*place, given.at + 1) for place, given in last_of(came).items()), last)
+            last |= last_of(arrived)
+            _mark_delivered(cursor, ((*place, given.at + 1) for place, given in last_of(arrived).items()), last)
             if look:
                 if every and (added := await _open_added(kafka, audience, records, opened, begin)):
                     opened |= added
@@ -82,7 +82,7 @@ async def _open_added(
             await refuse_grown(kafka, added)
             await records.open(sorted(added), begin)
     except (KafkaError, ConnectionError, TimeoutError, AbsentTopicError) as error:
-        log.info("not looked for added releases: %s", type(error).__name__)
+        log.info("added releases were not checked: %s", type(error).__name__)
         return set()
     return added
 
@@ -93,18 +93,18 @@ def _begin_of(cursor: Cursor | None) -> Callable[[str, int], int] | None:
     return None if cursor is None else lambda topic, partition: cursor.oldest(topic, partition, LOOK_BACK)
 
 
-async def _refuse_made_anew(kafka: str, last: Mapping[tuple[str, int], Last]) -> None:
+async def _refuse_recreated(kafka: str, last: Mapping[tuple[str, int], Last]) -> None:
     """Raise UsageError unless the last delivered record of each partition is still at its position.
 
     A topic that was recreated, and has grown beyond the position, answers like the former one. If a broker is
     unavailable, the check is repeated the next time.
     """
     try:
-        held = await values_at(kafka, {place: given.at for place, given in last.items()})
+        values = await values_at(kafka, {place: given.at for place, given in last.items()})
     except (KafkaError, ConnectionError, TimeoutError) as error:
-        log.info("not looked whether topics are the same: %s", type(error).__name__)
+        log.info("topics were not checked for recreation: %s", type(error).__name__)
         return
-    for place, value in held.items():
+    for place, value in values.items():
         if value is None or parse_record(value).get("release_id") != last[place].id:
             raise topic_recreated(place[0])
 

@@ -143,21 +143,21 @@ def read_table(path: Path, timezone: ZoneInfo) -> Table:
         UsageError: the file cannot be read or has other columns.
         DataError: there is no time at which every zone has exactly one good count.
     """
-    tally, cells, spoilt = RowCounts(), dict[tuple[Micros, str], int](), set[Micros]()
+    tally, cells, invalid = RowCounts(), dict[tuple[Micros, str], int](), set[Micros]()
     with open_text(path) as lines:
         for line, row in csv_rows(path, lines_of(path, lines), COLUMNS):
             tally.rows += 1
             if isinstance(row, str):
                 tally.note(line, row)
             else:
-                _take(_Row(line, *row), timezone, cells, spoilt, tally)
+                _take(_Row(line, *row), timezone, cells, invalid, tally)
     zones = tuple(dict.fromkeys(name for _, name in cells))
-    held = Counter(time for time, _ in cells)
-    times = sorted(time for time, count in held.items() if count == len(zones) and time not in spoilt)
+    rows = Counter(time for time, _ in cells)
+    times = sorted(time for time, count in rows.items() if count == len(zones) and time not in invalid)
     if not times:
         raise DataError(_nothing(path, tally, cells))
     counts = np.array([[cells[time, name] for name in zones] for time in times], dtype=np.int64)
-    left_out = len(held.keys() | spoilt) - len(times)
+    left_out = len(rows.keys() | invalid) - len(times)
     return Table(np.array(times, dtype=np.int64), zones, counts, tally, left_out)
 
 
@@ -171,7 +171,7 @@ class _Row(NamedTuple):
 
 
 def _take(
-    row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: RowCounts
+    row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], invalid: set[Micros], tally: RowCounts
 ) -> None:
     """Store a row in its cell; a bad row invalidates its time, if the time is known."""
     moments = instants(row.time, timezone)
@@ -190,7 +190,7 @@ def _take(
         cells[time, row.zone] = count
     if problem is not None:
         tally.note(row.line, problem)
-        spoilt.update(moments)
+        invalid.update(moments)
 
 
 def _count(text: str) -> int | None:
@@ -203,7 +203,7 @@ def _count(text: str) -> int | None:
 def _nothing(path: Path, tally: RowCounts, cells: Iterable[tuple[Micros, str]]) -> str:
     """Return the reason why no time of a table can be released."""
     if not tally.rows:
-        return f"{path}: must hold at least one row"
+        return f"{path}: must have at least one row"
     if tally.bad:
         return f"{path}: no time has one good count of every zone; {named(tally)}"
     rarest = min(Counter(name for _, name in cells).values())

@@ -43,7 +43,7 @@ class DecisionLedger:
         end = os.lseek(self.handle, 0, os.SEEK_END)
         try:
             _write(self.handle, line)
-            _through(self.handle)
+            _sync(self.handle)
         except OSError as error:
             os.ftruncate(self.handle, end)
             error.filename = str(self.path)
@@ -84,12 +84,12 @@ def _read(handle: int, keys: Keys) -> AnswerLedger:
         file.seek(0)
         content = file.read()
     whole = content.rfind(b"\n") + 1
-    books, torn = ledger_of(content[:whole].splitlines(), keys), content[whole:]
-    begin = entry_prefix(books, keys)
-    if torn[: len(begin)] != begin[: len(torn)]:
-        raise not_an_entry(len(books.charges))
+    ledger, incomplete = ledger_of(content[:whole].splitlines(), keys), content[whole:]
+    begin = entry_prefix(ledger, keys)
+    if incomplete[: len(begin)] != begin[: len(incomplete)]:
+        raise not_an_entry(len(ledger.charges))
     os.ftruncate(handle, whole)
-    return books
+    return ledger
 
 
 def _write(handle: int, content: bytes) -> None:
@@ -97,5 +97,5 @@ def _write(handle: int, content: bytes) -> None:
         content = content[os.write(handle, content) :]
 
 
-def _through(handle: int) -> None:
+def _sync(handle: int) -> None:
     os.fsync(handle)

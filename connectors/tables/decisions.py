@@ -58,8 +58,7 @@ def read_counts(path: Path) -> dict[str, int]:
 
 
 def read_values(path: Path) -> Iterator[tuple[str, Fraction]]:
-    """Yield predicate and value of each row; a predicate may have many rows or none. The values must not be
-    published.
+    """Yield predicate and value of each row; a predicate may have many rows or none. The values must not be published.
 
     Raises:
         UsageError: the file cannot be read or has other columns.
@@ -93,7 +92,7 @@ def _read(column: str, text: str) -> Any:
 
 def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str]], T]) -> dict[str, T]:
     found: dict[str, T] = {}
-    for number, predicate, row in _rows(path, columns, held=True):
+    for number, predicate, row in _rows(path, columns, in_memory=True):
         if not _is_name(predicate):
             raise _bad(path, number, _NAME)
         if predicate in found:
@@ -112,7 +111,7 @@ def _header(path: Path) -> list[str]:
         return fields_of(next(lines_of(path, lines), "") or "") or []
 
 
-def _rows(path: Path, columns: tuple[str, ...], *, held: bool = False) -> Iterator[tuple[int, str, list[str]]]:
+def _rows(path: Path, columns: tuple[str, ...], *, in_memory: bool = False) -> Iterator[tuple[int, str, list[str]]]:
     header = _header(path)
     if any(header.count(name) > 1 for name in ("predicate", "zone", *columns)):
         raise UsageError(f"{path}: first line must name each column once")
@@ -121,7 +120,7 @@ def _rows(path: Path, columns: tuple[str, ...], *, held: bool = False) -> Iterat
     predicate = "zone" if "zone" in header else "predicate"
     with open_text(path) as file:
         lines = lines_of(path, file)
-        for number, row in csv_rows(path, lines_in_memory(path, lines) if held else lines, (predicate, *columns)):
+        for number, row in csv_rows(path, lines_in_memory(path, lines) if in_memory else lines, (predicate, *columns)):
             if isinstance(row, str):
                 raise _bad(path, number, row)
             yield number, row[0], list(row[1:])
@@ -159,7 +158,7 @@ Aggregate = Literal["count", "sum", "mean"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is compared. UsageError if bounds or resolution are missing, redundant or inconsistent."""
+    """The compared quantity. UsageError if bounds or resolution are missing, redundant or inconsistent."""
 
     aggregate: Aggregate = "count"
     bounds: tuple[Fraction, Fraction] | None = None
@@ -222,8 +221,8 @@ class Measure:
         for name, value in read_values(path):
             if name not in totals:
                 raise DataError("values must be of predicates that have a threshold; nothing is decided")
-            held = round(min(max(value, low), high) / self.step)
-            totals[name] += held - (int(thresholds[name] / self.step) if self.aggregate == "mean" else 0)
+            steps = round(min(max(value, low), high) / self.step)
+            totals[name] += steps - (int(thresholds[name] / self.step) if self.aggregate == "mean" else 0)
         return totals
 
 
@@ -272,7 +271,7 @@ def question(source: Source, path: Path | None = None) -> Question:
         DataError: thresholds are bad, or the predicates differ between tables.
     """
     queries: dict[str, _TableQuery] = {}
-    tree = _Reader(path, source, queries).tree({} if path is None else _read_query(path), "", negated=False, deep=0)
+    tree = _Reader(path, source, queries).tree({} if path is None else _read_query(path), "", negated=False, depth=0)
     first = next(iter(queries.values())).limits
     names = tuple(first.thresholds)
     return Question(
@@ -287,27 +286,27 @@ class _Reader:
     def __init__(self, path: Path | None, source: Source, queries: dict[str, _TableQuery]) -> None:
         self.path, self.source, self.queries = path, source, queries
 
-    def tree(self, node: Any, place: str, *, negated: bool, deep: int) -> Tree:
+    def tree(self, node: Any, place: str, *, negated: bool, depth: int) -> Tree:
         if not isinstance(node, dict):
             self.refuse(place, "must be an object")
-        if deep > _DEEPEST:
+        if depth > _DEEPEST:
             self.refuse(place, _TOO_DEEP)
         for kind in ("and", "or"):
             if kind in node:
-                return self.join(kind, node, place, negated=negated, deep=deep)
+                return self.join(kind, node, place, negated=negated, depth=depth)
         if "not" in node:
             self.only(node, ("not",), place)
-            return self.tree(node["not"], place, negated=not negated, deep=deep + 1)
+            return self.tree(node["not"], place, negated=not negated, depth=depth + 1)
         return self.leaf(node, place, negated=negated)
 
-    def join(self, kind: str, node: dict[str, Any], place: str, *, negated: bool, deep: int) -> Tree:
+    def join(self, kind: str, node: dict[str, Any], place: str, *, negated: bool, depth: int) -> Tree:
         self.only(node, (kind, "disjoint"), place)
         listed, disjoint = node[kind], node.get("disjoint", False)
         if not isinstance(listed, list) or not listed:
             self.refuse(place, f'"{kind}" must be a list of at least one')
         if not isinstance(disjoint, bool):
             self.refuse(place, '"disjoint" must be true or false')
-        parts = [self.tree(each, f"{place}/{i}", negated=negated, deep=deep + 1) for i, each in enumerate(listed)]
+        parts = [self.tree(each, f"{place}/{i}", negated=negated, depth=depth + 1) for i, each in enumerate(listed)]
         return Join("and" if (kind == "and") != negated else "or", tuple(parts), disjoint)
 
     def leaf(self, node: dict[str, Any], place: str, *, negated: bool) -> Leaf:

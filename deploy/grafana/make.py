@@ -1,6 +1,6 @@
 """Makes the dashboard beside it: python deploy/grafana/make.py > deploy/grafana/dashboard.json
 
-No figure stands on it without its band. What it asks of Prometheus is what 'tacet export prometheus' shows.
+Every figure has its band. Its queries use the metrics of 'tacet export prometheus'.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the operators' dashboard: python -m deploy.grafana.operations > deploy/grafana/operations.json
 
-What it asks of Prometheus is what services show with --metrics (docs/reference/metrics.md).
+Its queries use the metrics that services export with --metrics (docs/reference/metrics.md).
 """
 
 from __future__ import annotations
@@ -16,89 +16,155 @@ from deploy.grafana.make import HALF, SHORT, SOURCE, TALL, THIRD, WHOLE, now, qu
 SITES = '{site=~"$site"}'
 
 
-def told(title: str, says: str, expression: str, legend: str, unit: str = "short") -> Series:
+def figure(title: str, description: str, expression: str, legend: str, unit: str = "short") -> Series:
     """Return one figure over time."""
-    panel = Series().title(title).description(says).datasource(SOURCE).unit(unit).height(TALL).span(HALF)
+    panel = Series().title(title).description(description).datasource(SOURCE).unit(unit).height(TALL).span(HALF)
     return panel.with_target(query(expression, legend, "A"))
 
 
-def at_present(title: str, says: str, expression: str, legend: str, unit: str) -> Stat:
+def present_figure(title: str, description: str, expression: str, legend: str, unit: str) -> Stat:
     """Return one figure as it is now."""
-    panel = Stat().title(title).description(says).datasource(SOURCE).unit(unit).height(SHORT).span(THIRD)
+    panel = Stat().title(title).description(description).datasource(SOURCE).unit(unit).height(SHORT).span(THIRD)
     return panel.with_target(query(expression, legend, "A"))
 
 
-def wellness() -> tuple[Stat | Table, ...]:
-    """Return what says whether anything is wrong."""
+def health() -> tuple[Stat | Table, ...]:
+    """Return the panels that show whether anything is wrong."""
     versions = Table().title("What runs").datasource(SOURCE).height(SHORT).span(WHOLE)
     return (
-        at_present("Not well", "Failing checks of readiness.", "count(tacet_check_ok == 0) or vector(0)", "", "short"),
-        at_present("Silent sources", "Sources that did not answer their last probe.",
-                   "count(tacet_source_up == 0) or vector(0)", "", "short"),
-        at_present("Replay mismatches", "Released windows that would have been released differently.",
-                   "sum(max_over_time(tacet_replay_mismatches_total[1d])) or vector(0)", "", "short"),
+        present_figure(
+            "Failing checks", "Failing checks of readiness.", "count(tacet_check_ok == 0) or vector(0)", "", "short"
+        ),
+        present_figure(
+            "Silent sources",
+            "Sources that did not answer their last probe.",
+            "count(tacet_source_up == 0) or vector(0)",
+            "",
+            "short",
+        ),
+        present_figure(
+            "Replay mismatches",
+            "Released windows that a replay would release differently.",
+            "sum(max_over_time(tacet_replay_mismatches_total[1d])) or vector(0)",
+            "",
+            "short",
+        ),
         versions.with_target(now("tacet_build_info", "A")).with_target(now("tacet_policy_info", "B")),
-    )  # fmt: skip
+    )
 
 
 def releasing() -> tuple[Series, ...]:
-    """Return how far sites have come, and what was released and denied."""
+    """Return the progress of sites, and what was released and denied."""
     quantile = "histogram_quantile(0.9, sum by (site, le) (rate(tacet_window_release_delay_seconds_bucket{}[30m])))"
     return (
-        told("Lag", "How far a site's watermark is behind the clock.", f"tacet_lag_seconds{SITES}", "{{site}}", "s"),
-        told("Release delay", "Nine of ten windows were released within so long of when they could be.",
-             quantile.replace("{}", SITES), "{{site}}", "s"),
-        told("Released in an hour", "Records by release and audience.",
-             f"increase(tacet_releases_total{SITES}[1h])", "{{site}} {{release}} {{audience}}"),
-        told("Denied or not asked in an hour", "By reason.",
-             f"increase(tacet_refusals_total{SITES}[1h]) > 0", "{{site}} {{release}} {{audience}}: {{reason}}"),
-        told("Newest window", "Its age.", f"time() - tacet_window_end_timestamp_seconds{SITES}", "{{site}}", "s"),
-        told("Closed sites", "1 where a site is closed at max_devices.", f"tacet_site_closed{SITES}", "{{site}}"),
-    )  # fmt: skip
+        figure("Lag", "How far a site's watermark is behind the clock.", f"tacet_lag_seconds{SITES}", "{{site}}", "s"),
+        figure(
+            "Release delay",
+            "The time from when a window could be released until it was, for nine of ten windows.",
+            quantile.replace("{}", SITES),
+            "{{site}}",
+            "s",
+        ),
+        figure(
+            "Released in an hour",
+            "Records by release and audience.",
+            f"increase(tacet_releases_total{SITES}[1h])",
+            "{{site}} {{release}} {{audience}}",
+        ),
+        figure(
+            "Denied or not queried in an hour",
+            "By reason.",
+            f"increase(tacet_refusals_total{SITES}[1h]) > 0",
+            "{{site}} {{release}} {{audience}}: {{reason}}",
+        ),
+        figure("Newest window", "Its age.", f"time() - tacet_window_end_timestamp_seconds{SITES}", "{{site}}", "s"),
+        figure("Closed sites", "1 where a site is closed at max_devices.", f"tacet_site_closed{SITES}", "{{site}}"),
+    )
 
 
 def spending() -> tuple[Series, ...]:
     """Return what has been spent and what is left."""
     spent = 'tacet_privacy_spent_epsilon{site=~"$site",unit=~"device_day|person_day",delta="$delta"}'
     return (
-        told("Spent by the day", "What all releases have cost a device's and a person's day, at the chosen delta.",
-             spent, "{{site}} {{audience}} {{unit}}"),
-        told("Budget left", "What daily budgets still pay.", f"tacet_budget_left_epsilon{SITES}",
-             "{{site}} {{release}} {{audience}}"),
-        told("Of a budget", "Share of a daily budget that is left.",
-             f"tacet_budget_left_epsilon{SITES} / tacet_budget_epsilon{SITES}", "{{site}} {{release}} {{audience}}",
-             "percentunit"),
-        told("Oldest key", "Since the oldest day began whose key is still held.", "tacet_key_epoch_age_seconds",
-             "{{instance}}", "s"),
-    )  # fmt: skip
+        figure(
+            "Spent by the day",
+            "The cost of all releases for a device's and a person's day, at the chosen delta.",
+            spent,
+            "{{site}} {{audience}} {{unit}}",
+        ),
+        figure(
+            "Budget left",
+            "The rest of each daily budget.",
+            f"tacet_budget_left_epsilon{SITES}",
+            "{{site}} {{release}} {{audience}}",
+        ),
+        figure(
+            "Share of budget left",
+            "Share of a daily budget that is left.",
+            f"tacet_budget_left_epsilon{SITES} / tacet_budget_epsilon{SITES}",
+            "{{site}} {{release}} {{audience}}",
+            "percentunit",
+        ),
+        figure(
+            "Oldest key",
+            "Time since the beginning of the oldest day whose key still exists.",
+            "tacet_key_epoch_age_seconds",
+            "{{instance}}",
+            "s",
+        ),
+    )
 
 
-def taking_in() -> tuple[Series, ...]:
-    """Return what came in: sums over many people and five minutes, that stay with operators."""
+def receiving() -> tuple[Series, ...]:
+    """Return what was received: sums over many people and five minutes, for operators only."""
     return (
-        told("Datagrams in five minutes", "Those that were taken.", "increase(tacet_datagrams_accepted_total[5m])",
-             "{{instance}}"),
-        told("Dropped in five minutes", "By reason; the kernel had no room for those of the kernel.",
-             "increase(tacet_datagrams_dropped_total[5m]) > 0", "{{instance}} {{reason}}")
-        .with_target(query("increase(tacet_kernel_drops_total[5m]) > 0", "{{instance}} kernel", "B")),
-        told("Observations in five minutes", "Those that the engine took, and those that it dropped.",
-             "increase(tacet_observations_total[5m])", "{{instance}}")
-        .with_target(query("increase(tacet_observations_dropped_total[5m]) > 0", "{{instance}} {{reason}}", "B")),
-        told("Put aside in an hour", "By reason.", "increase(tacet_quarantined_total[1h]) > 0",
-             "{{instance}} {{reason}}"),
-        told("Sources", "1 where a source answered its last probe.", "tacet_source_up", "{{site}} {{source}}"),
-        told("Clock", "How far the wall clock has left the one that stamps arrivals.", "tacet_clock_offset_seconds",
-             "{{instance}}", "s"),
-    )  # fmt: skip
+        figure(
+            "Datagrams in five minutes",
+            "Accepted datagrams.",
+            "increase(tacet_datagrams_accepted_total[5m])",
+            "{{instance}}",
+        ),
+        figure(
+            "Dropped in five minutes",
+            "By reason; 'kernel' are those for which the kernel had no space.",
+            "increase(tacet_datagrams_dropped_total[5m]) > 0",
+            "{{instance}} {{reason}}",
+        ).with_target(query("increase(tacet_kernel_drops_total[5m]) > 0", "{{instance}} kernel", "B")),
+        figure(
+            "Observations in five minutes",
+            "Accepted and dropped by the engine.",
+            "increase(tacet_observations_total[5m])",
+            "{{instance}}",
+        ).with_target(query("increase(tacet_observations_dropped_total[5m]) > 0", "{{instance}} {{reason}}", "B")),
+        figure(
+            "Quarantined in an hour",
+            "By reason.",
+            "increase(tacet_quarantined_total[1h]) > 0",
+            "{{instance}} {{reason}}",
+        ),
+        figure("Sources", "1 where a source answered its last probe.", "tacet_source_up", "{{site}} {{source}}"),
+        figure(
+            "Clock",
+            "Difference between the wall clock and the clock of receive times.",
+            "tacet_clock_offset_seconds",
+            "{{instance}}",
+            "s",
+        ),
+    )
 
 
-def room() -> tuple[Series, ...]:
-    """Return what the store takes."""
+def storage() -> tuple[Series, ...]:
+    """Return the size of the store, and the space that is left."""
     return (
-        told("Disk left", "Where the store is.", "tacet_disk_free_bytes / tacet_disk_size_bytes", "{{instance}}",
-             "percentunit"),
-        told("Store", "Its files.", "tacet_store_size_bytes", "{{instance}}", "bytes"),
-    )  # fmt: skip
+        figure(
+            "Disk left",
+            "On the file system of the store.",
+            "tacet_disk_free_bytes / tacet_disk_size_bytes",
+            "{{instance}}",
+            "percentunit",
+        ),
+        figure("Store", "The size of its files.", "tacet_store_size_bytes", "{{instance}}", "bytes"),
+    )
 
 
 def dashboard() -> Dashboard:
@@ -108,8 +174,13 @@ def dashboard() -> Dashboard:
     made = made.with_variable(DatasourceVariable("datasource").label("Data source").type("prometheus"))
     made = made.with_variable(variable("site", "tacet_ledger_entries").multi(True).include_all(True))
     made = made.with_variable(variable("delta", "tacet_privacy_spent_epsilon"))
-    groups = (("Well", wellness()), ("Releases", releasing()), ("Privacy", spending()), ("Feed", taking_in()),
-              ("Store", room()))  # fmt: skip
+    groups = (
+        ("Health", health()),
+        ("Releases", releasing()),
+        ("Privacy", spending()),
+        ("Feed", receiving()),
+        ("Store", storage()),
+    )
     for title, panels in groups:
         made = made.with_row(Row(title))
         for panel in panels:

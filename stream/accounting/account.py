@@ -42,7 +42,7 @@ from typing import Any
 import orjson
 
 from stream.accounting.adversaries import Habits, Knowledge, habit_rows, habits_of, habits_renamed
-from stream.accounting.attributes import AttributeAccount, CountExponents
+from stream.accounting.attribute_leakage import AttributeAccount, CountExponents
 from stream.accounting.charges import (
     ChargeHistory,
     ChargeStream,

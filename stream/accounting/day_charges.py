@@ -21,7 +21,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any, NamedTuple
 
-from stream.accounting.attributes import CERTAIN
+from stream.accounting.attribute_leakage import CERTAIN
 from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
 from stream.accounting.privacy_loss import likely_loss

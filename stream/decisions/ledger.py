@@ -130,7 +130,7 @@ class AnswerLedger:
         """
         known = self.charges.get(charge.label)
         if known is not None and not hmac.compare_digest(known.commitment, charge.commitment):
-            raise UsageError("label: was given to another question or to other counts; nothing is decided or charged")
+            raise UsageError("label: belongs to another query or to other counts; nothing is decided or charged")
         return known is not None
 
     def with_charge(self, charge: Charge) -> AnswerLedger:
@@ -172,13 +172,13 @@ def ledger_of(lines: Iterable[bytes], keys: Keys) -> AnswerLedger:
     Raises:
         AuditError: an entry is malformed, does not follow the one before, or was not made with this key.
     """
-    books = AnswerLedger()
+    ledger = AnswerLedger()
     for number, line in enumerate(lines):
         try:
-            books = _extended(books, orjson.loads(line), keys)
+            ledger = _extended(ledger, orjson.loads(line), keys)
         except (AuditError, LookupError, TypeError, ValueError):
             raise not_an_entry(number) from None
-    return books
+    return ledger
 
 
 def not_an_entry(number: int) -> AuditError:

@@ -319,9 +319,9 @@ class _Search:
         )
         for key, i in keys:
             room = node.most[i] - node.least[i]
-            taken = min(room, many if key < 0 else max(0, few))
-            numbers[i] += taken
-            few, many = few - taken, many - taken
+            raised = min(room, many if key < 0 else max(0, few))
+            numbers[i] += raised
+            few, many = few - raised, many - raised
         spent = sum(n * group.width for n, group in zip(numbers, self.groups, strict=True))
         cost = sum(n * group.rise for n, group in zip(numbers, self.groups, strict=True))
         return _Choice(tuple(numbers), spent, cost)
@@ -364,8 +364,8 @@ def _width_sum(ordered: list[tuple[float, int]], n: int) -> float:
     """Return the sum of the first ``n`` widths."""
     total = 0.0
     for width, number in ordered:
-        taken = min(n, number)
-        total, n = total + taken * width, n - taken
+        used = min(n, number)
+        total, n = total + used * width, n - used
     return total
 
 

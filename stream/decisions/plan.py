@@ -157,7 +157,7 @@ class Step(NamedTuple):
     """One evaluation of noisy counts."""
 
     epsilon: Fraction
-    """Of the noise."""
+    """ε of the noise."""
     shift: int
     """Predicates whose noisy count is further than this from the threshold are decided."""
     used: int

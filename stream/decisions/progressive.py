@@ -164,7 +164,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Counts of predicates that exclude each other: nobody is counted twice, except as allowed by the sensitivity."""
+    """Counts of predicates that exclude each other: a person is counted once, except as allowed by the sensitivity."""
 
     predicates: tuple[str, ...]
     counts: Ints
@@ -261,11 +261,11 @@ def rates(truth: Bools, runs: Sequence[Run]) -> Rates:
     """
     positive = int(truth.sum())
     missed = sum(int((truth & ~each.above).sum()) for each in runs)
-    taken = sum(int((~truth & each.above).sum()) for each in runs)
+    mistaken = sum(int((~truth & each.above).sum()) for each in runs)
     n = len(runs)
     return Rates(
         missed / (n * positive) if positive else None,
-        taken / (n * (len(truth) - positive)) if positive < len(truth) else None,
+        mistaken / (n * (len(truth) - positive)) if positive < len(truth) else None,
         fsum(ex_post(each) for each in runs) / n,
         fsum(minimum_entropy([float(e) for e in each.epsilons]).lower for each in runs) / n,
         n,

@@ -46,7 +46,7 @@ from stream.release.backfill import BackfillStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time, rfc3339
-from stream.sensing.attributes import DayAttributes, DayState
+from stream.sensing.day_attributes import DayAttributes, DayState
 from stream.sensing.occupancy import OccupancyOperator
 from stream.sensing.state import SensingState
 

@@ -39,7 +39,7 @@ from stream.engine.snapshot import (
 )
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint, key_day_of
-from stream.pipeline import AWAY, DEFAULTS, Options, Output, Pipeline, SiteState
+from stream.pipeline import ABSENT, DEFAULTS, Options, Output, Pipeline, SiteState
 from stream.policy.document import PolicyDocument
 from stream.records import Message, Micros, ObservationBatch, Published, Rejected
 from stream.release.account_stage import current_account
@@ -165,7 +165,7 @@ class SiteEngines:
                 state = pipeline.decode(stages) if same_policy else pipeline.migrate(stages)
                 self._engines[name] = SiteEngine(pipeline, state, self._vault)
             else:
-                self._absent[name] = seal_site(name, {**stages, AWAY: b""}, self._vault)
+                self._absent[name] = seal_site(name, {**stages, ABSENT: b""}, self._vault)
 
     def sealed(self) -> dict[str, bytes]:
         """Return each site's state in its compressed byte form."""

@@ -227,11 +227,19 @@ async def audit_beyond(engine: Engine, writer: TransactionalWriter) -> tuple[lis
     return entries, end
 
 
-def check_audit_not_recreated(partition: int, before: int, now: int) -> None:
-    """Raise LossError if the audit topic ends no later than before; both are offsets after its last record."""
-    if now <= before:
+def check_audit_not_recreated(partition: int, before: int, written: int, end: int) -> None:
+    """Raise LossError if records were written before the end that the audit topic had.
+
+    Args:
+        partition: the partition.
+        before: the offset after its last record, before the write.
+        written: the number of records that were written.
+        end: the offset after the last of them.
+    """
+    if end - written < before:
         msg = (
-            f"partition {partition} of the audit: its records end at {now}, where {before} had been written; the topic "
-            "was made anew, 'tacet recover --kafka' says what can be done"
+            f"partition {partition} of the audit: its records end at {end}, {written} of them new, where {before} had "
+            "been written; the topic was made anew, or a broker without its last records was elected; 'tacet recover "
+            "--kafka' says what can be done"
         )
         raise LossError(msg)

@@ -22,7 +22,7 @@ from stream.domains import Part
 from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
 from stream.errors import DataError, DestroyedKeyError, UsageError
 from stream.keys import Keys, fingerprint
-from stream.pipeline import AWAY, RADIOS
+from stream.pipeline import ABSENT, RADIOS
 from stream.policy.counts import LONGEST_W
 from stream.records import DAY, HOUR
 from stream.release.prices import ELSEWHERE
@@ -34,9 +34,9 @@ from stream.sensing.state import FORM, SensingStatus, decode_status
 
 Stages = dict[str, bytes]
 """The byte form of each stage's state, by name."""
-STANDING = Part.STANDING
+CLOCK = Part.CLOCK
 """Name of the clear part of the sensing state, with the clock, in a site that was opened without a key."""
-CLEAR: frozenset[str] = frozenset({STANDING, Part.RELEASE, Part.ACCOUNT, RADIOS, AWAY})
+CLEAR: frozenset[str] = frozenset({CLOCK, Part.RELEASE, Part.ACCOUNT, RADIOS, ABSENT})
 """Names of the clear parts. Only the clock of the sensing state and only the head of the release state are clear."""
 _ZONES, _PARTS, _NO_PARTS = b',"zones":', b',"parts":', b',"parts":[]}\n'
 
@@ -47,7 +47,7 @@ def seal_site(name: str, stages: Mapping[str, bytes], vault: Vault | None = None
         return seal(Kind.SITE, join_parts({}, stages), compress=True)
     clear = {each: data for each, data in stages.items() if each in CLEAR}
     secret = {each: data for each, data in stages.items() if each not in CLEAR}
-    clear[STANDING] = encode_sensing_status(stages)
+    clear[CLOCK] = encode_sensing_status(stages)
     clear[Part.RELEASE], secret[Part.RELEASE] = _split_release(stages[Part.RELEASE])
     return seal(
         Kind.SITE, join_parts({}, secret), clear=join_parts({"site": name}, clear), compress=True,
@@ -75,10 +75,10 @@ def open_site(name: str, site: bytes, vault: Vault | None = None) -> Stages:
     try:
         secret = split_parts(unseal(Kind.SITE, site, vault))[1]
     except DestroyedKeyError:
-        if AWAY not in stages:
+        if ABSENT not in stages:
             raise
         return _without_devices(stages)
-    del stages[STANDING]
+    del stages[CLOCK]
     release = stages[Part.RELEASE].removesuffix(_NO_PARTS) + _PARTS + secret[Part.RELEASE]
     return stages | secret | {Part.RELEASE: release}
 
@@ -90,8 +90,8 @@ def sensing_status(stages: Mapping[str, bytes]) -> SensingStatus:
 
 def encode_sensing_status(stages: Mapping[str, bytes]) -> bytes:
     """Return the clear part of a site's sensing state: its version, clock and ticks."""
-    if STANDING in stages:
-        return stages[STANDING]
+    if CLOCK in stages:
+        return stages[CLOCK]
     return (
         stages[Part.SENSE].partition(_ZONES)[0] + b"}"
     )  # the pattern cannot occur in a string: its quotes would be escaped
@@ -110,7 +110,7 @@ def _without_devices(stages: Stages) -> Stages:
     Bounded counts resume two days after the site's last window, when its last privacy day is certainly over. Mechanisms
     that carry publications over are blocked for the longest w.
     """
-    status, (head, _) = orjson.loads(stages[STANDING]), split_parts(stages[Part.RELEASE])
+    status, (head, _) = orjson.loads(stages[CLOCK]), split_parts(stages[Part.RELEASE])
     nobody: dict[str, list[object]] = {
         each: [] for each in ("zones", "current", "stamps", "pending", "rows", "stays", "counters")
     }
@@ -127,7 +127,7 @@ def ledger_and_account_only(stages: Stages) -> Stages:
     An unfinished privacy day is not continued: its price paid for one run of the counters, with one noise.
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
-    continued = _without_devices(clear | {STANDING: encode_sensing_status(stages), AWAY: b""})
+    continued = _without_devices(clear | {CLOCK: encode_sensing_status(stages), ABSENT: b""})
     head, _ = split_parts(continued[Part.RELEASE])
     if "paid" in head:
         head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}

@@ -83,10 +83,17 @@ class Groups(NamedTuple):
 
 
 class ErrorMoments(NamedTuple):
-    """What released values tell of count − value before rounding; each of shape [zones]."""
+    """The distribution of count − value before rounding, given the released values; each of shape [zones]."""
 
     mean: Floats
     deviation: Floats
+
+
+class SumBand(Protocol):
+    """Half-widths of plain sums over zones, where the errors are not independent noise alone."""
+
+    def half_width(self, members: Sequence[int]) -> int:
+        """Return the 95 % half-width of the sum over some zones, given by their positions."""
 
 
 class Values(NamedTuple):
@@ -104,7 +111,9 @@ class Values(NamedTuple):
     noisy: Ints | None = None
     """Counts with noise, of filters and groups, shape of ``values``: the input of these values."""
     errors: ErrorMoments | None = None
-    """Of smoothed values: what bands of sums over zones follow from."""
+    """The errors of smoothed values; the bands of sums over zones follow from them."""
+    sums: SumBand | None = None
+    """Half-widths of sums over zones, if they do not follow from the noise alone."""
     histories: Sequence[RevisedDay] = ()
     """Revised parts of past days that become known with this window, for mechanisms with revisions; by node."""
 
@@ -112,7 +121,7 @@ class Values(NamedTuple):
 def noisy_of(values: Values) -> Ints:
     """Return the noisy values of a mechanism whose values may be revised; UsageError where it has none."""
     if values.noisy is None:
-        raise UsageError("mechanism must give the noisy values that its values are made of, where these are revised")
+        raise UsageError("mechanism must return noisy values if its values are revised")
     return values.noisy
 
 
@@ -125,7 +134,7 @@ class CountMechanism(Operator[Any, TickInput, Values], Protocol):
 
     @property
     def half_width_kind(self) -> HalfWidthKind:
-        """``noise``: of the noise alone; ``posterior``: what released values make likely, not guaranteed."""
+        """``noise``: of the noise alone; ``posterior``: likely given the released values, not guaranteed."""
 
     def pause(self, state: Any) -> Any:
         """Return the state after a window that is not released, or at the start of the next key day."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, sqrt
 from typing import Any, TypeVar
 
 import numpy as np
@@ -84,6 +84,15 @@ def ordered_sum(values: NDArray[Real]) -> NDArray[Real]:
         np.add(values[:rest], values[half:], out=total[:rest])
         values = total = total[:half]
     return np.asarray(values[0])
+
+
+def deviation_of_sum(parts: Floats, alike: float) -> float:
+    """Return the deviation of a sum of errors of which each two have the correlation ``alike``.
+
+    It is √((1 - ρ) Σ s² + ρ (Σ s)²), and serves for half-widths too, where these are multiples of deviations.
+    """
+    squares, together = float(ordered_sum(parts * parts)), float(ordered_sum(parts))
+    return sqrt((1 - alike) * squares + alike * together * together)
 
 
 _TOLERANCE = 1e-6

@@ -18,7 +18,7 @@ that, it is made with more digits.
 
 The finest audience gets discrete Gaussian noise of variance σ_1²; each coarser one gets the value of the next finer
 one plus an independent discrete Gaussian of variance τ² = σ_2² - σ_1². So what a coalition learns follows from what
-its finest member was given. What a coarse reader alone learns follows from the law of a sum of discrete Gaussians,
+its finest member received. What a coarse reader learns alone follows from the law of a sum of discrete Gaussians,
 which is nearly the discrete Gaussian of variance V = σ_2² = σ_1² + τ²:
 
     w(x; σ_1²) w(z-x; τ²) = w(z; V) e**(-(x-cz)²/(2s²)),  c = σ_1²/V,  s² = σ_1² τ²/V

@@ -17,8 +17,9 @@ values weigh them:
     P(t_j)  in proportion to  Π f_j(y_i - v),  f_j the density of the sum of two Laplace draws, of scales t_j and b
     P(d)    in proportion to  Σ_j P(t_j) e**(-|d|/t_j) / t_j · e**(-|y_n - v - d|/b)
 
-d is computed on a grid of y_n - v ± 8 b. So a band is narrow where the group's values agree with each other, and
-reaches the window's own noisy value where this is far from v. A group of one window has the band of its noise.
+d is computed on a grid of y_n - v ± 8 b. P(d) is 0 where the count v + d would be negative, unless that is the whole
+grid. So a band is narrow where the group's values agree with each other, and reaches the window's own noisy value where
+this is far from v. Apart from counts near 0, a group of one window has the band of its noise.
 
 This is post-processing. Nothing proves that the d_i follow this law, so the coverage of bands is measured
 (``docs/bands.md``).
@@ -39,7 +40,7 @@ BAND = 0.97
 _SCALES, _LATEST = 9, 12
 _REACH, _STEPS = 8.0, 129
 _APART = 1.02
-"""Where t_j is within 2 % of b it is replaced by this multiple of b: the density of the sum has no form there."""
+"""Where t_j is within 2 % of b, f_j takes this multiple of b for it: the density of the sum has no form there."""
 
 
 class GroupErrors(NamedTuple):
@@ -84,23 +85,38 @@ def group_errors(groups: Groups, value: Floats, scale: Floats) -> GroupErrors:
         value: the smoothed value of each zone.
         scale: b of each zone.
     """
-    scales = _scales(groups.size, scale)
+    scales = np.ldexp(scale / np.sqrt(groups.size), np.arange(_SCALES)[:, None])
     latest = groups.size - 1 - np.arange(_LATEST)[:, None]
     members = np.take_along_axis(groups.noisy.T, np.maximum(latest, 0), axis=0) - value
-    known = np.where(latest >= 0, _log_density(np.abs(members), scales[:, None], scale), 0.0)
+    apart = np.where(np.abs(scales / scale - 1) < _APART - 1, _APART * scale, scales)
+    known = np.where(latest >= 0, _log_density(np.abs(members), apart[:, None], scale), 0.0)
     noise = np.linspace(-_REACH, _REACH, _STEPS)[:, None] * scale
     distance = members[0] - noise
-    exponent = ordered_sum(known.swapaxes(0, 1)) - ln(scales)
-    exponent = exponent[:, None] - np.abs(distance) / scales[:, None]
-    weight = ordered_sum(exp(exponent - exponent.max(axis=(0, 1)))) * exp(-np.abs(noise) / scale)
+    weight = _mixed(ordered_sum(known.swapaxes(0, 1)), scales, np.abs(distance)) * exp(-np.abs(noise) / scale)
+    is_count = value + distance >= -0.5
+    weight = np.where(is_count | ~is_count.any(axis=0), weight, 0.0)
     return GroupErrors(distance, np.asarray(weight / ordered_sum(weight)))
 
 
-def _scales(size: Ints, scale: Floats) -> Floats:
-    """Return t of each zone, shape [9, zones]."""
-    least = scale / np.sqrt(size)
-    scales = np.ldexp(least, np.arange(_SCALES)[:, None])
-    return np.asarray(np.where(np.abs(scales / scale - 1) < _APART - 1, _APART * scale, scales))
+def _mixed(known: Floats, scales: Floats, far: Floats) -> Floats:
+    """Return Σ_j P(t_j) e**(-|d|/t_j) / t_j up to a factor, shape [129, zones].
+
+    Each scale is twice the one before, so each exponential is the square of the next one.
+
+    Args:
+        known: ln P(t_j), up to a constant; shape [9, zones].
+        scales: t_j, likewise.
+        far: |d|, shape [129, zones].
+    """
+    nearest = far.min(axis=0)
+    exponent = known - ln(scales) - nearest / scales
+    share = exp(exponent - exponent.max(axis=0))
+    power = exp(-(far - nearest) / scales[-1])
+    mixed = share[-1] * power
+    for part in share[-2::-1]:
+        power = power * power
+        mixed += part * power
+    return np.asarray(mixed)
 
 
 def _log_density(far: Floats, one: Floats, other: Floats) -> Floats:

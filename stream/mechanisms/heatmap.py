@@ -190,18 +190,18 @@ class HeatMap:
         """Return the past of a byte form; DataError where it is not one of this stage."""
         if len(data) < _HEAD.size + 8 * HALF_HOURS or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.places, self.least):
             raise DataError("heat map state: header does not fit the configuration")
-        half_hour, held = _HEAD.unpack_from(data)[3:]
+        half_hour, in_half_hour = _HEAD.unpack_from(data)[3:]
         if (len(data) - _HEAD.size) % 8 or not _NONE <= half_hour < HALF_HOURS:
             raise DataError("heat map state: must have whole numbers, and a half hour of the week")
         numbers = np.frombuffer(data[_HEAD.size :], "<i8").astype(np.int64)
         counted, rest = numbers[:HALF_HOURS], numbers[HALF_HOURS:]
         known = counted > 0
-        if len(rest) != self.places * (held + 2 * int(known.sum())) or (counted < 0).any():
+        if len(rest) != self.places * (in_half_hour + 2 * int(known.sum())) or (counted < 0).any():
             raise DataError("heat map state: length does not fit the number of windows")
         rows = rest.reshape(-1, self.places)
         total, squares = np.zeros((2, HALF_HOURS, self.places), np.int64)
-        total[known], squares[known] = np.split(rows[held:], 2)
-        return Past(counted, total, squares, half_hour, rows[:held])
+        total[known], squares[known] = np.split(rows[in_half_hour:], 2)
+        return Past(counted, total, squares, half_hour, rows[:in_half_hour])
 
 
 def _next_half_hour(state: Past, half_hour: int) -> Past:

@@ -38,9 +38,12 @@ arithmetic. With ``laplace``, which is published as it is, nothing is clamped, a
 sums. Zones stay as they are: they are rounded and clamped one by one, and their sum is not the building.
 
 The noise of a sum is that of the zones' independent noises. Errors of smoothed values are not quite independent: where
-many zones fill at once, all filters and groups follow late. So their half-widths w_i (of groups: deviations) are summed
-as those of errors with a correlation ρ, √((1 - ρ) Σw² + ρ (Σw)²). ρ is a constant; it was measured, and is larger in
-some buildings (``docs/bands.md``). With groups the sum of the expected errors is added. A floor's half-width also
+many zones fill at once, all filters and groups follow late. A mechanism that knows more about sums than about zones
+gives their half-widths itself (``Values.sums``): ``filter`` from the difference between noisy and filtered values
+(:mod:`stream.mechanisms.filter.residuals`), ``sample`` and ``ba`` from the changes of sums
+(:mod:`stream.mechanisms.wevent`). Otherwise the half-widths w_i (of groups: deviations) are summed as those of errors
+with a correlation ρ, √((1 - ρ) Σw² + ρ (Σw)²). ρ is a constant; it was measured, and is larger in some buildings
+(``docs/bands.md``). With groups the absolute sum of the expected errors is added. A floor's half-width also
 contains the distance by which scaling has moved it, so that this errs to the safe side: with t the truth, published - t
 is at most as far from 0 as F_i - t, which clamping has only made smaller, and that distance.
 """
@@ -62,7 +65,7 @@ from stream.domains import Draw
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import CountMechanism, TickInput, Values, whole
 from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_estimates
-from stream.mechanisms.exact import Floats, ordered_sum
+from stream.mechanisms.exact import Floats, deviation_of_sum, ordered_sum
 from stream.mechanisms.group_errors import GroupErrors, group_errors
 from stream.mechanisms.grouper import SMOOTHERS, Grouper, GrouperState, GroupItem
 from stream.mechanisms.noise import Ints, chain, check_epsilon, discrete_laplace, std
@@ -310,10 +313,16 @@ class Hierarchy:
         return variance
 
     def _left(self, kinds: Ints, deviation: Floats) -> Floats:
-        """Return the part of each node's deviation that is left when the levels have been made consistent."""
+        """Return the part of each node's deviation that is left when the levels have been made consistent.
+
+        Weights assume that errors are independent. Errors of groups on several levels are late together, so of nodes
+        above the leaves the root of this part is returned, which is larger.
+        """
         precision = np.where(kinds == PRUNED, 0, 1 / (deviation * deviation))
         variance = downward_pass(self.tree, gather(self.tree, np.zeros(self.tree.nodes), precision)).variance
-        return np.asarray(np.sqrt(variance) / deviation)
+        left = np.sqrt(variance) / deviation
+        left[len(self.tree.names[0]) :] = np.sqrt(left[len(self.tree.names[0]) :])
+        return np.asarray(left)
 
     def _noise_half_widths(self, kinds: Ints) -> Ints:
         """Return 95 % half-widths of the noise that is left, and of rounding."""
@@ -439,30 +448,26 @@ def shared_out(total: int, parts: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(shared)
 
 
-ALIKE_FILTERED, ALIKE_GROUPED = 0.1, 0.03
-"""ρ of filters and of groups: the assumed correlation of the errors of two zones (module docstring)."""
+ALIKE_REVISED, ALIKE_GROUPED = 0.03, 0.05
+"""ρ of revised values and of groups: the assumed correlation of the errors of two zones (module docstring)."""
 
 
 def level_half_width(mechanism: CountMechanism, values: Values, members: Sequence[int]) -> int:
-    """Return the 95 % half-width of a plain sum: of the summed noise, or of errors that are a little alike."""
+    """Return the 95 % half-width of a plain sum: the mechanism's own, of summed noise, or of errors that are alike."""
+    if values.sums is not None:
+        return values.sums.half_width(members)
     if mechanism.half_width_kind == "noise":
         return (values.noise or mechanism.noise).sum_half_width_95(len(members))
     places = list(members)
     if len(places) == 1:
         return int(values.half_width[places[0]])
     if values.errors is None:
-        return math.ceil(_of_sum(values.half_width[places].astype(np.float64), ALIKE_FILTERED))
+        return math.ceil(deviation_of_sum(values.half_width[places].astype(np.float64), ALIKE_REVISED))
     bias = abs(float(ordered_sum(values.errors.mean[places])))
-    deviation = _of_sum(values.errors.deviation[places], ALIKE_GROUPED)
+    deviation = deviation_of_sum(values.errors.deviation[places], ALIKE_GROUPED)
     return math.ceil(max(_TWO_SIDED * deviation, bias + _ONE_SIDED * deviation) - 0.5)
 
 
 _TWO_SIDED, _ONE_SIDED = 2.17, 1.88
 """A normal error exceeds the first multiple of its deviation in 3 % of cases on both sides together, the second one in
 3 % on one side: ``group_errors.BAND``."""
-
-
-def _of_sum(parts: Floats, alike: float) -> float:
-    """Return the deviation (or half-width) of a sum of errors of which each two have this correlation."""
-    squares, together = float(ordered_sum(parts * parts)), float(ordered_sum(parts))
-    return math.sqrt((1 - alike) * squares + alike * together * together)

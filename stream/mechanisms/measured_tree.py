@@ -88,11 +88,11 @@ class MeasuredTree:
             return (), [self._plain(noisy)]
         after, medians, widths = [], np.zeros(self.tree.nodes, np.int64), np.zeros(self.tree.nodes, np.int64)
         histories: list[list[RevisedDay]] = []
-        for filtered, held, here in zip(self.nightly, state, self.tree.levels, strict=True):
-            level, [told] = filtered.step(held, FilterItem(noisy[here], item.slot))
+        for filtered, before, here in zip(self.nightly, state, self.tree.levels, strict=True):
+            level, [output] = filtered.step(before, FilterItem(noisy[here], item.slot))
             after.append(level)
-            histories.append(told.histories)
-            medians[here], widths[here] = told.estimate
+            histories.append(output.histories)
+            medians[here], widths[here] = output.estimate
         return tuple(after), [
             self.values_of(medians, widths)._replace(noisy=noisy, histories=self._of_nodes(histories))
         ]
@@ -113,14 +113,14 @@ class MeasuredTree:
 
     def prepare(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
         """Return the states in which one filter has done one more piece of the next window's work."""
-        for level, (each, held) in enumerate(zip(self.nightly, state, strict=True)):
-            if (prepared := each.prepare(held)) is not held:
+        for level, (each, before) in enumerate(zip(self.nightly, state, strict=True)):
+            if (prepared := each.prepare(before)) is not before:
                 return (*state[:level], prepared, *state[level + 1 :])
         return state
 
     def rest(self, state: tuple[NightlyState, ...]) -> list[RevisedDay]:
         """Return the revised parts of days that are not yet returned."""
-        return self._of_nodes([each.rest(held) for each, held in zip(self.nightly, state, strict=True)])
+        return self._of_nodes([each.rest(own) for each, own in zip(self.nightly, state, strict=True)])
 
     def states(self, state: tuple[NightlyState, ...]) -> tuple[FilterState, ...]:
         """Return the state of each level's filter."""
@@ -132,8 +132,8 @@ class MeasuredTree:
         """Revise the first windows from all of them, each level by itself, and make the levels consistent."""
         after, medians = [], np.zeros((final, self.tree.nodes), np.int64)
         widths = np.zeros_like(medians)
-        for nightly, held, here in zip(self.nightly, states, self.tree.levels, strict=True):
-            level, estimates = smooth(nightly.filter, held, [FilterItem(i.noisy[here], i.slot) for i in items], final)
+        for nightly, before, here in zip(self.nightly, states, self.tree.levels, strict=True):
+            level, estimates = smooth(nightly.filter, before, [FilterItem(i.noisy[here], i.slot) for i in items], final)
             after.append(level)
             medians[:, here] = [estimate.median for estimate in estimates]
             widths[:, here] = [estimate.half_width for estimate in estimates]
@@ -178,7 +178,7 @@ class MeasuredTree:
 
     def encode(self, state: tuple[NightlyState, ...]) -> bytes:
         """Return the stable byte form: each level's filter, with its length."""
-        parts = [each.encode(held) for each, held in zip(self.nightly, state, strict=True)]
+        parts = [each.encode(own) for each, own in zip(self.nightly, state, strict=True)]
         return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
     def decode(self, data: bytes) -> tuple[NightlyState, ...]:

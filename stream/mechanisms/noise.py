@@ -218,7 +218,7 @@ class _Ladder(NamedTuple):
     """Two tables of floats for an epsilon whose table of thresholds would be too long."""
 
     coarse: NDArray[np.float64]
-    """p_{qM} for q = 0, 1, …, descending (p_0 stands for 2/(1+a))."""
+    """p_{qM} for q = 0, 1, …, descending (p_0 is 2/(1+a))."""
     fine: NDArray[np.float64]
     """a**r for r = 0 … M, descending."""
 

@@ -1,4 +1,4 @@
-"""The kind of a noise and its exact parameter. This module contains everything that differs between kinds.
+"""The kind of a noise and its exact parameter. ``_LAWS`` contains what differs between kinds.
 
 ``tail`` bounds the probability that the noise of a released count, or of a sum of counts, is far from 0; the bound is
 never too low. For one draw it is exact (to 2**-63, rounded up), from the sampler's tables. For a sum of n draws it is
@@ -18,32 +18,71 @@ import numpy as np
 
 from stream.errors import UsageError
 from stream.mechanisms import gaussian, noise
-from stream.mechanisms import gaussian as gaussian_chain
-from stream.mechanisms.exact import exp, ln
-from stream.mechanisms.noise import Ints, chain
+from stream.mechanisms.exact import Floats, exp, ln
+from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.records import NoiseKind
 
+_GRID = np.arange(1, 256, dtype=np.float64) / 256
 
-class _NoiseFunctions(NamedTuple):
-    """Functions of a kind of noise; each takes the exact parameter."""
+
+def _laplace_sum_exponents(epsilon: Fraction, draws: int, distance: int) -> Floats:
+    """Return ln of Chernoff's bound at each t of the grid."""
+    inverse = float(epsilon)
+    t, a = _GRID * inverse, float(exp(np.array([-inverse]))[0])
+    moments = (1 - a) * (1 - a) / ((1 - exp(t - inverse)) * (1 - exp(-t - inverse)))
+    return np.asarray(draws * ln(moments) - t * distance)
+
+
+def _gaussian_sum_exponents(variance: Fraction, draws: int, distance: int) -> Floats:
+    """Return ln of the bound at the best t."""
+    return np.array([-float(distance * distance / (2 * draws * variance))])
+
+
+class _Law(NamedTuple):
+    """The functions of a kind of noise; each takes the exact parameter first."""
 
     check: Callable[[Fraction], Fraction]
+    """Returns the parameter; UsageError if the sampler does not support it."""
+    chain: Callable[[bytes, Context, bytes, Sequence[Fraction], int], dict[Fraction, Ints]]
+    """Draws the noise chain: key, context, digest, parameters, number of zones."""
+    thresholds: Callable[[Fraction], Ints]
+    """⌊2**63 · Pr[|Z| >= k]⌋ for k = 1, 2, … of one draw, down to 0."""
+    sum_exponents: Callable[[Fraction, int, int], Floats]
+    """ln of upper bounds on Pr[S >= distance], S a sum of so many draws."""
     half_width_95: Callable[[Fraction], int]
     sum_half_width_95: Callable[[Fraction, int], int]
     deviation: Callable[[Fraction], float]
     scale: Callable[[Fraction], float]
+    """The field ``noise_scale`` of records."""
+    steepest: Callable[[Fraction], float]
+    """Largest weight per person of the filter's calendar against the noise."""
 
 
-_LAWS: dict[NoiseKind, _NoiseFunctions] = {
-    "laplace": _NoiseFunctions(
-        noise.check_epsilon, noise.half_width_95, noise.sum_half_width_95, noise.std, lambda epsilon: float(1 / epsilon)
+_LAWS: dict[NoiseKind, _Law] = {
+    "laplace": _Law(
+        check=noise.check_epsilon,
+        chain=noise.chain,
+        thresholds=noise.thresholds,
+        sum_exponents=_laplace_sum_exponents,
+        half_width_95=noise.half_width_95,
+        sum_half_width_95=noise.sum_half_width_95,
+        deviation=noise.std,
+        scale=lambda epsilon: float(1 / epsilon),
+        steepest=float,
     ),
-    "gaussian": _NoiseFunctions(
-        gaussian.check_variance, gaussian.half_width_95, gaussian_chain.sum_half_width_95, gaussian.scale,
-        gaussian.scale,
+    "gaussian": _Law(
+        check=gaussian.check_variance,
+        chain=gaussian.gaussian_chain,
+        thresholds=gaussian.thresholds,
+        sum_exponents=_gaussian_sum_exponents,
+        half_width_95=gaussian.half_width_95,
+        sum_half_width_95=gaussian.sum_half_width_95,
+        deviation=gaussian.scale,
+        scale=gaussian.scale,
+        steepest=lambda variance: 1 / gaussian.scale(variance),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +100,7 @@ class NoiseParameter:
     def epsilon(self) -> Fraction:
         """ε of Laplace noise; UsageError for other kinds, which have no ε without a δ."""
         if self.kind != "laplace":
-            raise UsageError(f"noise must be laplace where a pure epsilon is asked for, got {self.kind}")
+            raise UsageError(f"noise must be laplace where a pure epsilon is needed, got {self.kind}")
         return self.exact
 
     @property
@@ -77,7 +116,7 @@ class NoiseParameter:
     @property
     def steepest(self) -> float:
         """Largest weight per person of the filter's calendar against the noise: ε, or 1/σ."""
-        return float(self.exact) if self.kind == "laplace" else 1 / self.scale
+        return _LAWS[self.kind].steepest(self.exact)
 
     @property
     def half_width_95(self) -> int:
@@ -112,21 +151,18 @@ def noise_chain(
         n: number of zones.
 
     Raises:
-        UsageError: no parameter, or parameters of several kinds, which no chain joins.
-    UsageError: no parameter, or parameters of several kinds, for which there is no chain.
+        UsageError: no parameter, or parameters of several kinds, for which there is no chain.
     """
     kinds = {each.kind for each in parameters}
     if len(kinds) != 1:
         raise UsageError(f"parameters must be of one kind, got {', '.join(sorted(kinds)) or 'none'}")
     (kind,) = kinds
-    exact = [each.exact for each in parameters]
-    made = (chain if kind == "laplace" else gaussian_chain.gaussian_chain)(key, context, digest, exact, n)
-    return {NoiseParameter(kind, each): drawn for each, drawn in made.items()}
+    drawn = _LAWS[kind].chain(key, context, digest, [each.exact for each in parameters], n)
+    return {NoiseParameter(kind, exact): values for exact, values in drawn.items()}
 
 
 # Tails.
 
-_GRID = np.arange(1, 256, dtype=np.float64) / 256
 _LARGEST_SHIFT = 1 << 22
 
 
@@ -135,16 +171,10 @@ def tail(law: NoiseParameter, draws: int, distance: int) -> float:
     if distance <= 0:
         return 1.0
     if draws == 1:
-        table = gaussian.thresholds(law.exact) if law.kind == "gaussian" else noise.thresholds(law.exact)
+        table = _LAWS[law.kind].thresholds(law.exact)
         scaled = int(table[distance - 1]) if distance <= len(table) else 0
         return (scaled + 1) / 2.0**64
-    if law.kind == "gaussian":
-        exponents = np.array([-float(distance * distance / (2 * draws * law.exact))])
-    else:
-        epsilon = float(law.exact)
-        t, a = _GRID * epsilon, float(exp(np.array([-epsilon]))[0])
-        moments = (1 - a) * (1 - a) / ((1 - exp(t - epsilon)) * (1 - exp(-t - epsilon)))
-        exponents = draws * ln(moments) - t * distance
+    exponents = _LAWS[law.kind].sum_exponents(law.exact, draws, distance)
     return float(exp(np.minimum(exponents, 0.0)).min()) * (1 + 1e-9)
 
 

@@ -74,10 +74,10 @@ class _Windows:
         """Return the history of a byte form; DataError where it is not one of this stage."""
         if len(data) < _HEAD.size or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.zones, self.windows):
             raise DataError("query state: header does not fit the configuration")
-        held = _HEAD.unpack_from(data)[3]
-        if held > self.windows or len(data) != _HEAD.size + 16 * held * self.zones:
+        stored = _HEAD.unpack_from(data)[3]
+        if stored > self.windows or len(data) != _HEAD.size + 16 * stored * self.zones:
             raise DataError("query state: length does not fit the number of windows")
-        values = np.frombuffer(data[_HEAD.size :], dtype="<i8").astype(np.int64).reshape(2, held, self.zones)
+        values = np.frombuffer(data[_HEAD.size :], dtype="<i8").astype(np.int64).reshape(2, stored, self.zones)
         if (values[1] < 1).any():
             raise DataError("query state: denominators must be positive")
         return QueryHistory(values[0].T, values[1].T)
@@ -129,8 +129,8 @@ class GroupWindowSum(_Windows):
             return self.initial(), [None]
         value = SMOOTHERS[self.statistic](item)
         after = self._extended(state, value)
-        held = after.numerator.shape[1]
-        inside = np.arange(held) >= held - item.size[:, None]
+        known = after.numerator.shape[1]
+        inside = np.arange(known) >= known - item.size[:, None]
         parts = zip((after.numerator, after.denominator), value, strict=True)
         after = QueryHistory(*(np.where(inside, new[:, None], old) for old, new in parts))
         return after, [total(after) if self._full(after) else None]

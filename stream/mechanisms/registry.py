@@ -149,16 +149,16 @@ def revised_counts(
     if not isinstance(mechanism, Revisable):
         raise UsageError(f"revise must go with {' or '.join(names_where('revisable'))}")
     stage: Revision | DayHistory = Revision(mechanism) if span == "1h" else DayHistory(mechanism)
-    held: Any = stage.initial()
+    stage_state: Any = stage.initial()
     made, after = list[Revised](), mechanism.initial()
     for row, (before, after, fresh) in enumerate(_windows(mechanism, naming, times, counts)):  # noqa: B007
         end = int(times[row])
         window = window_of(end, Fraction(1), noisy_of(fresh), naming.slot(end))
-        held, due = stage.step(held, Passed(end, window, before, fresh))
+        stage_state, due = stage.step(stage_state, Passed(end, window, before, fresh))
         made += due
         if progress is not None:
             progress(row + 1)
-    revised = [each.values for each in (*made, *stage.finish(held, after))]
+    revised = [each.values for each in (*made, *stage.finish(stage_state, after))]
     return np.array([v.values for v in revised]), np.array([v.half_width for v in revised])
 
 

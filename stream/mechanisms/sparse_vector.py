@@ -13,7 +13,6 @@ it crosses, and with the privacy day. Only crossings are published: no count, an
 
 **The cost of a run** (Dwork, Roth 2014, Algorithms 1 and 2; Lyu, Su, Li 2017). Let f' be the counts with one device's
 day more, so that 0 <= m'_t - m_t <= 1 at all windows where the run tests "above" (and -1 <= m'_t - m_t <= 0 where it
-What a run costs (Dwork, Roth 2014, Algorithms 1 and 2; Lyu, Su, Li 2017). Let f' be the counts with one device's day
 tests "below", which is the same with f and f' exchanged). Take a transcript of silence before window k and a crossing
 at k, and let G(x) = Pr[ν < x], S = 1 - G; its probability is Σ_ρ Pr[ρ] Π_{t<k} G(ρ - m_t) S(ρ - m_k).
 (1) From m to m': substitute ρ + 1 for ρ. G(ρ + 1 - m'_t) >= G(ρ - m_t), as m'_t <= m_t + 1. S(ρ + 1 - m'_k) >=
@@ -198,7 +197,7 @@ class Node:
     open: int = 0
     """1 while a run is open."""
     rho: int = 0
-    """Of the open run."""
+    """ρ of the open run."""
 
 
 @dataclass(slots=True)

@@ -77,22 +77,22 @@ class DayShape:
     def _together(self) -> NDArray[np.bool_]:
         """The possible pairs of (occupied working ticks, breaks), computed tick by tick.
 
-        ``held[g]`` are the pairs of days that were occupied before and whose last ``g`` ticks are empty; for
+        ``idle_for[g]`` are the pairs of days that were occupied before and whose last ``g`` ticks are empty; for
         ``g = empty`` at least so many.
         """
         shape = (self.work + 1, self.most_breaks + 2)
-        held = np.zeros((self.empty + 1, *shape), dtype=np.bool_)
-        begun = np.zeros(shape, dtype=np.bool_)
-        begun[0, 0] = True
+        idle_for = np.zeros((self.empty + 1, *shape), dtype=np.bool_)
+        unseen = np.zeros(shape, dtype=np.bool_)
+        unseen[0, 0] = True
         for tick in range(self.ticks):
-            occupied = begun | held[: self.empty].any(axis=0)
-            occupied[:, 1:] |= held[self.empty, :, :-1]
+            occupied = unseen | idle_for[: self.empty].any(axis=0)
+            occupied[:, 1:] |= idle_for[self.empty, :, :-1]
             if self.begins <= tick < self.ends:
                 occupied = np.vstack([np.zeros((1, shape[1]), dtype=np.bool_), occupied[:-1]])
-            idle = np.concatenate([occupied[None], held[:-1]])
-            idle[self.empty] |= held[self.empty]
-            held = idle
-        return np.asarray(held.any(axis=0))
+            grown = np.concatenate([occupied[None], idle_for[:-1]])
+            grown[self.empty] |= idle_for[self.empty]
+            idle_for = grown
+        return np.asarray(idle_for.any(axis=0))
 
 
 def _span(reached: NDArray[np.bool_]) -> Span:
@@ -250,8 +250,7 @@ ATTRIBUTES: dict[str, AttributeKind] = {
     ),
 }
 """Name in the policy -> declaration, in the order of a day's records. A new attribute is added at the end, because
-stored
-states contain the counters in this order."""
+stored states contain the counters in this order."""
 COUNTING = tuple(name for name, kind in ATTRIBUTES.items() if kind.counts is not None)
 """The attributes that have a counter."""
 
@@ -332,9 +331,9 @@ class AttributeRelease(Frozen):
     def _tests_fit(cls, value: dict[str, Attribute]) -> dict[str, Attribute]:
         for name, attribute in value.items():
             given = set(attribute.sensitive.model_dump(exclude_none=True))
-            wanted = ATTRIBUTES[name].tests
-            if not given <= wanted:
-                rule = " or ".join(sorted(wanted))
+            allowed = ATTRIBUTES[name].tests
+            if not given <= allowed:
+                rule = " or ".join(sorted(allowed))
                 msg = f"{name}.sensitive must use {rule}, got {', '.join(sorted(given))}"
                 raise ValueError(msg)
         return value
@@ -346,7 +345,7 @@ class AttributeRelease(Frozen):
 
 
 def _check_model(release: AttributeRelease) -> None:
-    """Raise ValueError if the declared model does not fit the attributes, or not the cap or guard."""
+    """Raise ValueError if the declared model does not fit the attributes, the cap or the guard."""
     model, names = release.model, list(release.attributes)
     if model is None:
         if release.cap is not None or release.information_target is not None or release.guard == "adaptive":
@@ -366,8 +365,8 @@ def _check_model(release: AttributeRelease) -> None:
         raise ValueError(msg)
     for name, cuts in model.cuts.items():
         _check_cuts(release, name, cuts)
-    asked = {audience for attribute in release.attributes.values() for audience in attribute.epsilon}
-    if release.guard == "adaptive" and (release.cap is None or len(asked) > 1):
+    readers = {audience for attribute in release.attributes.values() for audience in attribute.epsilon}
+    if release.guard == "adaptive" and (release.cap is None or len(readers) > 1):
         msg = "guard = 'adaptive' needs a cap, and one audience: its decisions reveal what that audience has seen"
         raise ValueError(msg)
 
@@ -376,7 +375,7 @@ def _check_cuts(release: AttributeRelease, name: AttributeName, cuts: tuple[str 
     rule = release.attributes[name].sensitive if name in release.attributes else None
     text = ATTRIBUTES[name].is_time
     if rule is None or not 0 < len(cuts) <= 9 or any(isinstance(cut, str) != text for cut in cuts):
-        msg = f"model.cuts.{name}: must be one to nine {'times HH:MM' if text else 'numbers'} of an attribute asked"
+        msg = f"model.cuts.{name}: must be one to nine {'times HH:MM' if text else 'numbers'} of an attribute in it"
         raise ValueError(msg)
     for cut in cuts:
         if not (CLOCK_PATTERN.fullmatch(cut) if isinstance(cut, str) else math.isfinite(cut)):
@@ -387,7 +386,7 @@ def _check_cuts(release: AttributeRelease, name: AttributeName, cuts: tuple[str 
         raise ValueError(msg)
     missing = [edge for edge in _edges(name, rule) if edge not in cuts]
     if missing:
-        msg = f"model.cuts.{name}: no class may hold both sensitive and other values, add the cut {missing[0]!r}"
+        msg = f"model.cuts.{name}: no class may contain both sensitive and other values, add the cut {missing[0]!r}"
         raise ValueError(msg)
 
 

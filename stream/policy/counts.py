@@ -41,8 +41,7 @@ class Query(Frozen):
     kind: Literal["window-sum", "jump", "low", "heatmap"]
     windows: int = Field(ge=1, le=LONGEST_W, strict=True)
     """Number of windows that it reads, including the current one; for a heat map the number of earlier windows of a
-    half
-    hour of the week that must be known before it has colours."""
+    half hour of the week that must be known before it has colours."""
     threshold: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
     """Least size of a jump or drop, or the largest sum that is low."""
 

@@ -69,7 +69,7 @@ class Restricted(Frozen):
 
 
 class PolicyDocument(Frozen):
-    """What a policy file says, each rule of the document checked.
+    """The content of a policy file; each rule of the document is checked.
 
     ``release.validation.validate`` checks the guarantees as well, and makes the ``Policy`` that a pipeline accepts.
     """
@@ -101,14 +101,14 @@ class PolicyDocument(Frozen):
 
     def _check_covered(self, release: Release) -> None:
         """Check a release against the sites in which it covers zones."""
-        covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
+        covered = {site: zones for site in self.site if (zones := self.zones_of(release, site))}
         if isinstance(release, CountRelease):
             check_unit(release, {site: self.site[site] for site in covered})
-            _check_states(release, {site: {zone.id: zone.largest for zone in held} for site, held in covered.items()})
+            _check_states(release, {site: {zone.id: zone.largest for zone in zones} for site, zones in covered.items()})
             return
         if isinstance(release, ThresholdRelease):
             counts = {each.name: each for each in self.release if isinstance(each, CountRelease)}
-            check_threshold(release, {site: (self.site[site], held) for site, held in covered.items()}, counts)
+            check_threshold(release, {site: (self.site[site], zones) for site, zones in covered.items()}, counts)
             return
         for name in release.attributes:
             if ATTRIBUTES[name].working_hours:
@@ -246,8 +246,8 @@ def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> 
                 raise ValueError(msg)
         _check_largest(release, f"states.{name}", sum(largest[zone] for zone in set(zones)))
     if release.shares:
-        for site, held in covered.items():
-            _check_largest(release, f"all zones of {site} together", sum(held.values()))
+        for site, largest in covered.items():
+            _check_largest(release, f"all zones of {site} together", sum(largest.values()))
 
 
 def _check_largest(release: CountRelease, what: str, most: int) -> None:

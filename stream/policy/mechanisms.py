@@ -54,9 +54,8 @@ class Spending(Enum):
     EVEN = "the w-th part in each window"
     """An epsilon pays for any w consecutive windows, each of which spends the w-th part."""
     CARRIED = "up to all of it in one window"
-    """An epsilon pays for any w consecutive windows, and one window may spend all of it. The remaining amount is
-    carried
-    over from window to window, together with the publication that is repeated meanwhile."""
+    """An epsilon pays for any w consecutive windows, and one window may spend all of it. The remaining amount
+    is carried over from window to window, together with the publication that is repeated meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +84,8 @@ class Mechanism:
     revisable: bool = False
     """Whether values can be revised when later windows are known, because they depend on noisy values only."""
     by_day: bool = False
-    """Whether one price can pay for a device's whole day: the values of a window depend on that window's noisy counts
-    and
-    on earlier published values, and on no other true count."""
+    """Whether one price can pay for a device's whole day: the values of a window depend on that window's noisy
+    counts and on earlier published values, and on no other true count."""
     prunes: bool = False
     """Whether the mechanism can skip the levels below nodes with small counts."""
     largest_count: int | None = None
@@ -193,9 +191,8 @@ DECIDING: dict[str, Mechanism] = {
         by_day=True,
     ),
 }
-"""Mechanisms that decide on counts instead of releasing them; a count release cannot use them. All audiences of a
-stream
-read the same decisions, and so count as one."""
+"""Mechanisms that decide on counts instead of releasing them; a count release cannot use them. All audiences of
+a stream read the same decisions, and so count as one."""
 
 ALIASES = {"plain": "laplace"}
 """Other name in a policy -> name in records. With gaussian noise, ``laplace`` would be a misleading name."""

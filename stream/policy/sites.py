@@ -447,8 +447,8 @@ class Selection(Frozen):
 
     def covers(self, zone: Zone) -> bool:
         """Whether the zone is selected."""
-        wanted = ((self.kind, zone.kind), (self.floor, zone.floor), (self.ids, zone.id))
-        return all(not allowed or value in allowed for allowed, value in wanted)
+        keys = ((self.kind, zone.kind), (self.floor, zone.floor), (self.ids, zone.id))
+        return all(not allowed or value in allowed for allowed, value in keys)
 
     def unmatched(self, zones: Iterable[Zone]) -> str | None:
         """Return the first given name that no zone has, which is probably misspelt; None if there is none."""

@@ -244,7 +244,7 @@ def _of_paid(release: ThresholdRelease) -> Sequence[tuple[bool, str]]:
         (not release.audience, "audience must go with counts: epsilon names the audiences"),
         (
             len(set(release.epsilon.values())) <= 1 and len(set(release.daily_budget.values())) <= 1,
-            "epsilon, and daily_budget, must be one for all audiences, who are told the same decisions",
+            "epsilon, and daily_budget, must be one for all audiences, who read the same decisions",
         ),
         (
             set(release.daily_budget) == (set(release.epsilon) if by_run else set()),
@@ -317,13 +317,13 @@ def _rules_of_sites(sites: Mapping[str, tuple[Site, tuple[Zone, ...]]]) -> Seque
 def _rules_of_counts(
     release: ThresholdRelease, sites: Mapping[str, tuple[Site, tuple[Zone, ...]]], counts: Mapping[str, CountRelease]
 ) -> Sequence[tuple[bool, str]]:
-    held = counts.get(release.counts or "")
-    if held is None:
+    paid = counts.get(release.counts or "")
+    if paid is None:
         return [(False, f"counts must name a count release of the policy, got {release.counts!r}")]
-    missed = {zone.id for _, zones in sites.values() for zone in zones if not held.zones.covers(zone)}
-    strangers = set(release.audience) - set(held.epsilon)
+    missed = {zone.id for _, zones in sites.values() for zone in zones if not paid.zones.covers(zone)}
+    others = set(release.audience) - set(paid.epsilon)
     return [
-        (decidable(held), f"counts must be of zones, by {' or '.join(_DECIDED_ON)} without shares, got {held.name!r}"),
-        (not missed, f"counts must cover the same zones, {held.name!r} leaves out {_first(missed)}"),
-        (not strangers, f"audience must be some of those of {held.name!r}, got {_first(strangers)}"),
+        (decidable(paid), f"counts must be of zones, by {' or '.join(_DECIDED_ON)} without shares, got {paid.name!r}"),
+        (not missed, f"counts must cover the same zones, {paid.name!r} leaves out {_first(missed)}"),
+        (not others, f"audience must be some of those of {paid.name!r}, got {_first(others)}"),
     ]

@@ -118,13 +118,13 @@ def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
 
 def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -> str:
     """Return the key so that a reader finds it: ``site.dbh.zones[3].capacity (id '2065', line 41)``."""
-    report, held, known = "", document, []
+    report, value, known = "", document, []
     for number, part in enumerate(parts):
         if number == KIND and parts[0] == "release":
             continue
-        entries, held = held, _entry(held, part)
+        entries, value = value, _entry(value, part)
         if isinstance(part, int):
-            known += _known(entries, held, re.sub(r"\[[0-9]+\]", "", report), part, text)
+            known += _known(entries, value, re.sub(r"\[[0-9]+\]", "", report), part, text)
             report += f"[{part}]"
         else:
             key = part if _BARE.fullmatch(part) else _cut(repr(part))
@@ -132,9 +132,9 @@ def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -
     return f"{report} ({', '.join(known)})" if known else report
 
 
-def _entry(held: Any, part: str | int) -> Any:
+def _entry(value: Any, part: str | int) -> Any:
     try:
-        return held[part]
+        return value[part]
     except (KeyError, IndexError, TypeError):
         return None
 
@@ -171,10 +171,10 @@ def _models_at(place: tuple[Any, ...], model: type[BaseModel]) -> list[type[Base
     found: list[Any] = [model]
     for number, part in enumerate(place):
         if number == KIND and place[0] == "release":
-            found = [held for held in found if part in _queries(held)]
+            found = [model_type for model_type in found if part in _queries(model_type)]
         else:
-            found = [step for held in found for step in _step(held, part)]
-    return [held for held in found if isinstance(held, type) and issubclass(held, BaseModel)]
+            found = [step for model_type in found for step in _step(model_type, part)]
+    return [model_type for model_type in found if isinstance(model_type, type) and issubclass(model_type, BaseModel)]
 
 
 def _queries(model: Any) -> tuple[Any, ...]:
@@ -182,15 +182,15 @@ def _queries(model: Any) -> tuple[Any, ...]:
     return () if query is None else get_args(query.annotation)
 
 
-def _step(held: Any, part: str | int) -> Iterator[Any]:
+def _step(model_type: Any, part: str | int) -> Iterator[Any]:
     """Yield the types of the value at a key or index of a type."""
-    if isinstance(held, type) and issubclass(held, BaseModel):
-        if part in held.model_fields:
-            yield from _unwrapped(held.model_fields[str(part)].annotation)
-    elif get_origin(held) is dict:
-        yield from _unwrapped(get_args(held)[1])
-    elif get_origin(held) in {tuple, list} and isinstance(part, int):
-        yield from _unwrapped(get_args(held)[0])
+    if isinstance(model_type, type) and issubclass(model_type, BaseModel):
+        if part in model_type.model_fields:
+            yield from _unwrapped(model_type.model_fields[str(part)].annotation)
+    elif get_origin(model_type) is dict:
+        yield from _unwrapped(get_args(model_type)[1])
+    elif get_origin(model_type) in {tuple, list} and isinstance(part, int):
+        yield from _unwrapped(get_args(model_type)[0])
 
 
 def _unwrapped(annotation: Any) -> Iterator[Any]:

@@ -89,14 +89,14 @@ def _same_name(rows: Sightings, life: Micros | None, turn: EpochAlignment) -> Fl
     if turn == "grid":
         salt = rows.time // life
         return np.asarray(same & (salt[1:] == salt[:-1]))
-    bears = np.append(np.zeros(min(1, len(rows.time)), dtype=np.bool_), same)
-    born = np.flatnonzero(~bears)
-    ends = np.append(born[1:], len(bears))[: len(born)]  # after each device's last row
-    while len(born):  # all devices' first names, then all second ones, and so on
-        bears[born] = False
-        nexts = _first_after(rows.time, born, ends, rows.time[born] + life)
-        born, ends = nexts[nexts < ends], ends[nexts < ends]
-    return bears[1:]
+    continues = np.append(np.zeros(min(1, len(rows.time)), dtype=np.bool_), same)
+    first_rows = np.flatnonzero(~continues)
+    ends = np.append(first_rows[1:], len(continues))[: len(first_rows)]  # after each device's last row
+    while len(first_rows):  # all devices' first names, then all second ones, and so on
+        continues[first_rows] = False
+        nexts = _first_after(rows.time, first_rows, ends, rows.time[first_rows] + life)
+        first_rows, ends = nexts[nexts < ends], ends[nexts < ends]
+    return continues[1:]
 
 
 def _first_after(time: Ints, begin: Ints, end: Ints, limit: Ints) -> Ints:

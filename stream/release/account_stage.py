@@ -20,7 +20,7 @@ import orjson
 
 from stream.accounting.account import Account, AccountState
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import AttributeAccount, day_model
+from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.accounting.costs import Readers, readers_of
 from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
@@ -33,7 +33,7 @@ from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, WindowCharges
-from stream.release.attributes import ABSENT
+from stream.release.attribute_stage import ABSENT
 from stream.release.budgets import Budgets
 from stream.release.ledger_entries import EntryReader
 from stream.release.state import ReleaseState

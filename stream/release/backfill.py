@@ -38,7 +38,7 @@ from stream.records import (
     ReleaseId,
     ZoneDayAttribute,
 )
-from stream.release.attributes import AttributeReleases, attribute_plans, read_digest
+from stream.release.attribute_stage import AttributeReleases, attribute_plans, read_digest
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.counts import CountReleases
 from stream.release.guarantees import log_largest_factor

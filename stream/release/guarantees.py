@@ -27,7 +27,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from stream.accounting.adversaries import Knowledge
-from stream.accounting.attributes import day_model, queried_attributes
+from stream.accounting.attribute_leakage import day_model, queried_attributes
 from stream.accounting.charges import coalition_cost
 from stream.accounting.costs import Epsilon, UnitCost, readers_of
 from stream.accounting.day_charges import day_units, finest

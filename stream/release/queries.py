@@ -202,7 +202,8 @@ class QueryPlan:
         exact = Ratio(*(part[:n] for part in values.exact))
         if not self._cached_widths:
             return exact
-        widths = (values.half_width[:n], np.ones(n, np.int64))
+        width = values.half_width[:n] if values.noise is None else np.full(n, values.noise.half_width_95)
+        widths = (width, np.ones(n, np.int64))
         return Ratio(*(np.concatenate(parts) for parts in zip(exact, widths, strict=True)))
 
     def record(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from stream.errors import DataError
 from stream.keys import Keys
 from stream.records import Charge, DayClosed, OccupancyWindow, Published, WindowCharges
-from stream.release.attributes import AttributeReleases, attribute_plans
+from stream.release.attribute_stage import AttributeReleases, attribute_plans
 from stream.release.count_plan import count_plans
 from stream.release.counts import CountReleases
 from stream.release.ledger_writer import LedgerWriter

@@ -18,23 +18,24 @@ States of a task
 
 The state is not stored in one variable. It follows from these attributes:
 
-    state     ended  _ending  lost   meaning
-    RUNNING   no     no       None   messages are processed
-    ENDING    no     yes      None   the last checkpoint is under way; no further message is processed
-    ENDED     yes    any      None   nothing more is processed, and no commit begins
-    LOST      yes    any      error  as ENDED; the writer was fenced, or the outcome of its commit is unknown
-    CLOSED    yes    any      any    ``retire`` has closed the writer
+    state     ended  _ending  loss_error   meaning
+    RUNNING   no     no       None         messages are processed
+    ENDING    no     yes      None         the last checkpoint is under way; no further message is processed
+    ENDED     yes    any      None         nothing more is processed, and no commit begins
+    LOST      yes    any      an error     as ENDED; the writer was fenced, or the outcome of its commit is unknown
+    CLOSED    yes    any      any          ``retire`` has closed the writer
 
 Transitions:
 
     state             event                                              next     action
     -                 TaskManager.open has restored the partition        RUNNING  a former task of it is retired
     RUNNING           process: the message that is due                   RUNNING  step by step; outputs become pending
+    RUNNING           process: the first message after an accepted loss  RUNNING  the engine learns of the loss first
     RUNNING           process: a message that does not follow            RUNNING  DeliveryError; nothing is processed
     RUNNING           process: a message of a later version              RUNNING  commit, then LaterVersionError
     RUNNING           checkpoint()                                       RUNNING  commit, and wait for it
-    RUNNING           checkpoint(last=True)                              ENDING   ``process`` stops after its step;
-    commit ENDING            that checkpoint is done                            ENDED
+    RUNNING           checkpoint(last=True)                              ENDING   ``process`` stops after its step
+    ENDING            that checkpoint is done                            ENDED    what was processed is committed
     RUNNING, ENDING   a commit raises FencedError                        LOST     logged
     RUNNING, ENDING   a commit raises InterruptedWriteError              LOST     logged
     RUNNING, ENDING   a commit raises another error, or is cancelled     ENDED    TaskManager.fail ends all tasks
@@ -54,23 +55,22 @@ again while the group still assigns it to this worker.
 States of the checkpoint loop
 =============================
 
-One loop (``_checkpoint_loop``) makes all commits of a task, one after the other, while further messages are processed:
+One loop (``_run_checkpoints``) makes all commits of a task, one after the other, while further messages are processed:
 
     state       loop     meaning
     IDLE        done     no checkpoint is requested
     WAITING     runs     a checkpoint is requested; ``SNAPSHOT_SPACING`` is not over (``_spacing_over``)
     COMMITTING  runs     the transaction is under way
 
-    state       event                                           next        action
-    IDLE        a window closed; PENDING_LIMIT outputs;         WAITING     ``_checkpoint_requested`` is set
+    state       event                                     next        action
+    IDLE        a window closed; PENDING_LIMIT outputs;   WAITING     ``_checkpoint_requested`` is set
                 checkpoint() with unsaved input
-    WAITING     the spacing is over, or checkpoint() ends it    COMMITTING  ``_checkpoint_requested`` is cleared
-    WAITING     the task has ended                              IDLE        no commit
-    COMMITTING  another request                                 COMMITTING  ``_checkpoint_requested`` is set
-    COMMITTING  the commit is done, no other request            IDLE        the spacing begins, except in
-    ENDING COMMITTING  the commit is done, another request came        WAITING     the spacing begins,
-    except in ENDING COMMITTING  the commit fails                                IDLE        the task becomes LOST or
-    ENDED
+    WAITING     the spacing ends, or checkpoint() ends it COMMITTING  ``_checkpoint_requested`` is cleared
+    WAITING     the task has ended                        IDLE        no commit
+    COMMITTING  another request                           COMMITTING  ``_checkpoint_requested`` is set
+    COMMITTING  the commit is done, no other request      IDLE        the spacing begins, except in ENDING
+    COMMITTING  the commit is done, another request came  WAITING     the spacing begins, except in ENDING
+    COMMITTING  the commit fails                          IDLE        the task becomes LOST or ENDED
 
 With ``PENDING_LIMIT`` outputs pending, ``process`` waits until the loop is idle.
 
@@ -87,9 +87,9 @@ Steps of a commit
    there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit entries, the saved
    state says which mechanism version made them.
 5. Commit the outputs and the snapshot in one transaction.
-6. If audit records were written, check that the audit topic ends later than before; LossError if it does not, since
-   the topic was then recreated.
-7. Set ``acknowledged`` to ``position``. Only then may the consumer acknowledge the input.
+6. If audit records were written, check that they lie behind the former end of the audit topic; LossError if they do
+   not, since the topic was then recreated or has lost its last records.
+7. Set ``committed_offset`` to ``position``. Only then may the consumer acknowledge the input.
 8. Begin the spacing, except in ENDING. Repeat from step 1 while ``_checkpoint_requested`` is set.
 
 A crash before step 5 leaves no output. A crash during step 5 leaves records of an aborted transaction, which readers of
@@ -170,7 +170,7 @@ class PartitionTask:
         """The restored state if it must be saved before anything is published; None otherwise, and once it is saved."""
         self._pending: list[Output] = []
         # Consent to another policy or version is saved even if no message arrives, but not while a window that began
-        # # under the former one is unfinished.
+        # under the former one is unfinished.
         self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
         """Whether the engine has processed anything since the last snapshot was taken."""
         self._ending = False
@@ -289,7 +289,8 @@ class PartitionTask:
             await self._commit_restored(outputs)
             audit_end = await self._writer.commit(outputs, snapshot)
             if audit_end is not None:
-                check_audit_not_recreated(self.partition, self._audit_end, audit_end)
+                written = sum(output.topic == self._audit_topic for output in outputs)
+                check_audit_not_recreated(self.partition, self._audit_end, written, audit_end)
                 self._audit_end = audit_end
             self.committed_offset = position
             if not self._ending:

@@ -23,7 +23,7 @@ class Hidden(NamedTuple):
 
     tick: Micros
     share: Fraction
-    """Of the devices that would count without the bound."""
+    """The hidden share of the devices that would count without the bound."""
 
 
 class DeviceDays:

@@ -159,13 +159,13 @@ class OccupancyOperator:
         dropped: Counter[str] = Counter()
         columns = Columns.of(batch.rows)
         zones = [self._zone_of.get(point, UNKNOWN) for point in columns.table]
-        before = self._held(state)
+        before = self._stored(state)
         if not self._file_at_once(state, batch, columns, zones):
             for row, refusal in self._file_by_row(state, batch, columns, zones):
                 dropped[refusal] += 1
                 if refusal in FAULTY_FIELD:
                     out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
-        after, limit = self._held(state), self.max_devices
+        after, limit = self._stored(state), self.max_devices
         if any(now > max(limit, then) for then, now in zip(before, after, strict=True)):
             return self._suspend(state, batch)
         if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
@@ -230,7 +230,7 @@ class OccupancyOperator:
 
     # --- rows to windows
 
-    def _held(self, state: SensingState) -> tuple[int, int]:
+    def _stored(self, state: SensingState) -> tuple[int, int]:
         """Return the number of known devices and, while no watermark bounds their times, of buffered entries."""
         waiting = 0 if state.clock.watermark is not None else sum(map(len, state.pending.values()))
         return len(state.known_devices), waiting

@@ -1,4 +1,4 @@
-"""A ground for acceptance tests: the real command line, in a process of its own or here, and two tiny buildings."""
+"""Run the real command line, in a process of its own or in this one, on two small buildings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from connectors.cli.main import main
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 TIMEOUT = PATIENCE
 

@@ -1,4 +1,4 @@
-"""A run that is told how far to go: ``python -m tests.acceptance.one_run FOLDER STORE SEED``.
+"""Run the embedded runner up to a given window: ``python -m tests.acceptance.one_run FOLDER STORE SEED``.
 
 It opens the store with the key and policy of the folder, says ``open``, and then, for each number on its standard
 input, takes so many messages and says ``done``. An error ends it with 1 and its text. The seed says who is seen.
@@ -13,7 +13,7 @@ from pathlib import Path
 from connectors.storage.embedded.runner import opened
 from stream.errors import TacetError
 from stream.release.validation import load_policy
-from tests.core_ground import COUNTS, messages, people, policy_text
+from tests.support.small_building import COUNTS, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)
 

@@ -1,4 +1,4 @@
-"""A day of a building in minutes: ``run`` with four controllers and ``serve`` beside it, by a clock that goes faster.
+"""A day of a building in minutes: ``run`` with four controllers, and ``serve``, on a clock that goes faster.
 
 The controllers are two of SNMP by community, one of SNMPv3 and one of RADIUS, a quarter of the access points each.
 Once a second of the real clock all that is measured is read: metrics of both, resident memory, descriptors, disk.
@@ -35,8 +35,8 @@ from stream.lab.simulator.events import DAY_SHOWN, Simulation, simulate
 from stream.records import HOUR, SECOND, Micros
 from tests.acceptance.command_line import tacet
 from tests.acceptance.hurried import Hurried
-from tests.unit.radius.radius_ground import INTERIM, SECRET, request
-from tests.unit.snmp.v3_ground import AUTH, ENGINE, PRIVACY, Controller, source, user
+from tests.unit.radius.accounting_requests import INTERIM, SECRET, request
+from tests.unit.snmp.v3_controller import AUTH, ENGINE, PRIVACY, Controller, source, user
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 V3, RADIUS = 2, 3

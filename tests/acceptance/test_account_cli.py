@@ -1,4 +1,4 @@
-"""The account through the real command line: as it streamed, of any coalition, at any earlier time."""
+"""``tacet account``: as streamed, for any coalition, at any earlier time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from connectors.keys import key_files
 from connectors.storage.embedded.runner import opened
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import run, tacet
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
+from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 KNOWN = """
 [privacy.mobility]
@@ -158,7 +158,7 @@ def test_the_store_has_kept_the_policy(ground: Any) -> None:
 def test_a_store_that_has_kept_no_policy_needs_the_file(ground: Any, tmp_path: Path) -> None:
     done = run("account", "--store", forgetful(ground.store, tmp_path), "--coalition", "public")
     assert done.code == 2
-    assert "--coalition needs --policy: none is kept" in done.problem
+    assert "--coalition needs --policy: no policy is stored" in done.problem
 
 
 def test_books_of_another_policy_are_refused(ground: Any, tmp_path: Path) -> None:

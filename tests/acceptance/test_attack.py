@@ -1,4 +1,4 @@
-"""``tacet attack``: whom it finds in what a policy releases, what it writes, and what it refuses."""
+"""``tacet attack``: which people it finds in releases of a policy, what it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from connectors.sources.recordings.dialect import OWN
 from stream.records import MINUTE
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
-from tests.attack_ground import RELEASES, with_bad_rows, written
-from tests.core_ground import SITE
+from tests.support.attacked_building import RELEASES, with_bad_rows, written
+from tests.support.small_building import SITE
 
 FIGURES = {f"{name}.{kind}" for name in ("found", "found-single-run", "followed") for kind in ("png", "svg")}
 

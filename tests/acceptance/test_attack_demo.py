@@ -1,4 +1,4 @@
-"""What is said of attackers in the documents, found anew: the demo's building, attacked with everything as it is."""
+"""The documents' figures of attackers, recomputed on the demo's building."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.acceptance.command_line import run
-from tests.documents import DOCUMENTS
+from tests.support.documents import DOCUMENTS
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 DOCUMENT = DOCUMENTS["docs/attackers.md"]

@@ -1,4 +1,4 @@
-"""``tacet attack membership``: what runs show stays below what is promised, and halved noise is found out.
+"""``tacet attack membership``: runs stay below the promised epsilon, and halved noise is detected.
 
 Noise follows from the seed, so nothing here varies from run to run.
 """
@@ -17,9 +17,9 @@ from connectors.sources.recordings.dialect import OWN
 from stream.records import MINUTE
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
-from tests.attack_ground import with_bad_rows
-from tests.core_ground import SITE as BUILDING
-from tests.core_ground import people, policy_text, write_csv
+from tests.support.attacked_building import with_bad_rows
+from tests.support.small_building import SITE as BUILDING
+from tests.support.small_building import people, policy_text, write_csv
 
 RELEASES = """
 [[release]]

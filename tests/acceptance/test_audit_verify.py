@@ -1,4 +1,4 @@
-"""``tacet audit verify``, and the verbs that read the books: what is missing or altered is named and refused."""
+"""``tacet audit verify`` and other verbs that read the ledger name and refuse missing or altered entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stream.encryption import Kind, seal, unseal
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.acceptance.command_line import TIMEOUT, Done, command, run
-from tests.core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
+from tests.support.small_building import COUNTS, SITE, messages, people, policy_text, write_csv
 
 TEXT = policy_text(COUNTS, head="[restricted]\noccupancy = true\n")
 SEEN = people(hours=12, devices=4)

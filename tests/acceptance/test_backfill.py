@@ -1,4 +1,4 @@
-"""Backfill: recorded observations against what a store has released."""
+"""Backfill: recorded observations against the releases of a store."""
 
 import csv
 import sqlite3
@@ -25,9 +25,9 @@ from stream.pipeline import Options
 from stream.records import DAY
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
-from tests.by_window import by_window
-from tests.chains import verify_chain
-from tests.core_ground import building, messages, people
+from tests.support.hash_chain import verify_chain
+from tests.support.small_building import building, messages, people
+from tests.support.window_policies import by_window
 
 NOON = parse_time("2018-02-01T20:00:00Z")
 

@@ -1,4 +1,4 @@
-"""What a late release costs: budgets that look both ways, and an account in the order of windows."""
+"""Charges of a late release: budgets over windows on both sides, and an account in the order of windows."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Known addresses, names, counts and secrets go in; none of them is found in anything that comes out.
+"""Known addresses, names, counts and secrets that go in are found in no output.
 
 The same traps go through the live receiver over UDP, a file with bad rows through replay, and broken messages
 into quarantine. Everything that anybody but the engine may read is searched: private topics, account, audit,
@@ -50,7 +50,8 @@ from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow, Published
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record
-from tests.core_ground import (
+from tests.support.patience import PATIENCE
+from tests.support.small_building import (
     ACCESS_POINTS,
     EVENING,
     SITE,
@@ -61,7 +62,6 @@ from tests.core_ground import (
     policy_text,
     write_csv,
 )
-from tests.patience import PATIENCE
 
 MACS = [f"a4:5e:60:{n:02x}:ee:{n + 1:02x}" for n in range(40, 77)]
 """37 devices, all in one room, so that the true count is 37 for an hour."""

@@ -1,4 +1,4 @@
-"""What is known to be in a running store is in no backup of it, no answer over HTTP, and no report of any command.
+"""Known values in a running store are found in no backup, no HTTP answer and no command's report.
 
 Key and observations are fixed: what is drawn is the same in every run, so nothing is found by chance.
 """
@@ -27,11 +27,11 @@ from stream.records import MINUTE, Heartbeat, Message, ObservationBatch
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
-from tests.acceptance.serve.ground import eventually, served, wanted
+from tests.acceptance.serve.services import eventually, served, wanted
 from tests.acceptance.test_canary import MACS, RELEASES, Needles, day_of_traps
-from tests.core_ground import ATTRIBUTES, EVENING, SITE, policy_text, write_csv
-from tests.unit.test_counted import BEGIN, TICK, text, window
-from tests.unit.test_counted import SITE as MALL
+from tests.support.small_building import ATTRIBUTES, EVENING, SITE, policy_text, write_csv
+from tests.unit.release.test_counter_sites import BEGIN, TICK, text, window
+from tests.unit.release.test_counter_sites import SITE as MALL
 
 KEY = {
     "tacet_key": 1, "laboratory": True, "ledger": "0011223344556677", "pseudonym": "a1" * 32,

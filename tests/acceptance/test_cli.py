@@ -1,4 +1,4 @@
-"""What programs may rely on: verbs, files, fields and exit codes, through the real command line."""
+"""The command line's public contract: verbs, files, fields and exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from connectors.cli.main import tacet as verbs
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, together
 from tests.acceptance.command_line import here as tacet
-from tests.verb_tree import all_commands, subcommands
+from tests.support.verb_tree import all_commands, subcommands
 
 COUNT_FIELDS = [
     "v", "release_id", "site", "audience", "release", "window_start", "window_end", "values", "levels", "released",
@@ -362,8 +362,8 @@ def test_subscribe_refuses_a_folder_without_a_store_and_an_audience_that_has_non
 def test_subscribe_says_so_when_nothing_was_there(world: World) -> None:
     shared = ("subscribe", "--store", world.store, "--audience", "public", "--until-end")
     done = tacet(*shared, "--from-start", "--release", "nosuch")
-    assert done.stderr == "tacet: no release 'nosuch' has been given to audience 'public' yet\n"
-    assert "begins and ends at the present" in tacet(*shared).stderr
+    assert done.stderr == "tacet: no release 'nosuch' has been published for audience 'public' yet\n"
+    assert "starts and ends at the present" in tacet(*shared).stderr
     assert tacet(*shared, "--from-start").stderr == ""
 
 
@@ -381,7 +381,7 @@ def test_an_audience_may_be_followed_before_its_first_release(world: World, tmp_
     done = tacet(
         "subscribe", "--store", tmp_path / "store", "--audience", "public", "--from-start", "--until-end", "--json"
     )
-    assert (done.stdout, done.stderr) == ("", "tacet: no release has been given to audience 'public' yet\n")
+    assert (done.stdout, done.stderr) == ("", "tacet: no release has been published for audience 'public' yet\n")
 
 
 GARBAGE = b"secret-device " * 1000

@@ -1,4 +1,4 @@
-"""docker-compose.yml for real: ``deploy/try-compose``, where a Docker engine is at hand."""
+"""docker-compose.yml in operation: ``deploy/try-compose``, if a Docker engine is available."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 1500

@@ -1,4 +1,4 @@
-"""What a privacy day is charged when part of it is released twice: over an embedded store, through run and backfill.
+"""Charges of a privacy day that is released twice in part, by run and backfill on an embedded store.
 
 A day's price buys one run of the counters of contributions. A second run in the same day, however it comes about,
 waits, is refused, or pays for the day again under an attempt or a name of its own.
@@ -29,8 +29,8 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time, rfc3339
 from tests.acceptance.command_line import run as command
 from tests.acceptance.test_backfill import backfill, new_key
-from tests.chains import verify_chain
-from tests.day_ground import day_release, shared
+from tests.support.day_policies import day_release, shared
+from tests.support.hash_chain import verify_chain
 
 TICK = 30 * MINUTE
 DAYS = PrivacyDays("04:00", "UTC")

@@ -1,4 +1,4 @@
-"""``tacet decide``: what it prints, what it leaves out, what it refuses."""
+"""``tacet decide``: what it prints, leaves out and refuses."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def test_where_alpha_is_no_uncertainty_that_is_said_and_no_place_in_the_answer(
     ground: Path, alpha: str, told: int
 ) -> None:
     done = ask(ground, "--json", words=["--mechanism", "tslm", "--alpha", alpha, "--beta", "0.05"])
-    said = f"alpha: is below one step of what is compared for {told} of 3 thresholds: they cost what alpha 0 costs"
+    small = f"alpha: is less than one step of the compared values for {told} of 3 thresholds"
+    said = f"{small}: these cost as much as alpha 0"
     assert done.code == 0
     assert (said in done.problem) == bool(told), done.problem
     assert list(done.answer) == ["denied", "epsilon", "decisions", "unit", "laboratory"]

@@ -1,4 +1,4 @@
-"""``tacet decide --ledger``: an answer is booked before it is drawn, once, by its question and never by its counts."""
+"""``tacet decide --ledger``: each answer is charged before its noise is drawn, once, and by its question alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from connectors.tables import decision_ledger
 from stream.decisions.plan import DecisionTerms
 from stream.decisions.progressive import price_of
 from tests.acceptance.command_line import Done, run
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 MANY = [f"p{i}" for i in range(300)]
 TSLM = ["--mechanism", "tslm", "--beta", "0.05", "--epsilon-max", "4"]
@@ -91,7 +91,7 @@ def test_a_label_is_given_to_one_question_of_one_table(ground: Path, changed: st
         write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(reversed(MANY), "50,0"))
     done = ask(ground, "monday", words=words)
     assert (done.code, done.out) == (2, "")
-    assert "given to another question or to other counts" in done.problem
+    assert "belongs to another query or to other counts" in done.problem
     assert (ground / "ledger").read_bytes() == booked
 
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_written_through_to_disk_is_not_drawn(ground: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(decision_ledger, "_through", full)
+        patched.setattr(decision_ledger, "_sync", full)
         done = ask(ground, "tuesday")
     assert (done.code, done.out) == (1, "")
     assert "disk full" in done.problem
@@ -179,7 +179,7 @@ def test_a_coarser_question_says_which_cells_its_predicates_hold_for(ground: Pat
     write(ground, {"nine": 3}, {"nine": "50,1"})
     refused = ask(ground, "coarse")
     assert (refused.code, len(entries(ground))) == (2, 1)
-    assert "1 of the question's cells are not in the ledger" in refused.problem
+    assert "1 of the query's cells are not in the ledger" in refused.problem
     write(ground, {"nine": 3}, {"nine": "50,1,hall 9|loft 9"}, "threshold,alpha,cells")
     assert ask(ground, "coarse").answer["ledger"]["total"] == pytest.approx(2 * price(1))
     write(ground, {"eleven": 3}, {"eleven": "50,1"})

@@ -1,4 +1,4 @@
-"""The demo: one simulated day as real SNMP traps over UDP, all the way to private releases."""
+"""The demo: one simulated day, from SNMP traps over UDP to private releases."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 
 from connectors.cli.demo import is_served, shown
 from connectors.cli.options import read_policy
-from connectors.operations.reports.guarantees import unit_rows
+from connectors.operations.policy.guarantees import unit_rows
 from tests.acceptance.command_line import command
-from tests.acceptance.serve.ground import eventually, served
-from tests.documents import DOCUMENTS
+from tests.acceptance.serve.services import eventually, served
+from tests.support.documents import DOCUMENTS
 
 SPEED = 4000
 """Times real time: the traps of a day in 22 seconds, where the machine can follow; else they wait for it."""
@@ -49,7 +49,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 
 def test_every_trap_of_the_day_is_sent_received_and_taken_in_however_busy_the_machine_is(demo: Shown) -> None:
-    """The controller waits for the receiver (tests/unit/test_demo_sending.py); a repeated sighting is no loss."""
+    """The controller waits for the receiver (tests/unit/lab/test_demo_sending.py); a repeated sighting is no loss."""
     traps = demo.report["traps"]
     assert demo.report["missing"] == []
     assert traps["sent"] > 40_000
@@ -77,7 +77,7 @@ def test_errors_are_what_the_noise_explains(demo: Shown) -> None:
 
 
 def test_the_public_stream_is_worth_publishing_at_the_price_of_a_day(demo: Shown) -> None:
-    """The bar itself, 12 for the building, is kept with noise that does not change (tests/unit/test_plan.py)."""
+    """``tests/unit/operations/test_policy_plan.py`` keeps the bar itself, 12 for the building, with fixed noise."""
     everybody, public = (demo.report["counts"][name]["levels"] for name in ("facilities", "public"))
     assert set(public) == {"floor", "building"}
     assert 125 < everybody["building"]["mean"] < 155

@@ -1,4 +1,4 @@
-"""kill -9 at any instant: the embedded runner goes on, and ends with the bytes of a run that nothing disturbed."""
+"""kill -9 at any instant: the embedded runner continues and ends with the bytes of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from stream.pipeline import Options
 from stream.records import MINUTE, ObservationBatch
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
-from tests.chains import verify_chain
-from tests.core_ground import (
+from tests.support.hash_chain import verify_chain
+from tests.support.patience import PATIENCE
+from tests.support.small_building import (
     ACCESS_POINTS,
     COUNTS,
     EVENING,
@@ -48,7 +49,6 @@ from tests.core_ground import (
     policy_text,
     write_csv,
 )
-from tests.patience import PATIENCE
 
 RELEASES = (
     COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]

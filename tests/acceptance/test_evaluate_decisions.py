@@ -1,4 +1,4 @@
-"""``tacet evaluate decisions``: what it writes, and that the same seed writes it again."""
+"""``tacet evaluate decisions``: its files, which the same seed reproduces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hooks and run as processes: what is sent to one is stored by the other; how both end, and what they tell."""
+"""hooks and run as processes: the one receives, the other stores; how both end, and what they report."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from connectors.keys import key_files
-from connectors.sources.webhooks.decoders import SIGNATURE
+from connectors.sources.cloud.decoders import SIGNATURE
 from tests.acceptance.command_line import POLICY, command
-from tests.patience import PATIENCE
-from tests.unit.hooks.hooks_ground import FILE, join, now, octets, signature
+from tests.support.patience import PATIENCE
+from tests.unit.hooks.cloud_requests import FILE, join, now, octets, signature
 
 
 def started(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""A store in a backup that somebody else could write: nothing in it is run, and it is not put back."""
+"""A manipulated store in a backup: nothing in it is executed, and it is not restored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connectors.keys import key_files
-from connectors.operations.reports.recovery import store_findings
+from connectors.operations.recovery.store import store_obstacles
 from connectors.storage.embedded.backup import CONTENTS, _digest
 from connectors.storage.embedded.reader import read_outbox, read_state_and_entries, read_topic
 from connectors.storage.embedded.runner import opened
@@ -21,7 +21,7 @@ from connectors.storage.embedded.store import SqliteStore
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import COUNTS, messages, people, policy_text
+from tests.support.small_building import COUNTS, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)
 VIEW = "ALTER TABLE outputs RENAME TO held; CREATE VIEW outputs AS SELECT seq, topic, key, value, time, id FROM held"
@@ -124,7 +124,7 @@ def test_nothing_reads_or_runs_such_a_store(altered: Callable[..., Path], name: 
 
 def test_recovery_says_that_such_a_store_is_not_used(altered: Callable[..., Path]) -> None:
     ground = altered(HOSTILE["a trigger"])
-    findings = store_findings(ground / "backup", ground / "key", load_policy(TEXT))
+    findings = store_obstacles(ground / "backup", ground / "key", load_policy(TEXT))
     assert any("must hold the tables of a store" in str(finding) for finding in findings)
 
 

@@ -1,4 +1,4 @@
-"""ingest and run as processes: what they tell of the traps they were sent, and how they end."""
+"""ingest and run as processes: what they report of received traps, and how they end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from connectors.keys import key_files
 from connectors.sources.snmp.sender import Association, encode_associate
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from tests.integration.kafka_ground import Broker, clear_topics
-from tests.patience import PATIENCE
+from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.patience import PATIENCE
 
 KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"

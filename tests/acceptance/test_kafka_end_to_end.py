@@ -1,4 +1,4 @@
-"""From traps to a subscriber on a real Kafka, through the command line; and the same bytes as without it."""
+"""From traps to a subscriber on a real Kafka, with the same bytes as without Kafka."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from stream.pipeline import Options
 from stream.release.validation import load_policy
 from stream.schemas import private_topic
 from tests.acceptance.command_line import run
-from tests.day_ground import day_release, shared
-from tests.integration.kafka_ground import Broker, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker, clear_topics, delete_topics
 from tests.integration.storm import records
-from tests.patience import PATIENCE
+from tests.support.day_policies import day_release, shared
+from tests.support.patience import PATIENCE
 
 pytestmark = [pytest.mark.kafka]
 TACET = [sys.executable, "-m", "connectors"]

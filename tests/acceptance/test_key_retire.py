@@ -1,4 +1,4 @@
-"""``tacet key retire``: a ledger whose key was lost or stolen ends, and another begins with what it spent."""
+"""``tacet key retire``: the ledger of a lost or stolen key ends, and a new one begins with its spending."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connectors.keys import key_files
-from connectors.storage.embedded import succession
+from connectors.storage.embedded import retirement
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_topic
 from connectors.storage.embedded.runner import opened
 from stream.engine.snapshot import ledger_and_account_only, open_snapshot
@@ -24,7 +24,7 @@ from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, parse_record
 from stream.sensing.state import SensingState, encode
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text, write_csv
+from tests.support.small_building import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text, write_csv
 
 TEXT = policy_text(COUNTS + ATTRIBUTES)
 SEEN = people(hours=14, devices=4)
@@ -157,14 +157,15 @@ def test_it_is_done_once_and_goes_on_after_a_crash(ground: Path, monkeypatch: py
 
     for place in ("_begin", "MarkFile"):
         with monkeypatch.context() as patch:
-            patch.setattr(succession, place, crash)
+            patch.setattr(retirement, place, crash)
             assert retire(ground).code == 130
         with pytest.raises(TacetError, match="has ended"):
             go_on(ground, slice(HALF, None), "store", "key")
     assert retire(ground).code == 0
     assert retire(ground).code == 0
     go_on(ground, slice(HALF, None), "new", "new.key")
-    assert "has ended" in retire(ground, key="third.key", new="other").problem
+    assert "must be that of ledger" in retire(ground, key="third.key", new="other").problem, "it goes on with one key"
+    assert "has ended" in retire(ground, "--lost", key="third.key", new="other").problem
 
 
 def test_what_audiences_were_given_stays_with_them(ground: Path) -> None:

@@ -1,4 +1,4 @@
-"""The leakage questions through the real command line: file or standard input, table or JSON, exit codes.
+"""Leakage questions on the command line: file or standard input, table or JSON, exit codes.
 
 Most go through the command's own ``main`` in this process, which is the same from arguments to exit code and
 takes milliseconds; three start a process.
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.command_line import TIMEOUT, Done, command, run
-from tests.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
+from tests.support.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
 
 GAUSSIAN = {"covariance": [[1, 0.5, -0.3], [0.5, 2, 0.4], [-0.3, 0.4, 1.5]], "range": 2, "scale": 1.5}
 STAY = [[0.9, 0.1], [0.1, 0.9]]
@@ -127,7 +127,7 @@ def test_no_verb_waits_for_scipy_before_it_is_asked_what_only_scipy_answers() ->
     source = (
         "import sys\n"
         "from connectors.cli.main import tacet\n"
-        "from tests.verb_tree import all_verbs\n"
+        "from tests.support.verb_tree import all_verbs\n"
         "all_verbs(tacet)\n"
         "sys.exit('scipy' in sys.modules)"
     )

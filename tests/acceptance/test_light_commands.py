@@ -1,4 +1,4 @@
-"""Commands that only print load only what they need, and a plan says how far it has come."""
+"""Commands that only print load only what they need, and a plan reports its progress."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from connectors.cli import options
+from connectors.cli import output
 from connectors.cli.main import SECTIONS, tacet
 from stream.mechanisms.filter.mechanism import Filtered
-from tests.core_ground import policy_text
-from tests.day_ground import day_release, day_site, shared
-from tests.verb_tree import subcommands
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.small_building import policy_text
+from tests.support.verb_tree import subcommands
 
 TIMEOUT = 300
 HEAVY = {"aiokafka", "duckdb", "fastapi", "faust", "matplotlib", "scipy", "uvicorn"}
@@ -63,7 +63,7 @@ def test_help_loads_no_verb_and_no_library_that_verbs_need() -> None:
     loaded = loaded_by("--help")
     assert not loaded & (HEAVY | {"cryptography", "numpy", "stream.pipeline"})
     modules = {name for name in loaded if name.startswith("connectors.cli.")}
-    assert modules == {"connectors.cli.main", "connectors.cli.lazy_group"}
+    assert modules == {"connectors.cli.main"}
 
 
 def test_help_groups_all_verbs_by_what_they_are_for() -> None:
@@ -74,13 +74,10 @@ def test_help_groups_all_verbs_by_what_they_are_for() -> None:
     assert listed == list(subcommands(tacet))
 
 
-@pytest.mark.parametrize("group", ["", "policy"])
-def test_each_help_text_is_how_the_verbs_own_begins(group: str) -> None:
+def test_each_help_text_is_how_the_verbs_own_begins() -> None:
     """A list of verbs is printed without loading them, so it has texts of its own."""
-    command = subcommands(tacet)[group] if group else tacet
-    sections = command.sections  # type: ignore[attr-defined]
-    texts = {name: verb.help for verbs in sections.values() for name, verb in verbs.items()}
-    for name, verb in subcommands(command).items():  # type: ignore[arg-type]
+    texts = {name: text for verbs in SECTIONS.values() for name, text in verbs.items()}
+    for name, verb in subcommands(tacet).items():
         own = " ".join((verb.help or "").split())
         assert own.startswith(texts[name]), name
         assert own[len(texts[name])] in ".,:;", f"{name}: {texts[name]!r} ends in the middle of {own!r}"
@@ -95,7 +92,7 @@ def test_policy_show_loads_neither_servers_nor_clients_nor_scipy(policy: Path) -
     loaded = loaded_by("policy", "show", str(policy))
     assert not loaded & HEAVY
     assert "connectors.sources.recordings.observations" not in loaded
-    assert "connectors.operations.reports.quality" not in loaded
+    assert "connectors.operations.policy.quality" not in loaded
 
 
 def test_policy_show_tries_no_day(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,20 +111,20 @@ def test_a_plan_says_how_many_windows_it_has_tried_of_how_many(policy: Path, mon
     """The sums of a day are tried with zones, too, which they leave out."""
     sums = day_release(more=shared(floor="0.5", building="0.5"))
     policy.write_text(policy_text(FILTERED + sums, site=day_site()))
-    made: list[options.Came] = []
+    made: list[output.TaskProgress] = []
 
-    class Noted(options.Came):
+    class Noted(output.TaskProgress):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self.steps: list[int] = []
             made.append(self)
 
-        def to(self, done: int, *_: object) -> None:
-            super().to(done)
+        def update(self, done: int, *_: object) -> None:
+            super().update(done)
             self.steps.append(done)
 
-    monkeypatch.setattr(options, "Came", Noted)
+    monkeypatch.setattr(output, "TaskProgress", Noted)
     invoke("policy", "plan", policy)
-    (came,) = [each for each in made if each.what == "windows tried"]
-    assert came.total
-    assert came.steps == list(range(1, came.total + 1))  # type: ignore[attr-defined]
+    (task,) = [each for each in made if each.what == "windows tried"]
+    assert task.total
+    assert task.steps == list(range(1, task.total + 1))  # type: ignore[attr-defined]

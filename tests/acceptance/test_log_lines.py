@@ -1,4 +1,4 @@
-"""With TACET_LOG_JSON every line that a service writes is one JSON object of fields on the allow-list."""
+"""With TACET_LOG_JSON every line that a service writes is one JSON object of allowed fields."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from connectors.keys import key_files
 from connectors.runtime import logs
 from stream.schemas import OBSERVATIONS as TOPIC
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from tests.integration.kafka_ground import Broker, clear_topics
-from tests.patience import PATIENCE
+from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.patience import PATIENCE
 
 CLOSED = "127.0.0.1:1"
 CANARY = "5c52.1e00.2011 jane"

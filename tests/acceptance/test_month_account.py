@@ -1,4 +1,4 @@
-"""The account of a month, added up again from the audit log by arithmetic of its own.
+"""The account of a month, recomputed from the audit log by independent arithmetic.
 
 ``added_up`` reads ledger entries and a few numbers that stand in the policy; it shares no code with the
 account. It must end where the stream's last record ends: every unit, every audience, all together, the
@@ -24,8 +24,8 @@ from stream.pipeline import Pipeline
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 from stream.release.validation import load_policy
 from stream.schemas import LEAKAGE
-from tests.by_window import by_window
-from tests.core_ground import audit_of, bodies, laboratory, run
+from tests.support.small_building import audit_of, bodies, laboratory, run
+from tests.support.window_policies import by_window
 
 DAYS, TICK, W, DEVICES = 30, 15, 12, 3
 MECHANISM = {"occupancy": "pegasus", "floors": "pegasus", "plain": "laplace"}

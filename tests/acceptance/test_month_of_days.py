@@ -1,4 +1,4 @@
-"""The account of a month of both kinds of release, recomputed from the audit log with dp-accounting called directly.
+"""The account of a month of both kinds of release, recomputed from the audit log with dp-accounting.
 
 ``Recomputed`` reads ledger entries, the scales that records name, and the few numbers of the policy that stand below;
 it shares no code with the account. Its estimates are on both sides of the true price, so that the account may be
@@ -21,8 +21,8 @@ from stream.records import MINUTE
 from stream.release.account_stage import rebuild_account
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE
-from tests.core_ground import SITE, audit_of, bodies, building, laboratory, messages, people, run
-from tests.day_ground import day_release, day_site, shared
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.small_building import SITE, audit_of, bodies, building, laboratory, messages, people, run
 
 DAYS = 30
 K = 8

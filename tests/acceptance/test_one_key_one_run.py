@@ -1,4 +1,4 @@
-"""Two processes on one production key: a second run is refused, and a mark that somebody else moves ends the first."""
+"""Two processes with one production key: the second is refused, and a mark that moves ends the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's hour: from a controller's list to what people read, by the commands that the guide has.
+"""From a controller's list of access points to what people read, by the commands of the guide.
 
 Event time is the controllers' uptime, so that windows close without anybody waiting for them.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from connectors.sources.ingest.addresses import address_of
 from connectors.sources.snmp.sender import Association, encode_associate, encode_keepalive
 from tests.acceptance.command_line import command, run, tacet
-from tests.documents import ROOT
-from tests.patience import PATIENCE
+from tests.support.documents import ROOT
+from tests.support.patience import PATIENCE
 
 COMMUNITY = b"operators"
 LIST = ROOT / "docs/examples/inventory/cisco-9800.csv"

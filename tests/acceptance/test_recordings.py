@@ -1,4 +1,4 @@
-"""Recordings through the verbs: which range they need, in which order they may be, and what ends them with 3."""
+"""Recordings on the command line: required range, order of rows, and what ends a command with 3."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def test_a_replay_of_which_nothing_comes_leaves_no_folder(ground: Ground) -> Non
     out = ground.folder / "out"
     ground.rows.write_text(f"{head}\nyesterday,x,y,z\n")
     done = ground.call("replay", ground.rows, "--out", out, code=3)
-    assert done.stderr.startswith("tacet: no window comes of this file, and nothing was written: 1 bad row was left")
+    assert done.stderr.startswith("tacet: the file contains no window; nothing was written: 1 bad row was left")
     assert not out.exists()
     ground.rows.write_text(f"{head}\n")
     done = ground.call("replay", ground.rows, "--out", out, code=3)
-    assert done.stderr == "tacet: no window comes of this file, and nothing was written\n"
+    assert done.stderr == "tacet: the file contains no window; nothing was written\n"
     assert not out.exists()
 
 

@@ -1,4 +1,4 @@
-"""Two runs that differ in one person differ in released values, and in nothing else.
+"""Two runs that differ in one person differ in released values and in nothing else.
 
 Traps are real datagrams of a controller, taken in by the connector's own ingest under a clock that the test
 sets, and given to the embedded runner through its store.
@@ -23,7 +23,7 @@ from connectors.storage.embedded.runner import embedded
 from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
 from stream.schemas import AUDIT, LEAKAGE
-from tests.core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
+from tests.support.small_building import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 
 POLICY = building(
     tick="5min",

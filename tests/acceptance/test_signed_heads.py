@@ -1,4 +1,4 @@
-"""``tacet audit keygen | sign | export`` and ``verify --public-key``: what was signed shows in any copy of the books.
+"""``tacet audit keygen | sign | export`` and ``verify --public-key``: any altered copy of the ledger is detected.
 
 The ground is a building of two sites, released until 10:20 (``older``) and until 10:40 (``store``); a principal of its
 own has signed a head of each.
@@ -221,7 +221,7 @@ def test_signed_heads_are_never_passed_over_for_want_of_the_key(ground: Path) ->
 
 
 def test_a_clock_that_is_behind_the_last_head_signs_nothing(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.operations.reports.signed_heads.wall_clock", lambda: 0)
+    monkeypatch.setattr("connectors.operations.audit.signed_heads.wall_clock", lambda: 0)
     assert "the clock must have come as far as signed head 1" in sign(ground).problem
 
 

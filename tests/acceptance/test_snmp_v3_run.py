@@ -1,4 +1,4 @@
-"""SNMPv3 as an operator has it: a file of users in the environment, no communities, and a run that is started again."""
+"""SNMPv3 from a file of users, without communities, over restarts."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ import pytest
 from connectors.sources.snmp.sender import send
 from stream.records import SECOND
 from tests.acceptance.command_line import tacet
-from tests.core_ground import SOURCES, policy_text
-from tests.patience import PATIENCE
-from tests.unit.snmp.v3_ground import AUTH, ENGINE, PRIVACY, Controller
+from tests.support.patience import PATIENCE
+from tests.support.small_building import SOURCES, policy_text
+from tests.unit.snmp.v3_controller import AUTH, ENGINE, PRIVACY, Controller
 
 USERS = f"""
 [[user]]

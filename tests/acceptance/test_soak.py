@@ -1,4 +1,4 @@
-"""A whole day in minutes: nothing grows but what was released."""
+"""A whole day in minutes: memory, descriptors and disk do not grow beyond what was released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tacet store backup | restore``: a running store is copied whole, and cannot be set back unnoticed."""
+"""``tacet store backup | restore``: a running store is copied consistently and cannot be set back unnoticed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connectors.storage.embedded.runner import opened
 from stream.errors import UsageError
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import Done, run
-from tests.core_ground import COUNTS, SITE, messages, people, policy_text
+from tests.support.small_building import COUNTS, SITE, messages, people, policy_text
 
 TEXT = policy_text(COUNTS)
 MESSAGES = list(messages(people(hours=3, devices=4), load_policy(TEXT)))
@@ -66,7 +66,7 @@ def given(folder: Path) -> dict[str, list[tuple[int, bytes]]]:
 
 def test_a_backup_as_new_as_the_mark_is_put_back_and_is_the_same_store(ground: Path) -> None:
     done = restore(ground, "late")
-    assert (done.code, done.out) == (0, f"{ground / 'store'}: put back\n")
+    assert (done.code, done.out) == (0, f"{ground / 'store'}: restored\n")
     assert verified(ground) == verified(ground, "lost")
     assert given(ground / "store") == given(ground / "lost") != {}
     go_on(ground, slice(0, 0))

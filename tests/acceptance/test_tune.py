@@ -1,4 +1,4 @@
-"""``tacet tune``: what it prints of a recording, what it refuses, and that the same files and key say the same."""
+"""``tacet tune``: its output for a recording, what it refuses, and the same output for the same files and key."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_people_are_told_beside_the_thesis_and_warned(ground: Path) -> None:
         (["--utility", "0.9", "--confidence", "1"], "--confidence: must be above 0 and below 1"),
         (["--utility", "0.9", "--unit", "device_day"], "which has none"),
         (["--utility", "0.9", "--days", "9"], "at least 9 whole days of windows, got 3"),
-        (["--utility", "0.9", "--site", "elsewhere"], "--site: must be one of dbh"),
+        (["--utility", "0.9", "--site", "elsewhere"], "--site: must be one of the policy's sites (dbh)"),
     ],
 )
 def test_what_does_not_go_together_is_refused(ground: Path, words: list[str], said: str) -> None:
@@ -109,7 +109,7 @@ def test_what_does_not_go_together_is_refused(ground: Path, words: list[str], sa
         (["--task", "tasks", "--period", "day"], "period must not be given with tasks"),
         (["--epsilon-min", "2", "--epsilon-max", "1"], "none from 2 to 1 does"),
         (["--runs", "5"], "runs must be at least 18"),
-        (["--site", "elsewhere"], "--site: must be one of dbh"),
+        (["--site", "elsewhere"], "--site: must be one of the policy's sites (dbh)"),
     ],
 )
 def test_options_are_checked_before_the_recording_is_read(ground: Path, words: list[str], said: str) -> None:

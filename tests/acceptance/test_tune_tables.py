@@ -1,4 +1,4 @@
-"""The tables of the tuning document, made again by the lines that stand above them."""
+"""The tables of the tuning document, recomputed by the commands above them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command_line import run
-from tests.documents import DOCUMENTS
+from tests.support.documents import DOCUMENTS
 
 BLOCKS = re.findall(r"^```text\n(.*?)^```", DOCUMENTS["docs/tuning.md"], flags=re.MULTILINE | re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""The wheel: built without a network, installed where nothing else of the project is, imported and run."""
+"""The wheel: built without a network, installed alone, imported and run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 SOURCES = ("tacet", "connectors", "stream", "pyproject.toml", "README.md", "LICENSE")
 FACE = """

@@ -30,7 +30,7 @@ from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.mechanisms.noise import discrete_laplace
 from stream.pseudonyms.rotation import Sightings, counts_under_names
 from stream.records import DAY, MINUTE
-from tests.benchmarks.ground import Figure, cpu, quick, tell
+from tests.benchmarks.shared import Figure, cpu, quick, tell
 
 T = TypeVar("T")
 DAYS = 10 if quick() else 89

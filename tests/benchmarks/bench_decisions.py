@@ -14,7 +14,7 @@ from stream.decisions.ledger import Theta, composed
 from stream.decisions.min_entropy import minimum_entropy
 from stream.decisions.plan import DecisionTerms, Mechanism
 from stream.decisions.progressive import Table, decide
-from tests.benchmarks.ground import Figure, tell
+from tests.benchmarks.shared import Figure, tell
 
 PREDICATES, GOAL_S = 10_000, 1.0
 MECHANISMS: tuple[Mechanism, ...] = ("tslm", "ppwlm", "dppwlm")

@@ -20,7 +20,7 @@ from stream.encoding import encode_message
 from stream.records import HOUR
 from stream.release.validation import Policy
 from stream.schemas import rfc3339
-from tests.benchmarks.ground import Figure, policy, quick, simulations, tell
+from tests.benchmarks.shared import Figure, policy, quick, simulations, tell
 
 GOAL = 2.0
 """Times by which a row is quicker by column; a floor, for the last measured is told."""

@@ -26,7 +26,7 @@ from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Reg
 from stream.mechanisms.filter.support import Posterior, Windows
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
-from tests.benchmarks.ground import Figure, cpu, policy, quick, simulations, tell
+from tests.benchmarks.shared import Figure, cpu, policy, quick, simulations, tell
 
 GOAL = 3.0
 TICKS = 3 if quick() else 4

@@ -1,4 +1,4 @@
-"""The service's history: 180 days of 64 zones, a month's queries, memory that does not grow.
+"""The service's history: 90 days of 64 zones, a month's queries, memory that does not grow.
 
 Records are those of a filter with noisy values, floors and building, as the release stage writes them; the plain way
 beside it reads the month's records from an outbox and takes the means in Python.
@@ -17,12 +17,13 @@ from typing import get_args
 import numpy as np
 import orjson
 
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import ExportFormat, RowsQuery
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.history.files import ExportFormat
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import RowsQuery
 from stream.records import DAY, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
-from tests.benchmarks.ground import Figure, cpu, quick, tell
+from tests.benchmarks.shared import Figure, cpu, quick, tell
 
 GOAL_MS = 300.0
 EXPORTING = 192.0
@@ -60,7 +61,7 @@ def peak() -> float:
 
 
 def main() -> None:
-    days = 40 if quick() else 180
+    days = 40 if quick() else 90
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "index" / "history.duckdb"
         kept = ReleaseHistory(path, {"dbh": SiteClock("America/Los_Angeles")})

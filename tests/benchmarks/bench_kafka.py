@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -36,13 +36,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from connectors.keys.data_keys import DataKeys
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.strict_consumer import StrictTransport
 from connectors.storage.kafka.topics import create_topics, topic_names
-from connectors.storage.kafka.worker import GARBAGE
+from connectors.storage.kafka.worker import GARBAGE, WorkerClients
 from connectors.storage.kafka.writers import KafkaWriterFactory
 from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
-from stream.engine.ports import Engine
+from stream.engine.ports import Engine, Output
 from stream.keys import LaboratoryKeys
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.validation import Policy, load_policy
@@ -51,7 +50,7 @@ from stream.runners.partition_tasks import TaskManager
 from stream.schemas import AUDIT, OBSERVATIONS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.integration.kafka_ground import Broker, delete_topics, find_broker
+from tests.integration.kafka_brokers import Broker, delete_topics, find_broker
 
 PARTITIONS, SITES, ZONES, BATCH = 4, 8, 64, 500
 TICKS, BATCHES_A_TICK = 36, 6
@@ -135,7 +134,9 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> Any:
+    def process_in_steps(
+        self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
+    ) -> Iterator[tuple[Sequence[Output], bool]]:
         self._watch.first()
         for outputs, last in self._engine.process_in_steps(offset, key, value, stamp):
             if last:  # whoever takes it asks for no more
@@ -164,7 +165,7 @@ async def faust(bootstrap: str) -> dict[str, float]:
     await journal.start()
     tenures = TaskManager(engine(watch), journal, audit_topic=AUDIT)
     app = create_app(
-        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, task_manager=tenures, transport=StrictTransport
+        brokers=bootstrap, group=uuid.uuid4().hex, source=OBSERVATIONS, task_manager=tenures, clients=WorkerClients()
     )
     await app.start()
     await asyncio.wait_for(watch.done.wait(), 300)

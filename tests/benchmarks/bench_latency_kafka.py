@@ -26,8 +26,8 @@ from connectors.storage.kafka.topics import create_topics, topic_names
 from stream.records import MINUTE
 from stream.release.validation import Policy
 from stream.schemas import private_topic
-from tests.benchmarks.ground import RELEASE, SOURCE, Figure, by_window, log, policy, quick, simulations, tell
-from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker
+from tests.benchmarks.shared import RELEASE, SOURCE, Figure, by_window, log, policy, quick, simulations, tell
+from tests.integration.kafka_brokers import Broker, NoKafkaError, find_broker
 
 PLAN = {(64, "laplace"): 15, (64, "pegasus"): 15, (64, "filter"): 15, (1000, "laplace"): 8, (1000, "pegasus"): 8,
         (1000, "filter"): 8}  # fmt: skip

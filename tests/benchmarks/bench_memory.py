@@ -18,7 +18,7 @@ from connectors.lab.simulation.policy import policy_text
 from connectors.storage.embedded.runner import embedded
 from stream.records import DAY, Heartbeat
 from stream.release.validation import load_policy
-from tests.benchmarks.ground import SOURCE, Figure, cpu, log, quick, simulations, tell
+from tests.benchmarks.shared import SOURCE, Figure, cpu, log, quick, simulations, tell
 
 GOAL = 1.02
 SHARED_MEMORY = Path("/dev/shm")

@@ -15,7 +15,7 @@ from stream.engine.partition import PartitionEngine
 from stream.lab.simulator.events import Simulation
 from stream.records import MINUTE
 from stream.release.validation import Policy
-from tests.benchmarks.ground import KEYS, MECHANISMS, Figure, cpu, log, policy, quick, simulations, tell
+from tests.benchmarks.shared import KEYS, MECHANISMS, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL = 2.1
 HOUR = 60 * MINUTE

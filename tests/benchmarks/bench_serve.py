@@ -25,7 +25,7 @@ from connectors.serve.access import TokenFile
 from connectors.storage.embedded.reader import read_outbox
 from stream.records import DAY
 from stream.schemas import parse_record
-from tests.benchmarks.ground import Figure, quick, tell
+from tests.benchmarks.shared import Figure, quick, tell
 
 STREAMS, RATE, SECONDS = 200, 50, 90
 READERS = 4

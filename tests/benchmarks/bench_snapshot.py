@@ -12,7 +12,7 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.engine.snapshot import open_snapshot
 from stream.records import DAY, MINUTE, SECOND, Heartbeat
-from tests.benchmarks.ground import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
+from tests.benchmarks.shared import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL_MB = 16 * 1.048576
 """The largest record that the snapshot topic takes."""
@@ -25,11 +25,10 @@ REVISED = 'revise = "1h"\n'
 def main() -> None:
     figures: list[Figure] = []
     for mechanism in MECHANISMS:
-        figures += measure(mechanism, 15 * MINUTE if quick() else 60 * MINUTE)
-    figures += measure("filter", 15 * MINUTE if quick() else 60 * MINUTE, max_count=63)
+        figures += measure(mechanism, 15 * MINUTE)
+    figures += measure("filter", 15 * MINUTE, max_count=63)
     if not quick():
-        for more in ("", REVISED):
-            figures += measure("filter", 150 * MINUTE, max_count=63, more=more)
+        figures += measure("filter", 75 * MINUTE, max_count=63, more=REVISED)
         figures += measure("filter", 7 * DAY, tick="1h")
     tell(figures)
 

@@ -19,7 +19,7 @@ from stream.encryption import Vault
 from stream.engine.partition import PartitionEngine
 from stream.keys import LaboratoryKeys
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from tests.benchmarks.ground import KEYS, SOURCE, Figure, cpu, policy, quick, simulations, tell
+from tests.benchmarks.shared import KEYS, SOURCE, Figure, cpu, policy, quick, simulations, tell
 
 ROWS = 500
 GOAL = 0.5

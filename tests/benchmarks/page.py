@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.benchmarks.ground import Figure
+from tests.benchmarks.shared import Figure
 
 
 def update(page: Path, title: str, conditions: str, figures: list[Figure]) -> None:

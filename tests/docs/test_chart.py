@@ -20,8 +20,8 @@ import yaml
 
 from connectors.cli.main import tacet
 from stream.settings import Settings
-from tests.patience import PATIENCE
-from tests.verb_tree import subcommands
+from tests.support.patience import PATIENCE
+from tests.support.verb_tree import subcommands
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tacet"
 VALIDATE = shutil.which("kubernetes-validate", path=f"{Path(sys.prefix) / 'supply' / 'bin'}:{os.environ['PATH']}")

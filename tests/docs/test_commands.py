@@ -24,11 +24,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.documents import DOCUMENTS, ROOT, Block, blocks
-from tests.integration.kafka_ground import Broker, await_port, clear_topics, free_port, kafka_jars
-from tests.integration.secured_ground import JAVA_TOOLS, java_tool
+from tests.integration.kafka_brokers import Broker, await_port, clear_topics, free_port, kafka_jars
+from tests.integration.secured_kafka import JAVA_TOOLS, java_tool
 from tests.integration.storm import answers_sigterm
-from tests.patience import PATIENCE, wait_until
+from tests.support.documents import DOCUMENTS, ROOT, Block, blocks
+from tests.support.patience import PATIENCE, wait_until
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
 GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka secured", "compose"}

@@ -13,9 +13,9 @@ import yaml
 
 from connectors.cli.main import tacet
 from stream.settings import Settings
-from tests.integration.kafka_ground import IMAGE, VERSION, Broker, kafka_jars
-from tests.patience import PATIENCE
-from tests.verb_tree import subcommands
+from tests.integration.kafka_brokers import IMAGE, VERSION, Broker, kafka_jars
+from tests.support.patience import PATIENCE
+from tests.support.verb_tree import subcommands
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, blocks
-from tests.patience import PATIENCE
-from tests.released_store import count, give
+from tests.support.documents import ROOT, blocks
+from tests.support.patience import PATIENCE
+from tests.support.released_store import count, give
 
 WEEK = ROOT / "docs/examples/week.py"
 HOURS = 26

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import DOCUMENTS, ROOT
+from tests.support.documents import DOCUMENTS, ROOT
 
 COPIED = ("tacet", "connectors", "stream", "pyproject.toml")
 STEP = re.compile(r"^```(?:py|text) ((?:into|new|then)\b[^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

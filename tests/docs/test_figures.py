@@ -17,16 +17,17 @@ from typing import get_args
 import pytest
 
 from connectors.cli.ingest import FORGET_AFTER
-from connectors.http.limits import AT_ONCE, BODY_WITHIN, Rates
+from connectors.http.limits import AT_ONCE, BODY_WITHIN, DOWNLOADS, PATIENCE, STREAMS, Rates
 from connectors.monitoring import plain_http
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.runtime.logs import AT_ONCE as LOG_AT_ONCE
 from connectors.runtime.logs import PERIOD as LOG_PERIOD
 from connectors.secrets.secret_files import SHORTEST_SECRET
-from connectors.serve import downloads
 from connectors.serve.access import SESSION
-from connectors.serve.event_streams import MOST_OF_ONE, MOST_OPEN, MOST_STREAMS, PATIENCE
+from connectors.sources.cloud.event_stream import REFUSED_WAIT
+from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
+from connectors.sources.cloud.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.sources.ingest.followed_logs import BEHIND
 from connectors.sources.ingest.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
 from connectors.sources.ingest.queue import ROOM
@@ -34,11 +35,8 @@ from connectors.sources.probes import methods
 from connectors.sources.probes.scheduler import TICKS, WRAP
 from connectors.sources.radius.listener import MEMORY as REMEMBERED
 from connectors.sources.recordings.observations import LEAP, MANY
-from connectors.sources.recordings.text_rows import RUN_ROWS
+from connectors.sources.recordings.row_sort import RUN_ROWS
 from connectors.sources.snmp.usm.engines import WINDOW
-from connectors.sources.webhooks.event_stream import REFUSED_WAIT
-from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS
-from connectors.sources.webhooks.verification import DEEPEST, FURTHEST, MOST_ELEMENTS, OLDEST
 from connectors.storage.kafka.client import MAX_RECORD
 from connectors.storage.kafka.topics import topic_config
 from connectors.subscribe.topics import LOOK_BACK
@@ -63,7 +61,7 @@ from stream.release.queries import LARGEST_HELD as HEAT_HELD
 from stream.schemas import OBSERVATIONS, QUARANTINE, SNAPSHOT
 from stream.sensing.contribution import EMPTY_TICKS
 from stream.settings import OPEN_TIMEOUT, SHORTEST_SESSION, Settings
-from tests.documents import DOCUMENTS, ROOT
+from tests.support.documents import DOCUMENTS, ROOT
 
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 10: "ten"}
@@ -183,12 +181,15 @@ MADE = [
     ("docs/deployment.md", f"each of the first {PARTS_OF_ZONES} windows of a day"),
     ("docs/operations.md", f"destroys it {WORDS[FORGET_AFTER // MINUTE]} minutes after the day's end"),
     ("docs/deployment.md", f"cookie for at most {SESSION // HOUR} hours"),
-    ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {MOST_STREAMS} event streams"),
-    ("docs/deployment.md", f"streams, {MOST_OF_ONE} of one reader and {MOST_OPEN} of all who show no token"),
-    ("docs/deployment.md", f"{downloads.AT_ONCE} files are given at a time, {downloads.OF_ONE} to one reader"),
-    ("docs/deployment.md", f"and {downloads.OPEN} to all who show no token"),
+    ("docs/deployment.md", f"The service answers {AT_ONCE} requests at a time and holds {STREAMS.total} event streams"),
+    (
+        "docs/deployment.md",
+        f"streams, {STREAMS.each} of one reader and {STREAMS.without_token} of all who show no token",
+    ),
+    ("docs/deployment.md", f"{DOWNLOADS.total} files are given at a time, {DOWNLOADS.each} to one reader"),
+    ("docs/deployment.md", f"and {DOWNLOADS.without_token} to all who show no token"),
     ("docs/deployment.md", "of IPv6 by the network of 64 bits"),
-    ("docs/deployment.md", f"others' streams, but {WORDS[MOST_OPEN // MOST_OF_ONE]} can"),
+    ("docs/deployment.md", f"others' streams, but {WORDS[STREAMS.without_token // STREAMS.each]} can"),
     *(
         ("docs/deployment.md", f"| ` | {size} |") for size in ("2 GiB", "1 GiB", "512 MiB", "256 MiB")
     ),  # MemoryMax of units
@@ -227,12 +228,14 @@ MADE = [
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
     *(("docs/attackers.md", passage) for passage in attack_figures()),
     *(("docs/thresholds.md", passage) for passage in decision_figures()),
-    ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
+    ("docs/subscribe.md", f"it reads at most the last {LOOK_BACK:,} records of a partition"),
 ]
 """(document, passage) made of the constants that the code goes by."""
 
-ENDS = "tests/unit/test_command_line.py::test_an_error_ends_the_program_with_one_line_and_a_code"
-BAD_ROWS = "tests/unit/test_observation_files.py::test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done"
+ENDS = "tests/unit/cli/test_command_line.py::test_an_error_ends_the_program_with_one_line_and_a_code"
+BAD_ROWS = (
+    "tests/unit/recordings/test_observation_files.py::test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done"
+)
 STOPPED = "tests/acceptance/test_cli.py::test_a_service_that_is_told_to_stop_while_it_starts_exits_0"
 OTHERS = "tests/integration/test_kafka_worker.py::test_another_policy_or_key_is_exit_code_2_and_one_line"
 MALFORMED = "tests/acceptance/test_leakage_cli.py::test_a_malformed_model_exits_with_2_and_names_the_entry"
@@ -240,28 +243,30 @@ IN_TIME = "tests/acceptance/test_ingest_verb.py::test_ingest_ends_although_the_b
 DEMO = "tests/acceptance/test_demo.py::test_the_day_that_the_readme_shows_is_such_a_day"
 PAID_DAY = "tests/acceptance/test_demo.py::test_the_account_of_the_public_is_that_of_days"
 WORTH = "tests/acceptance/test_demo.py::test_the_public_stream_is_worth_publishing_at_the_price_of_a_day"
-LEFT_OUT = "tests/unit/test_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
+LEFT_OUT = "tests/unit/operations/test_policy_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
 OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_only"
-KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
-KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
-KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
-COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+KEY_FILE = "tests/unit/keys/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
+KAFKA_PASSWORD = "tests/unit/kafka/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
+KAFKA_KEY = "tests/unit/kafka/test_connection.py::test_a_key_that_others_can_read_is_refused"
+COMMUNITIES = "tests/unit/snmp/test_snmp_senders.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 HOOKS_FILE = (
-    "tests/unit/hooks/test_hooks_judging.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
+    "tests/unit/hooks/test_hooks_verification.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
 )
 HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
-RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
+RADIUS_CLIENTS = "tests/unit/radius/test_radius_listener.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 GAME = "tests/acceptance/page/test_game_page.py::"
 GAME_POINTS = f"{GAME}test_points_are_for_accuracy_speed_and_answers_before"
 COLOURED = "tests/unit/mechanisms/test_colours.py::test_colours_are_those_of_the_formula"
-LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
+LARGEST_COUNT = "tests/unit/policy/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
-REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
-DAY_REVISED = "tests/unit/test_revised_release.py::test_of_five_minutes_a_day_is_published_six_windows_at_a_time"
-WORKS = "tests/unit/test_inventory.py::test_whoever_works_a_day_counts_to_its_end"
-RECORDED = "tests/unit/test_loss.py::test_a_recording_says_how_long_a_device_has_to_count"
+REVISED = "tests/unit/release/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
+DAY_REVISED = (
+    "tests/unit/release/test_revised_release.py::test_of_five_minutes_a_day_is_published_six_windows_at_a_time"
+)
+WORKS = "tests/unit/operations/test_inventory.py::test_whoever_works_a_day_counts_to_its_end"
+RECORDED = "tests/unit/operations/test_contribution_loss.py::test_a_recording_says_how_long_a_device_has_to_count"
 PORT = "tests/docs/test_compose.py::test_others_reach_the_trap_port_and_what_hears_the_cloud_alone"
 SHOWN = "tests/docs/test_compose.py::test_what_people_look_at_is_on_the_loopback_and_files_are_of_these_users"
 RATED = "tests/acceptance/serve/test_guard.py::test_more_than_a_rate_is_refused_with_when_to_come_again"
@@ -270,7 +275,7 @@ OF_QUERIES = (
     "test_of_the_thesis_form_dppwlm_leaves_most_unknown_of_every_query"
 )
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
-PARTS = "tests/unit/test_hanging.py::test_every_wait_is_a_part_of_the_one_session_timeout"
+PARTS = "tests/unit/kafka/test_hanging_brokers.py::test_every_wait_is_a_part_of_the_one_session_timeout"
 FACTORS = "tests/docs/test_reference.py::test_fields_units_and_factors_of_the_account_are_exactly_those_listed"
 UNOPENED = "tests/integration/test_stalls.py::test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1"
 HANGS = (
@@ -278,8 +283,8 @@ HANGS = (
     "test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and_a_session"
 )
 
-BROKEN = "tests/unit/test_doctor.py::test_what_is_wrong_with_a_store_ends_with_1_and_is_named"
-DIFFERS = "tests/unit/test_policy_diff.py::test_the_exit_code_says_whether_anything_begins_anew"
+BROKEN = "tests/unit/operations/test_doctor.py::test_what_is_wrong_with_a_store_ends_with_1_and_is_named"
+DIFFERS = "tests/unit/operations/test_policy_diff.py::test_the_exit_code_says_whether_anything_begins_anew"
 AT_DELTA = "tests/unit/accounting/test_tight_account.py::"
 ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilons_added_up"
 ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"
@@ -292,7 +297,7 @@ BROKEN_PROMISE = "tests/acceptance/test_attack_membership.py::test_halved_noise_
 
 STOPS = (
     "tests/unit/snmp/test_stopping_receiver.py::"
-    "test_what_cannot_be_taken_in_in_time_is_dropped_counted_and_not_answered"
+    "test_sightings_not_processed_in_time_are_dropped_counted_and_not_answered"
 )
 
 IDLE = (
@@ -359,16 +364,16 @@ TESTED = [
     ("docs/reference/account.md", "292 windows at 0.1 cost 29.2 added up, and 9.01 at δ = 1e-6", ADDED_UP),
     ("docs/reference/account.md", "never too small, at most 7 % too large", ROUNDED),
     ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
-    ("docs/reference/commands.md", "Make a new key FILE with mode 0600", OWNERS),
+    ("docs/reference/commands.md", "Create a new key FILE with mode 0600", OWNERS),
     *(
         ("docs/reference/commands.md", "Files of secrets have mode 0600.", test)
         for test in (COMMUNITIES, SNMP_USERS, RADIUS_CLIENTS, HOOKS_FILE, KAFKA_PASSWORD, KAFKA_KEY)
     ),
-    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_what_is_sent_is_durable_before_200"),
+    ("docs/sources.md", "the cloud gets 200.", f"{HOOKS_SERVED}test_sightings_are_durable_before_200"),
     (
         "docs/sources.md",
         "What is not genuine gets 401.",
-        f"{HOOKS_SERVED}test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it",
+        f"{HOOKS_SERVED}test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted",
     ),
     (
         "docs/sources.md",
@@ -390,7 +395,7 @@ TESTED = [
         COLOURED,
     ),
     ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
-    ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
+    ("docs/page.md", "rooms in ten colours, each with its number", COLOURED),
     (
         "docs/page.md",
         "is a game of five minutes",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.kafka_ground import IMAGE
+from tests.integration.kafka_brokers import IMAGE
 
 ROOT = Path(__file__).parents[2]
 FILES = ("docker-compose.yml", "deploy/Dockerfile", "deploy/images.lock", "deploy/lock-images")

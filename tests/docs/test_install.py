@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 TEXTS = sorted(
     path

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from tests.documents import DOCUMENTS, ROOT
+from tests.support.documents import DOCUMENTS, ROOT
 
 
 def anchors(text: str) -> set[str]:

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from tests.benchmarks.__main__ import BENCHMARKS
-from tests.benchmarks.ground import Figure
 from tests.benchmarks.page import update
-from tests.documents import DOCUMENTS
+from tests.benchmarks.shared import Figure
+from tests.support.documents import DOCUMENTS
 
 FAST, SLOW = Figure("a | b", 0.12345, "s", "<= 1"), Figure("rows", 23456, "rows/s", ">= 50,000", met=False, note="CPU")
 

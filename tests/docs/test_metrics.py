@@ -5,7 +5,7 @@ from __future__ import annotations
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD, STALL
 from stream.records import MINUTE
-from tests.documents import section
+from tests.support.documents import section
 
 
 def test_operations_says_how_coarse_figures_are_and_how_long_is_waited() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 
 def test_the_list_of_modules_is_what_the_docstrings_say() -> None:

@@ -13,11 +13,11 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from connectors.cli.options import read_policy
-from connectors.cli.policy_show import promises
 from connectors.lab.simulation.policy import site_text
+from connectors.operations.policy.promises import promises
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.release.validation import Policy
-from tests.documents import blocks, part
+from tests.support.documents import blocks, part
 
 
 def models(annotation: Any) -> dict[str, type[BaseModel]]:

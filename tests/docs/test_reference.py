@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from stream import schemas
 from stream.settings import Settings
-from tests.core_ground import ATTRIBUTES, COUNTS, account_of, building, outputs_of, people
-from tests.documents import DOCUMENTS, part
+from tests.support.documents import DOCUMENTS, part
+from tests.support.small_building import ATTRIBUTES, COUNTS, account_of, building, outputs_of, people
 
 COMMANDS = DOCUMENTS["docs/reference/commands.md"]
 RECORDS = DOCUMENTS["docs/reference/records.md"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))

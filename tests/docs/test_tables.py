@@ -9,8 +9,8 @@ import pytest
 
 from connectors.cli.main import tacet
 from connectors.monitoring.catalogue import METRICS
-from tests.documents import ROOT, part
-from tests.verb_tree import all_verbs
+from tests.support.documents import ROOT, part
+from tests.support.verb_tree import all_verbs
 
 
 def test_generated_tables_are_up_to_date() -> None:

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from connectors.cli.main import tacet
-from tests.documents import DOCUMENTS
-from tests.patience import PATIENCE
-from tests.verb_tree import subcommands
+from tests.support.documents import DOCUMENTS
+from tests.support.patience import PATIENCE
+from tests.support.verb_tree import subcommands
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 SERVICES = sorted(path.stem for path in UNITS.glob("*.service"))

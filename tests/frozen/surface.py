@@ -22,14 +22,15 @@ from connectors.cli import main
 from connectors.cli.main import tacet as command_line
 from connectors.monitoring.catalogue import METRICS
 from connectors.runtime.logs import FIELDS
-from connectors.serve.app import OPERATIONS, document
+from connectors.serve.app import OPERATIONS
+from connectors.serve.openapi import document
 from stream import schemas
 from stream.policy.document import PolicyDocument
 from stream.settings import Settings
 from tests.acceptance import command_line as ground
-from tests.core_ground import ATTRIBUTES, COUNTS, building, outputs_of, people
-from tests.day_ground import day_release, day_site, shared
-from tests.verb_tree import all_verbs
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.small_building import ATTRIBUTES, COUNTS, building, outputs_of, people
+from tests.support.verb_tree import all_verbs
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]

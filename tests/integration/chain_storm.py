@@ -19,7 +19,7 @@ from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topic_readers import by_release_id, last_snapshots
 from connectors.storage.kafka.topics import create_topics
 from tests.integration.chain_engine import Topics, chain
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
 SITES = [f"site-{number}" for number in range(10)]

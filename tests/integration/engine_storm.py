@@ -33,9 +33,8 @@ from stream.errors import TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic, rfc3339
-from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT
-from tests.integration.kafka_ground import Broker, JavaCluster, clear_topics
+from tests.integration.kafka_brokers import Broker, JavaCluster, clear_topics
 from tests.integration.one_process import (
     PRIVACY_DAYS,
     SITES,
@@ -50,7 +49,8 @@ from tests.integration.one_process import (
 )
 from tests.integration.storm import Faults, Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
 from tests.integration.topic_storm import Operator, TopicFaults
-from tests.patience import waiting_for
+from tests.support.hash_chain import verify_chain
+from tests.support.patience import waiting_for
 
 BEFORE = (AUDIT, private_topic("public", "occupancy"), SNAPSHOT)
 """Where a zombie is stopped: just before a record for one of these."""

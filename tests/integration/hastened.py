@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from connectors.cli import metrics
 from connectors.cli.main import main
-from connectors.monitoring import figures
+from connectors.monitoring import metric_values
+from connectors.operations.monitoring import watches
 from connectors.runtime import clock
 from connectors.sources.probes import methods, scheduler
 from stream.records import SECOND
@@ -33,7 +33,7 @@ class Drifting:
 
 if __name__ == "__main__":
     vars(clock)["time"] = Drifting(Path(sys.argv.pop(1)))
-    vars(figures)["APART"] = 2 * SECOND
+    vars(metric_values)["APART"] = 2 * SECOND
     vars(scheduler)["PROBE_GRID"], vars(methods)["WAIT"] = 5 * SECOND, 0.5
-    metrics.KEY_BEATS = metrics.STORE_BEATS = 1
+    watches.KEY_BEATS = watches.STORE_BEATS = 1
     main()

@@ -13,8 +13,7 @@ from typing import Any
 from faust.transport.drivers import aiokafka as driver
 
 from connectors.storage.kafka import worker
-from connectors.storage.kafka.strict_consumer import StrictThread
-from stream.runners.faust_app import create_app
+from stream.runners.faust_app import StrictThread, create_app
 from stream.runners.partition_tasks import TaskManager
 from tests.integration import chain_worker
 
@@ -26,14 +25,21 @@ class PlainConsumer(driver.Consumer):  # type: ignore[misc]
         return StrictThread(self, loop=self.loop, beacon=self.beacon)
 
     async def perform_seek(self) -> None:
-        tenures: TaskManager = self.app.tenures
-        tenures.release()
+        task_manager: TaskManager = self.app.task_manager
+        task_manager.release()
         await super().perform_seek()
         for tp in sorted(self.assignment()):
-            await tenures.open(tp.partition, _anywhere)
+            await task_manager.open(tp.partition, _anywhere)
 
-    async def retake(self) -> None:
-        """What is lost stays lost here."""
+    async def reopen_lost(self) -> None:
+        """Reopen nothing: what is lost stays lost here."""
+
+    def unopened(self) -> list[int]:
+        """Leave the watchdog nothing to do."""
+        return []
+
+    def ended_tasks(self) -> list[str]:
+        return []
 
 
 async def _anywhere() -> tuple[int, int]:
@@ -44,8 +50,8 @@ class PlainTransport(driver.Transport):  # type: ignore[misc]
     Consumer = PlainConsumer
 
 
-def plain_app(*, source: str, tenures: TaskManager, **settings: Any) -> Any:
-    app = create_app(source=source, task_manager=tenures, **settings)
+def plain_app(*, source: str, task_manager: TaskManager, **settings: Any) -> Any:
+    app = create_app(source=source, task_manager=task_manager, transport=PlainTransport, **settings)
     app._agents_to_keep = None
     app.agents.clear()
     topic = app.topic(source, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
@@ -53,10 +59,10 @@ def plain_app(*, source: str, tenures: TaskManager, **settings: Any) -> Any:
     async def engine(stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message
-            tenure = tenures.tasks.get(message.partition)
+            tenure = task_manager.tasks.get(message.partition)
             while tenure is None:
                 await asyncio.sleep(0.05)
-                tenure = tenures.tasks.get(message.partition)
+                tenure = task_manager.tasks.get(message.partition)
             if message.offset >= tenure.position:
                 tenure.position = message.offset
                 await tenure.process(message.offset, message.offset, message.key, message.value, None)
@@ -67,5 +73,5 @@ def plain_app(*, source: str, tenures: TaskManager, **settings: Any) -> Any:
 
 
 if __name__ == "__main__":
-    vars(worker).update(create_app=plain_app, StrictTransport=PlainTransport)
+    vars(worker).update(create_app=plain_app)
     sys.exit(chain_worker.main())

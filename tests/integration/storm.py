@@ -23,8 +23,8 @@ from typing import Any
 import orjson
 
 from connectors.storage.kafka.topic_readers import Record, consume
-from tests.integration.kafka_ground import Broker
-from tests.patience import PATIENCE, waiting_for
+from tests.integration.kafka_brokers import Broker
+from tests.support.patience import PATIENCE, waiting_for
 
 Worker = subprocess.Popen[bytes]
 

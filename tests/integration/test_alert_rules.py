@@ -18,8 +18,8 @@ from connectors.storage.kafka.source_leases import ClockApartError
 from stream.errors import FinalityError
 from stream.schemas import AuditEntry
 from tests.docs.test_links import anchors
-from tests.documents import ROOT
-from tests.integration.programs_ground import program
+from tests.integration.external_programs import program
+from tests.support.documents import ROOT
 
 FOLDER = ROOT / "deploy/prometheus"
 RULES: list[dict[str, Any]] = [

@@ -31,13 +31,13 @@ from connectors.storage.kafka.topic_readers import end_offsets, read_tail
 from stream.records import HOUR, SECOND, ObservationBatch, Row
 from stream.schemas import OBSERVATIONS, rfc3339
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
-from tests.core_ground import ACCESS_POINTS, EVENING, people, policy_text, write_csv
-from tests.integration.kafka_ground import Broker
-from tests.integration.programs_ground import Running, free_port, program, prometheus
+from tests.integration.external_programs import Running, free_port, program, prometheus
+from tests.integration.kafka_brokers import Broker
+from tests.integration.metrics_services import Watched, until, watched
 from tests.integration.test_alert_rules import FOLDER
 from tests.integration.test_prometheus_export import answer
-from tests.integration.watched_ground import Watched, until, watched
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.small_building import ACCESS_POINTS, EVENING, people, policy_text, write_csv
 
 pytestmark = [pytest.mark.long]
 COMMUNITY = b"fish"

@@ -19,8 +19,8 @@ from stream.errors import UsageError
 from stream.records import MINUTE, Heartbeat
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command
-from tests.integration.kafka_ground import Broker, clear_topics
-from tests.patience import waiting_for, within_patience
+from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.patience import waiting_for, within_patience
 
 pytestmark = [pytest.mark.kafka]
 PAIRS = [("east", "127.0.0.1"), ("west", "127.0.0.1")]

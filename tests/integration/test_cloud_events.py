@@ -17,8 +17,8 @@ from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory, h
 from stream.engine.outputs import OutputRecord
 from stream.records import MINUTE
 from stream.schemas import AUDIT, SNAPSHOT, private_topic, rfc3339
-from tests.integration.kafka_ground import Broker, kafka_jars
-from tests.patience import PATIENCE
+from tests.integration.kafka_brokers import Broker, kafka_jars
+from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.kafka
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "PrivateTopic.java"

@@ -34,10 +34,10 @@ from connectors.storage.kafka.topics import create_topics
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.documents import section
-from tests.integration.kafka_ground import Broker, administrator, delete_topics
-from tests.patience import until, within_patience
-from tests.receiving_ground import Hands, Log
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics
+from tests.support.documents import section
+from tests.support.patience import until, within_patience
+from tests.support.receivers import Hands, Log
 from tests.unit.snmp.test_telegraf import AS_DIGITS, AS_TEXT
 
 RADIO, BSN = "02:00:00:00:00:01", ".1.3.6.1.4.1.14179.2.6"
@@ -169,8 +169,8 @@ async def test_what_telegraf_wrote_is_read_once_and_on_after_a_restart(bootstrap
     sink, group = Log(), "restarted"
     await play(bootstrap, AS_TEXT)
     async with receiving(collected(bootstrap, tmp_path, group), sink) as receiver:
-        (entrance,) = receiver.entrances
-        await until(lambda: entrance.hearing)
+        (entrance,) = receiver.listeners
+        await until(lambda: entrance.can_receive)
         assert receiver.counters.datagrams == 0, "the first time it is read from its end"
         await play(bootstrap, AS_TEXT, AS_TEXT.replace("public", "wrong"), "cpu usage=1 1", AS_DIGITS)
         await until(lambda: receiver.counters.datagrams == 4)
@@ -194,7 +194,7 @@ async def test_where_a_topic_has_lost_what_was_not_read_it_goes_on_with_what_is_
 ) -> None:
     sink, group = Log(), "lost"
     async with receiving(collected(bootstrap, tmp_path, group), sink) as receiver:
-        await until(lambda: receiver.entrances[0].hearing)
+        await until(lambda: receiver.listeners[0].can_receive)
         await play(bootstrap, *[AS_DIGITS] * 4)
         await until(lambda: receiver.counters.datagrams == 4)
     await play(bootstrap, *[AS_TEXT] * 4)
@@ -204,7 +204,7 @@ async def test_where_a_topic_has_lost_what_was_not_read_it_goes_on_with_what_is_
         )
     async with receiving(collected(bootstrap, tmp_path, group), sink) as receiver:
         await until(lambda: receiver.counters.datagrams == 2)
-        await until(lambda: receiver.entrances[0].hearing)
+        await until(lambda: receiver.listeners[0].can_receive)
         assert receiver.counters.datagrams == 2
 
 
@@ -238,7 +238,7 @@ async def test_telegraf_itself(bootstrap: str, tmp_path: Path, form: str) -> Non
     try:
         await until(lambda: "Listening on" in (tmp_path / "telegraf.log").read_text())
         async with receiving(collected(bootstrap, tmp_path, form), sink) as receiver:
-            await until(lambda: receiver.entrances[0].hearing)
+            await until(lambda: receiver.listeners[0].can_receive)
             await trap(port, "3C0000000001")
             await trap(port, "A45E60112233", version="1")
             await trap(port, "0A0D22005C7F", community="wrong")

@@ -30,9 +30,9 @@ from stream.records import MINUTE, SECOND
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic, rfc3339
 from tests.acceptance.command_line import command, run
-from tests.integration.kafka_ground import Broker, administrator, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker, administrator, clear_topics, delete_topics
 from tests.integration.storm import records
-from tests.patience import wait_until
+from tests.support.patience import wait_until
 
 pytestmark = [pytest.mark.kafka]
 COUNTERS, WINDOWS = "counters-of-the-mall", 240

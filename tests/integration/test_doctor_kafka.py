@@ -17,7 +17,7 @@ from connectors.operations.doctor.checks import TOPICS
 from connectors.storage.kafka.topics import topic_config
 from stream.schemas import AUDIT, SNAPSHOT
 from tests.acceptance.command_line import POLICY
-from tests.integration.kafka_ground import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker, clear_topics
 
 pytestmark = pytest.mark.kafka
 

@@ -22,10 +22,10 @@ from stream.release.validation import load_policy
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here
-from tests.integration.kafka_ground import Broker, JavaBroker, administrator, clear_topics, free_port
+from tests.integration.kafka_brokers import Broker, JavaBroker, administrator, clear_topics, free_port
 from tests.integration.storm import records
-from tests.integration.writers_ground import Ground, all_out, assert_one_history
-from tests.patience import PATIENCE, wait_until
+from tests.integration.two_writers import Ground, all_out, assert_one_history
+from tests.support.patience import PATIENCE, wait_until
 
 RESTRICTED = "[restricted]\noccupancy = true\npresence = true\n" + POLICY
 FIRST_DAY = TICKS[0][:10]

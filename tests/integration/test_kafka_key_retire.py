@@ -21,14 +21,15 @@ from connectors.storage.kafka.cluster import decide
 from connectors.storage.kafka.topic_readers import read_range
 from connectors.storage.kafka.topics import create_topics
 from connectors.storage.kafka.writers import KafkaWriter
+from connectors.storage.retirement import retire as retire_key
 from stream.encoding import encode_message
 from stream.records import ObservationBatch, Row
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here, tacet
-from tests.integration.kafka_ground import Broker, clear_topics, delete_topics
+from tests.integration.kafka_brokers import Broker, clear_topics, delete_topics
 from tests.integration.storm import is_stopped
-from tests.integration.writers_ground import (
+from tests.integration.two_writers import (
     PARTITIONS,
     PRIVATE,
     SITES,
@@ -37,7 +38,7 @@ from tests.integration.writers_ground import (
     bodies,
     findings,
 )
-from tests.patience import PATIENCE, wait_until
+from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 LATER = "2026-03-02T11:40:00Z"
@@ -210,7 +211,8 @@ def whole(ground: Ground, patch: pytest.MonkeyPatch, number: int, steps: Counter
     patch.setattr(key_rotation, "decide", deciding)
     patch.setattr(KafkaWriter, "commit", committing)
     try:
-        asyncio.run(key_rotation.retire(ground.kafka.bootstrap, ground.folder / "second", ground.folder / "key"))
+        ending = key_rotation.ClusterLedger(ground.kafka.bootstrap)
+        asyncio.run(retire_key(ending, ground.folder / "second", ground.folder / "key"))
     except Crash:
         return False
     return True

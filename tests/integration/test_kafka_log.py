@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import MessageSizeTooLargeError
 from aiokafka.partitioner import DefaultPartitioner
 
 from connectors.storage.kafka.client import KafkaSink, partition_of
@@ -18,10 +19,10 @@ from connectors.storage.kafka.topics import create_topics, topic_config
 from stream.engine.ports import LossError
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
-from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
-from tests.integration.kafka_ground import Broker
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT, private_topic
+from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import by_offset, records
-from tests.patience import waiting_for
+from tests.support.patience import waiting_for
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
 MURMUR2 = {
@@ -45,6 +46,10 @@ def test_snapshots_are_compacted_within_ten_minutes_and_may_be_16_mib() -> None:
     assert config["cleanup.policy"] == "compact,delete"
     assert int(config["segment.ms"]) + int(config["max.compaction.lag.ms"]) <= 10 * 60 * 1000
     assert int(config["max.message.bytes"]) >= 16 << 20
+
+
+def test_what_ingests_write_is_unpacked_by_the_broker() -> None:
+    assert {topic_config(name)["compression.type"] for name in (OBSERVATIONS, CONTROL)} == {"uncompressed"}
 
 
 def test_observations_are_kept_a_day_and_the_audit_for_ever() -> None:
@@ -159,6 +164,23 @@ async def test_the_last_snapshot_is_read_and_a_large_one_too(kafka: Broker, pref
     found = await last_snapshots(kafka.bootstrap)
     assert found[1] == b"new"
     assert found[2] == large
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("topic", [OBSERVATIONS, CONTROL])
+async def test_a_small_message_that_unpacks_to_more_than_its_topic_allows_is_refused(kafka: Broker, topic: str) -> None:
+    """Ingests write these topics; a worker that had to unpack such a message would run out of memory at each start."""
+    await create_topics(kafka.bootstrap, [topic], partitions=1)
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka.bootstrap, compression_type="zstd", max_request_size=1 << 28, max_batch_size=1 << 28
+    )
+    await producer.start()
+    try:
+        await producer.send_and_wait(topic, bytes(900_000), key=b"junk", partition=0)
+        with pytest.raises(MessageSizeTooLargeError):
+            await producer.send_and_wait(topic, bytes(64 << 20), key=b"junk", partition=0)
+    finally:
+        await producer.stop()
 
 
 @pytest.mark.kafka

@@ -18,8 +18,8 @@ from connectors.storage.site_metadata import site_metadata
 from connectors.subscribe.service import read_metadata
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command, tacet
-from tests.integration.kafka_ground import Broker, clear_topics
-from tests.patience import PATIENCE
+from tests.integration.kafka_brokers import Broker, clear_topics
+from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.kafka
 

@@ -49,8 +49,8 @@ from stream.schemas import (
 )
 from tests.acceptance.command_line import command, run
 from tests.acceptance.test_kafka_end_to_end import until_answered
-from tests.integration.programs_ground import free_port
-from tests.integration.secured_ground import (
+from tests.integration.external_programs import free_port
+from tests.integration.secured_kafka import (
     ADMIN,
     FOREIGN,
     POLICY,
@@ -62,8 +62,8 @@ from tests.integration.secured_ground import (
     quotas_of,
     rules_of,
 )
-from tests.patience import PATIENCE, waiting_for
-from tests.receiving_ground import Log
+from tests.support.patience import PATIENCE, waiting_for
+from tests.support.receivers import Log
 
 pytestmark = [pytest.mark.kafka]
 
@@ -227,14 +227,14 @@ async def test_who_reads_counters_topic_may_read_it(
     be(foreign_kafka, name, monkeypatch)
     topic = TopicSource(foreign_kafka.bootstrap, FOREIGN.counts or "").opened(policy, wall_clock(), {})
     stop = asyncio.Event()
-    pouring = asyncio.create_task(topic.pour(Log(), stop))
+    delivering = asyncio.create_task(topic.deliver(Log(), stop))
     try:
         async with waiting_for("a row, or the end of the source"):
-            while not (pouring.done() or topic.gathering.rows):
+            while not (delivering.done() or topic.collector.rows):
                 await asyncio.sleep(0.1)
     finally:
         stop.set()
-        await pouring
+        await delivering
     assert topic.is_read
 
 

@@ -27,9 +27,9 @@ from stream.engine.outputs import OutputRecord
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
-from tests.integration.kafka_ground import Broker, administrator, delete_topics
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics
 from tests.integration.storm import records
-from tests.patience import waiting_for
+from tests.support.patience import waiting_for
 
 pytestmark = pytest.mark.kafka
 SITES = ("east", "west")

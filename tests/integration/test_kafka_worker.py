@@ -24,9 +24,9 @@ from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, SITES, reference, start, verify
-from tests.integration.kafka_ground import Broker, clear_topics
+from tests.integration.kafka_brokers import Broker, clear_topics
 from tests.integration.storm import Report, Worker, records
-from tests.patience import waiting_for
+from tests.support.patience import waiting_for
 
 pytestmark = pytest.mark.kafka
 LISTEN = "0A"

@@ -11,12 +11,12 @@ import pytest
 from connectors.keys import key_files
 from connectors.sources.snmp.sender import Association, encode_associate, send
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
-from tests.core_ground import ACCESS_POINTS, people, policy_text, write_csv
-from tests.integration.kafka_ground import Broker
-from tests.integration.programs_ground import program
-from tests.integration.watched_ground import Watched, until, watched
-from tests.patience import PATIENCE
-from tests.unit.hooks.hooks_ground import FILE
+from tests.integration.external_programs import program
+from tests.integration.kafka_brokers import Broker
+from tests.integration.metrics_services import Watched, until, watched
+from tests.support.patience import PATIENCE
+from tests.support.small_building import ACCESS_POINTS, people, policy_text, write_csv
+from tests.unit.hooks.cloud_requests import FILE
 
 COMMUNITY = b"fish"
 

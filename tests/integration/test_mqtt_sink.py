@@ -18,9 +18,9 @@ from connectors.sinks.feed import deliver_releases
 from connectors.sinks.mqtt import Broker, MqttSink
 from connectors.subscribe.cursor import Cursor
 from tests.acceptance.command_line import command
-from tests.integration.programs_ground import Running, mosquitto
-from tests.patience import PATIENCE, waiting_for
-from tests.released_store import count, give
+from tests.integration.external_programs import Running, mosquitto
+from tests.support.patience import PATIENCE, waiting_for
+from tests.support.released_store import count, give
 
 PREFIX = "tacet/public"
 STATUS = f"{PREFIX}/status"

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.keys import key_files
-from connectors.operations.reports import kafka_recovery
+from connectors.operations.recovery import cluster as kafka_recovery
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots
 from connectors.storage.kafka.topics import create_topics, topic_config
@@ -26,9 +26,9 @@ from stream.records import Heartbeat
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, tacet
-from tests.integration.kafka_ground import Broker, administrator, delete_topics
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics
 from tests.integration.storm import is_stopped
-from tests.integration.writers_ground import (
+from tests.integration.two_writers import (
     CHANGED,
     PARTITIONS,
     PRIVATE,
@@ -42,7 +42,7 @@ from tests.integration.writers_ground import (
     prepared,
     send_an_hour_more,
 )
-from tests.patience import PATIENCE, wait_until
+from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -99,7 +99,7 @@ def test_nothing_is_found_where_workers_go_on_while_recover_reads(
         return await last_snapshot(servers, partition)
 
     monkeypatch.setattr(kafka_recovery, "last_snapshot", after_an_hour_more)
-    assert kafka_recovery.kafka_findings(ground.kafka.bootstrap, ground.folder / "key", load_policy(POLICY)) == []
+    assert kafka_recovery.cluster_obstacles(ground.kafka.bootstrap, ground.folder / "key", load_policy(POLICY)) == []
 
 
 def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(ground: Ground) -> None:
@@ -153,7 +153,7 @@ def assert_ways_to_the_records_of_the_cluster(found: dict[str, Any]) -> None:
     assert "nothing is released twice" in copy["price"]
     assert "retire the key" in retire["do"]
     assert "begin a new ledger" in retire["do"]
-    assert "budgets begin anew" in retire["price"]
+    assert "budgets start again" in retire["price"]
 
 
 def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:
@@ -351,7 +351,7 @@ def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
     send_an_hour_more(ground)
     done = tacet("worker", *ground.words(), code=1)
     assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
-    assert any("they were made anew" in found["what"] for found in findings(ground))
+    assert any("was deleted and created again" in found["what"] for found in findings(ground))
     again = ground.worker(*ground.words(), "--accept-loss")
     wait_until(lambda: later_out(ground.kafka), "it must go on")
     assert again.poll() is None
@@ -380,7 +380,7 @@ async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
 def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_recover_and_by_the_worker(
     ground: Ground,
 ) -> None:
-    """It was said that nothing keeps a run from going on, while each worker ended with 1."""
+    """It was said that nothing prevents a run from continuing, while each worker ended with 1."""
     first = ground.worker(*ground.words())
     wait_until(lambda: all_out(ground.kafka), "the worker must release the recording")
     first.terminate()

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from connectors.monitoring.catalogue import BY_NAME
-from tests.documents import ROOT
 from tests.integration.test_alert_rules import metrics_in, promtool
+from tests.support.documents import ROOT
 
 DASHBOARD = json.loads((ROOT / "deploy/grafana/operations.json").read_text())
 PANELS = [panel for each in DASHBOARD["panels"] for panel in ([each, *each.get("panels", [])]) if "targets" in panel]

@@ -45,10 +45,10 @@ from connectors.sources.snmp.usm.users import Source, Users
 from stream.errors import UsageError
 from stream.records import HOUR, MINUTE, Heartbeat
 from stream.release.validation import Policy, load_policy
-from tests.core_ground import SITE, policy_text
-from tests.patience import until, waiting_for
-from tests.receiving_ground import Log
-from tests.unit.snmp.v3_ground import AUTH, PRIVACY, user
+from tests.support.patience import until, waiting_for
+from tests.support.receivers import Log
+from tests.support.small_building import SITE, policy_text
+from tests.unit.snmp.v3_controller import AUTH, PRIVACY, user
 
 HOST, COMMUNITY, ENGINE = "127.0.0.1", b"read-only", "80000000010a0b0c"
 SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

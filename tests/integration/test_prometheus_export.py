@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.acceptance.command_line import command
-from tests.documents import ROOT
-from tests.integration.programs_ground import free_port, program, prometheus
-from tests.patience import PATIENCE
-from tests.released_store import give
+from tests.integration.external_programs import free_port, program, prometheus
+from tests.support.documents import ROOT
+from tests.support.patience import PATIENCE
+from tests.support.released_store import give
 from tests.unit.sinks.test_latest_metrics import exposed, record
 
 DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboard.json").read_text())

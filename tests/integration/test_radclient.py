@@ -24,9 +24,9 @@ from connectors.sources.radius.clients import Client, Clients
 from connectors.sources.radius.listener import AccountingListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.documents import ROOT
-from tests.patience import within_patience
-from tests.receiving_ground import Log
+from tests.support.documents import ROOT
+from tests.support.patience import within_patience
+from tests.support.receivers import Log
 
 pytestmark = pytest.mark.radclient
 

@@ -29,9 +29,9 @@ from connectors.sources.snmp.usm.users import Source, User, Users
 from stream.errors import KeyFileError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.patience import PATIENCE, until, within_patience
-from tests.receiving_ground import Log
-from tests.unit.snmp.v3_ground import AUTH, PRIVACY, Controller, user
+from tests.support.patience import PATIENCE, until, within_patience
+from tests.support.receivers import Log
+from tests.unit.snmp.v3_controller import AUTH, PRIVACY, Controller, user
 
 HOST, COMMUNITY = "127.0.0.1", "integration-only"
 ENGINE, STRANGE = "8000000001020304", "8000000001020305"
@@ -287,8 +287,8 @@ class TestDeception:
     async def test_an_inform_recorded_earlier_is_answered_again_and_never_taken_again(self, tmp_path: Path) -> None:
         log = Log()
         async with receiving(tmp_path, log) as receiver:
-            entrance: Any = receiver.entrances[0]
-            own = entrance._hearing._v3.gate.own
+            entrance: Any = receiver.listeners[0]
+            own = entrance._authenticator._v3.verifier.own
             sender = Controller(own.engine, boots=own.boots, started=own.started, users=users())
             datagram = sender.inform(now())
             await post(receiver, datagram)

@@ -25,8 +25,8 @@ from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.profiles import PROFILES
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE
-from tests.patience import until, within_patience
-from tests.receiving_ground import Log
+from tests.support.patience import until, within_patience
+from tests.support.receivers import Log
 
 pytestmark = pytest.mark.snmptrap
 

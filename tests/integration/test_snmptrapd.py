@@ -20,9 +20,9 @@ from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.collectors import SnmptrapdPipeListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, ObservationBatch
-from tests.documents import section
-from tests.patience import until, within_patience
-from tests.receiving_ground import Log
+from tests.support.documents import section
+from tests.support.patience import until, within_patience
+from tests.support.receivers import Log
 
 pytestmark = pytest.mark.snmptrap
 

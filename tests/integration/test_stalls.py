@@ -12,7 +12,7 @@ import pytest
 from connectors.storage.kafka.topics import create_topics
 from tests.integration.chain_engine import Topics
 from tests.integration.chain_storm import PARTITIONS, start
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import Worker
 from tests.integration.test_strict_consumer import expected, heads, send, wait_for
 

@@ -20,7 +20,7 @@ from stream.schemas import AUDIT, parse_time, private_topic
 from tests.conftest import had
 from tests.integration.chain_storm import chain_storm, share_out, verify
 from tests.integration.engine_storm import EngineStorm
-from tests.integration.kafka_ground import Broker, JavaCluster
+from tests.integration.kafka_brokers import Broker, JavaCluster
 from tests.integration.one_process import AUDIENCES, PRIVACY_DAYS
 from tests.integration.secured_storm import SecuredStorm, secured_brokers
 from tests.integration.storm import Plan

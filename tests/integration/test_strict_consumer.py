@@ -17,15 +17,16 @@ from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.strict_consumer import HOLE_TRIES, StrictConsumer, StrictThread
 from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.worker import WorkerClients
 from stream.engine.ports import LossError, UnexpectedCancellationError
+from stream.runners.faust_app import HOLE_TRIES, StrictConsumer, StrictThread
 from stream.runners.partition_tasks import TaskManager
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_brokers import Broker
 from tests.integration.storm import Worker, records
-from tests.patience import PATIENCE, waiting_for
+from tests.support.patience import PATIENCE, waiting_for
 
 # --- delivery, without a broker -------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> 
     strict.__dict__.update(
         callback=callback, wait_first=wait_first, seek_wait=seek_wait, earliest_offsets=earliest_offsets,
         given=given, sought=sought, after_loss=after_loss, flow_active=True, suspend_flow=suspending, _holes={},
-        _tenures=SimpleNamespace(tasks={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
+        _task_manager=SimpleNamespace(tasks={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
     )  # fmt: skip
     return strict
 
@@ -211,7 +212,7 @@ def opener(
     tenures.release = tenures.tasks.clear  # type: ignore[method-assign]
     given = {TP("t", number) for number in assigned}
     strict.__dict__.update(
-        _tenures=tenures, _holes={}, _lost={}, _opening=asyncio.Lock(), seek_wait=seek_wait, assigned=given,
+        _task_manager=tenures, _holes={}, _lost={}, _opening=asyncio.Lock(), seek_wait=seek_wait, assigned=given,
         assignment=lambda: strict.assigned, flow_active=True, can_resume_flow=asyncio.Event(),
         suspend_flow=asyncio.Event(), app=SimpleNamespace(source="t", rebalancing=False),
     )  # fmt: skip
@@ -222,7 +223,7 @@ async def test_every_assigned_partition_is_opened() -> None:
     strict = opener(0, 3)
     assert strict.unopened() == [0, 3]
     await strict.perform_seek()
-    assert (sorted(strict._tenures.tasks), strict.unopened()) == ([0, 3], [0, 3])
+    assert (sorted(strict._task_manager.tasks), strict.unopened()) == ([0, 3], [0, 3])
     strict.resume_flow()
     assert strict.unopened() == []
 
@@ -232,7 +233,7 @@ async def test_what_hands_nothing_on_is_not_open() -> None:
     strict = opener(0, 3)
     await strict.perform_seek()
     strict.resume_flow()
-    strict._tenures.tasks[3].ended = True
+    strict._task_manager.tasks[3].ended = True
     assert strict.unopened() == [3]
     strict.flow_active = False
     assert strict.unopened() == [0, 3]
@@ -248,7 +249,7 @@ async def test_nothing_is_handed_on_before_all_is_open() -> None:
     given: list[int] = []
 
     async def deliver(_: int) -> None:
-        for number, tenure in list(strict._tenures.tasks.items()):
+        for number, tenure in list(strict._task_manager.tasks.items()):
             assert not await strict._deliver(TP("t", number), fetched(tenure.fetch_offset))
 
     async def hand_on(_: Any, __: Any, record: Any, ___: bool) -> None:
@@ -268,7 +269,7 @@ async def test_a_partition_that_is_taken_away_while_it_is_opened_is_no_fault() -
 
     strict = opener(0, seek=taken_away)
     await strict.perform_seek()
-    assert strict._tenures.failure is None
+    assert strict._task_manager.failure is None
 
 
 async def test_a_position_that_cannot_be_set_ends_the_work() -> None:
@@ -278,7 +279,7 @@ async def test_a_position_that_cannot_be_set_ends_the_work() -> None:
     strict = opener(0, seek=refused)
     with pytest.raises(IllegalStateError):
         await strict.perform_seek()
-    assert isinstance(strict._tenures.failure, IllegalStateError)
+    assert isinstance(strict._task_manager.failure, IllegalStateError)
 
 
 async def test_an_opening_that_nobody_has_cancelled_ends_the_work() -> None:
@@ -290,7 +291,7 @@ async def test_an_opening_that_nobody_has_cancelled_ends_the_work() -> None:
     strict = opener(0, open_=cancelled)
     with pytest.raises(UnexpectedCancellationError):
         await asyncio.create_task(strict.perform_seek())
-    assert isinstance(strict._tenures.failure, UnexpectedCancellationError)
+    assert isinstance(strict._task_manager.failure, UnexpectedCancellationError)
 
 
 async def test_an_opening_that_a_rebalance_ends_is_no_fault() -> None:
@@ -299,7 +300,7 @@ async def test_an_opening_that_a_rebalance_ends_is_no_fault() -> None:
     await asyncio.sleep(0)
     opening.cancel()
     await asyncio.wait({opening})
-    assert (opening.cancelled(), strict._tenures.failure) == (True, None)
+    assert (opening.cancelled(), strict._task_manager.failure) == (True, None)
 
 
 async def test_a_delivery_that_nobody_has_cancelled_ends_the_work() -> None:
@@ -311,12 +312,13 @@ async def test_a_delivery_that_nobody_has_cancelled_ends_the_work() -> None:
     strict.__dict__.update(_stopped=asyncio.Event(), _crashed=asyncio.Event(), _wait_next_records=cancelled)
     with pytest.raises(UnexpectedCancellationError):
         await asyncio.create_task(strict._drain_messages(SimpleNamespace(should_stop=False)))
-    assert isinstance(strict._tenures.failure, UnexpectedCancellationError)
+    assert isinstance(strict._task_manager.failure, UnexpectedCancellationError)
 
 
 async def test_a_task_of_aiokafkas_that_has_ended_is_named() -> None:
     """Without one of them nothing comes any more."""
     thread: Any = object.__new__(StrictThread)
+    thread.app = SimpleNamespace(clients=WorkerClients())
     tasks = [asyncio.create_task(asyncio.Event().wait()) for _ in range(3)]
     thread._consumer = SimpleNamespace(
         _fetcher=SimpleNamespace(_fetch_task=tasks[0]), _coordinator=SimpleNamespace(_coordination_task=tasks[1]),

@@ -1,35 +1,45 @@
-"""Three brokers, each with a copy of everything, and a leader that hangs; one lost for good is in the storm."""
+"""Three brokers: a leader that hangs, too few copies, an unclean election, and a stall of the workers besides.
+
+One broker that is lost for good is in the storm.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.storage.kafka.client import partition_of
-from connectors.storage.kafka.topic_readers import consume, last_snapshot
-from connectors.storage.kafka.topics import create_topics
+from connectors.storage.kafka.topic_readers import consume, end_offsets, last_snapshot
+from connectors.storage.kafka.topics import create_topics, topic_config
 from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from stream.engine.outputs import OutputRecord
 from stream.engine.ports import InterruptedWriteError
 from stream.schemas import OBSERVATIONS, private_topic
-from tests.integration.kafka_ground import JavaCluster, administrator
-from tests.integration.writers_ground import (
+from tests.acceptance.command_line import tacet
+from tests.integration import chain_storm
+from tests.integration.chain_engine import Topics
+from tests.integration.kafka_brokers import JavaCluster, administrator, delete_topics
+from tests.integration.test_stalls import LONG, Held
+from tests.integration.test_strict_consumer import expected, heads, send, wait_for
+from tests.integration.two_writers import (
     PARTITIONS,
     Ground,
     all_out,
     assert_one_history,
+    findings,
     later_out,
     prepared,
     send_an_hour_more,
 )
-from tests.patience import PATIENCE, wait_until, waiting_for
+from tests.support.patience import PATIENCE, wait_until, waiting_for
 
 pytestmark = [pytest.mark.kafka]
 
@@ -103,3 +113,80 @@ async def test_with_too_few_in_sync_replicas_nothing_is_published_and_it_goes_on
             await writer.close()
     for topic, value in ((topics.audit, entry.value), (private, record.value)):
         assert [one.value async for one in consume(servers, topic, until_end=True)] == [value]
+
+
+async def on_two_brokers(kafka: JavaCluster, topic: str) -> None:
+    """Make a topic anew with a copy on brokers 1 and 2 only; one copy is enough to write to it."""
+    await delete_topics(kafka.bootstrap, [topic])
+    places = {number: [1, 2] for number in range(PARTITIONS)}
+    config = topic_config(topic) | {"min.insync.replicas": "1"}
+    async with administrator(kafka.bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, -1, -1, replica_assignments=places, topic_configs=config)])
+
+
+async def let_stale_copies_lead(kafka: JavaCluster, topic: str, allowed: bool) -> None:
+    config = topic_config(topic) | {"min.insync.replicas": "1", "unclean.leader.election.enable": str(allowed).lower()}
+    async with administrator(kafka.bootstrap) as admin:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
+
+
+def ends(kafka: JavaCluster, topic: str) -> dict[int, int]:
+    return asyncio.run(end_offsets(kafka.bootstrap, topic))
+
+
+def test_observations_that_an_unclean_election_took_away_are_a_loss_with_a_way_out(
+    ground: Ground, three_brokers: JavaCluster
+) -> None:
+    """A worker refuses such a setting when it starts; here it is made later, on purpose."""
+    asyncio.run(on_two_brokers(three_brokers, OBSERVATIONS))
+    tacet("ingest", *ground.words(), "--observations", ground.folder / "rows.csv")
+    worker = ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+    asyncio.run(let_stale_copies_lead(three_brokers, OBSERVATIONS, allowed=True))
+    first, second = three_brokers.brokers[1], three_brokers.brokers[2]
+    before = ends(three_brokers, OBSERVATIONS)
+    second.kill()
+    send_an_hour_more(ground)  # copies that broker 2 lacks
+    wait_until(lambda: later_out(ground.kafka), "the worker must go on with two brokers")
+    first.kill()
+    second.start()
+    wait_until(lambda: ends(three_brokers, OBSERVATIONS) == before, "a leader without the newest observations")
+    first.start()
+    assert worker.wait(timeout=PATIENCE) == 1
+    assert "messages that were read are gone; 'tacet worker --accept-loss' goes on" in ground.log()
+    asyncio.run(let_stale_copies_lead(three_brokers, OBSERVATIONS, allowed=False))
+    found = findings(ground)
+    assert found
+    assert all("'tacet worker --accept-loss'" in each["ways"][0]["do"] for each in found)
+    accepting = ground.worker(*ground.words(), "--accept-loss", log="accepting")
+    wait_until(lambda: findings(ground) == [], "a worker that accepts the loss must go on")
+    accepting.terminate()
+    assert accepting.wait(timeout=PATIENCE) == 0
+    assert_one_history(ground.kafka)
+
+
+async def test_who_was_paused_while_the_other_worker_died_opens_all_partitions_on_three_brokers(
+    three_brokers: JavaCluster, prefix: str, tmp_path: Path
+) -> None:
+    """A survivor once owned all partitions and opened none, without an error; it opens them, or it ends with 1."""
+    topics = Topics.of(prefix)
+    await create_topics(three_brokers.bootstrap, topics, partitions=chain_storm.PARTITIONS)
+    await send(three_brokers, topics.source, range(10))
+    survivor, other = (Held(three_brokers, prefix, tmp_path / name) for name in ("survivor", "other"))
+    try:
+        for each in (survivor, other):
+            await each.until_it_says("opened at offset")
+        await wait_for(three_brokers, topics.private, 2)
+        survivor.process.send_signal(signal.SIGSTOP)
+        other.process.kill()
+        await asyncio.sleep(LONG)
+        survivor.process.send_signal(signal.SIGCONT)
+        await send(three_brokers, topics.source, range(10, 20))
+        await wait_for(three_brokers, topics.private, 4)
+        survivor.process.terminate()
+        assert await survivor.ended() == 0
+        assert await heads(three_brokers, topics) == expected(range(20))
+    finally:
+        for each in (survivor, other):
+            each.process.kill()
+            each.process.wait()

@@ -22,9 +22,9 @@ from stream.records import Heartbeat
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE
 from tests.acceptance.command_line import tacet
 from tests.integration.chain_storm import ROOT
-from tests.integration.kafka_ground import Broker, administrator
+from tests.integration.kafka_brokers import Broker, administrator
 from tests.integration.storm import is_stopped, records
-from tests.integration.writers_ground import (
+from tests.integration.two_writers import (
     PARTITIONS,
     PRIVATE,
     SITES,
@@ -37,8 +37,8 @@ from tests.integration.writers_ground import (
     prepared,
     send_an_hour_more,
 )
-from tests.later_version import LATER, NOW
-from tests.patience import PATIENCE, wait_until
+from tests.support.later_mechanism_version import LATER, NOW
+from tests.support.patience import PATIENCE, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +51,7 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
 
 def later(*words: str) -> subprocess.CompletedProcess[str]:
     """Run ``tacet`` of the version to come to its end."""
-    line = [sys.executable, "-m", "tests.later_version", *words]
+    line = [sys.executable, "-m", "tests.support.later_mechanism_version", *words]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 

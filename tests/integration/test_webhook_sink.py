@@ -33,8 +33,8 @@ from connectors.subscribe.cursor import Cursor
 from stream.errors import UsageError
 from stream.schemas import private_topic
 from tests.acceptance.command_line import command
-from tests.integration.kafka_ground import Broker
-from tests.released_store import count, give
+from tests.integration.kafka_brokers import Broker
+from tests.support.released_store import count, give
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of a test, 24 bytes or more").decode()
 
@@ -165,7 +165,7 @@ async def test_a_receiver_that_refuses_for_good_ends_the_sink_and_nothing_is_pas
     records = [count(n, {"a": n}) for n in range(3)]
     give(tmp_path / "store", records)
     receiver.answers = [204, status]
-    with pytest.raises(UsageError, match=f"--to: must take what is reported, answered {status}"):
+    with pytest.raises(UsageError, match=f"--to: must accept reports, answered {status}"):
         await report(receiver, tmp_path, Occasion("release"))
     await report(receiver, tmp_path, Occasion("release"))
     assert list(dict.fromkeys(receiver.ids)) == [record["release_id"] for record in records]
@@ -251,7 +251,7 @@ SHORT = base64.b64encode(b"23 bytes are not enough").decode()
 
 @pytest.mark.parametrize("secret", ["whsec_", "", "whsec_a", "whsec_" + SHORT, SECRET[6:], SECRET + "!"])
 def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
-    with pytest.raises(UsageError, match="--secret-file: must hold whsec_") as told:
+    with pytest.raises(UsageError, match="--secret-file: must contain whsec_") as told:
         WebhookSink("https://example.org", lambda: (secret,), Occasion("release"), {})
     assert len(secret) < 8 or secret[6:] not in str(told.value)
 

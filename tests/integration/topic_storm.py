@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 from aiokafka.admin import NewPartitions
 
-from connectors.operations.reports.kafka_recovery import kafka_findings
-from connectors.operations.reports.remedies import Finding
+from connectors.operations.recovery.cluster import cluster_obstacles
+from connectors.operations.recovery.obstacles import Obstacle
 from connectors.storage.kafka.client import producer_of
 from connectors.storage.kafka.cluster import checked, found_cluster
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshots, read_keyed
@@ -29,10 +29,10 @@ from stream.errors import UsageError
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.chain_storm import PARTITIONS
-from tests.integration.kafka_ground import administrator, delete_topics
+from tests.integration.kafka_brokers import administrator, delete_topics
 from tests.integration.one_process import Movement
 from tests.integration.storm import Field, Worker
-from tests.patience import PATIENCE, waiting_for
+from tests.support.patience import PATIENCE, waiting_for
 
 GROWN = (OBSERVATIONS, AUDIT, SNAPSHOT, private_topic("public", "occupancy"), LEAKAGE)
 RECREATED = (AUDIT, OBSERVATIONS, SNAPSHOT, CONTROL)
@@ -84,10 +84,10 @@ class Operator:
     kafka: str
     files: Callable[[], tuple[Path, Path]]
 
-    async def findings(self) -> list[Finding]:
+    async def findings(self) -> list[Obstacle]:
         """Return what ``tacet recover`` finds."""
         policy, key = self.files()
-        return await asyncio.to_thread(kafka_findings, self.kafka, key, load_policy(policy.read_text()))
+        return await asyncio.to_thread(cluster_obstacles, self.kafka, key, load_policy(policy.read_text()))
 
     async def settled(self) -> None:
         """Wait until nothing keeps the workers from going on."""

@@ -24,7 +24,7 @@ from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, CountCharge, DayTerms, Micros, PrivacyDay, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.schemas import parse_time
-from tests.core_ground import SITE, building
+from tests.support.small_building import SITE, building
 
 STAGE = account_stage(building(), SITE, laboratory=True)
 PUBLIC = ("public",)

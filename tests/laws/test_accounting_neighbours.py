@@ -19,9 +19,9 @@ from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options
 from stream.records import DAY, MINUTE, SECOND, Micros
 from stream.schemas import OCCUPANCY, parse_record
-from tests.core_ground import EVENING, SITE, SOURCES, access_point, laboratory, mac
 from tests.laws.test_neighbours import ZONES, Cells, different, policy
-from tests.unit.radius.radius_ground import INTERIM, SECRET, START, STOP, request
+from tests.support.small_building import EVENING, SITE, SOURCES, access_point, laboratory, mac
+from tests.unit.radius.accounting_requests import INTERIM, SECRET, START, STOP, request
 
 SPAN = 60 * MINUTE
 MIDNIGHT = (EVENING // DAY + 1) * DAY
@@ -69,7 +69,7 @@ def cells(sent: Sequence[Sent], begin: Micros) -> tuple[Cells, Counter[str | Non
             sighting = account(read(datagram, (SECRET,)), one.time).sighting
             became[core.observe(state, one.time, source, source, sighting).dropped] += 1
             log += core.poll(state, one.time)
-        core.run_on(state, now)
+        core.record_running(state, now)
         log += core.poll(state, now)
     found = Cells()
     for offset, message in enumerate(log):

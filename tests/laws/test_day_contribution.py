@@ -24,8 +24,8 @@ from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, Oc
 from stream.release.validation import Policy
 from stream.sensing.contribution import BoundedCounts, DayCounter
 from stream.sensing.occupancy import OccupancyOperator
-from tests.core_ground import SITE, SOURCES, access_point, building, laboratory
-from tests.day_ground import day_on, day_site
+from tests.support.day_policies import day_on, day_site
+from tests.support.small_building import SITE, SOURCES, access_point, building, laboratory
 
 TICK = 30 * MINUTE
 VALIDITY = 70 * MINUTE

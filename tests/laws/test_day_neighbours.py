@@ -35,8 +35,6 @@ from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from stream.sensing.contribution import BoundedCounts
-from tests.core_ground import SITE, laboratory, policy_text
-from tests.day_ground import day_on, day_release, day_site, shared
 from tests.laws.test_day_contribution import (
     GROUNDS,
     IDS,
@@ -52,6 +50,8 @@ from tests.laws.test_day_contribution import (
     recorded,
     within,
 )
+from tests.support.day_policies import day_on, day_release, day_site, shared
+from tests.support.small_building import SITE, laboratory, policy_text
 
 HISTORIES = 12
 KEYS = laboratory()

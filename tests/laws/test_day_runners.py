@@ -18,9 +18,9 @@ from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options, Pipeline
 from stream.records import Heartbeat, ObservationBatch
 from stream.schemas import AUDIT, LEAKAGE
-from tests.chains import verify_chain
-from tests.core_ground import SITE, building, people, run, write_csv
-from tests.day_ground import day_release, day_site, shared
+from tests.support.day_policies import day_release, day_site, shared
+from tests.support.hash_chain import verify_chain
+from tests.support.small_building import SITE, building, people, run, write_csv
 
 BY_DAY = day_release("day", "filter", more=shared(floor="0.25", building="0.75") + 'revise = ["1h", "1d"]\n')
 BY_DAY += day_release("laplace-day", noise="laplace", board="2", public="1")

@@ -13,7 +13,7 @@ from stream.records import DAY, MINUTE
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
-from tests.core_ground import SITE, Seen, access_point, building, mac, outputs_of
+from tests.support.small_building import SITE, Seen, access_point, building, mac, outputs_of
 
 PLAIN = """
 [[release]]

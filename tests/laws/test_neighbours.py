@@ -20,7 +20,7 @@ from stream.engine.partition import PartitionEngine
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
 from stream.schemas import OCCUPANCY, QUARANTINE, parse_record
-from tests.core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
+from tests.support.small_building import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
 RELEASE = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\nzones = { kind = "hall" }\n'
 SPEND = 'epsilon = { facilities = "1" }\n'
@@ -66,7 +66,7 @@ def log_of(heard: Sequence[Heard], max_devices: int = 1000) -> list[bytes]:
             trap = decode(encode_associate(Association(address, radio), community=b"c", uptime=1))
             core.observe(state, time, SOURCES[device % 2], SOURCES[device % 2], trap.sighting)
             log += core.poll(state, time)
-        core.run_on(state, now)
+        core.record_running(state, now)
         log += core.poll(state, now)
     return [encode_message(message) for message in log]
 

@@ -24,8 +24,8 @@ from stream.operators import scan
 from stream.pipeline import Options, Pipeline, SiteState, Stages
 from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, WindowCharges
 from stream.schemas import AUDIT, PRESENCE, parse_record
-from tests.chains import verify_chain
-from tests.core_ground import (
+from tests.support.hash_chain import verify_chain
+from tests.support.small_building import (
     EVENING,
     SITE,
     Seen,
@@ -267,9 +267,9 @@ def golden() -> list[Seen]:
     ]
 
 
-PINNED_STATE = "3482ddd43172348f97b2308187d1b58e3feefa930c65f952c0b02f50f3302d8e"
+PINNED_STATE = "88c05565dfc7b5444a5e1fb5cec5ed60f8ddeee0425dcd30a0c3710d7c2db487"
 PINNED = {
-    "grouped": ({"a": 0, "b": 3, "c": 38, "d": 13}, "e2c58a57622da23ee4519f5de2da2a53700d5230b3d3570f76d2c55776343f23"),
+    "grouped": ({"a": 0, "b": 3, "c": 38, "d": 13}, "742f2ab8ee52331ba2b5904bf46860568eca257db31845ac18811d5262d673fe"),
     "plain": ({"a": 2, "b": 9, "c": 13, "d": -2}, "9bfb207ea3c86c9c8acb37fbb1995e16976a8ee55941554643d76929a1a08069"),
     "smooth": ({"a": 1, "b": 1, "c": 3}, "94629b067511a33fcbdc86db4ccf6f958e158edd0385a6a130ac6ca607e1fb82"),
     "office-day": {

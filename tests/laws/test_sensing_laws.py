@@ -13,7 +13,7 @@ from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.operators import scan
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, OccupancyWindow, Row, Stay
-from stream.sensing.attributes import DayAttributes
+from stream.sensing.day_attributes import DayAttributes
 from stream.sensing.occupancy import OccupancyOperator
 from stream.sensing.presence import stays
 

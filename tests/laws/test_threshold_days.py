@@ -22,8 +22,8 @@ from stream.records import MINUTE, Micros, PrivacyDay, Published
 from stream.release.thresholds import RunPlan, run_plans
 from stream.release.validation import Policy
 from stream.schemas import parse_time
-from tests.core_ground import SITE, Seen, account_of, bodies, building, days_of, mac, outputs_of, people
-from tests.day_ground import day_site
+from tests.support.day_policies import day_site
+from tests.support.small_building import SITE, Seen, account_of, bodies, building, days_of, mac, outputs_of, people
 
 STREAMS = """
 [[release]]

@@ -23,9 +23,9 @@ from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
-from tests.day_ground import day_release, day_site, shared
 from tests.statistical.chi_square import one_sample
 from tests.statistical.test_gaussian_law import ALPHA, chi_square
+from tests.support.day_policies import day_release, day_site, shared
 
 F = Fraction
 ZONES, FLOORS, WINDOWS = 200, 25, 300

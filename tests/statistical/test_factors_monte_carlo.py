@@ -24,7 +24,7 @@ import orjson
 import pytest
 from scipy.stats import beta
 
-import stream.release.attributes
+import stream.release.attribute_stage
 from stream.keys import LaboratoryKeys
 from stream.mechanisms import osdprr
 from stream.records import DAY, DayAttribute, DayClosed, Published, WindowCharges
@@ -217,7 +217,7 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch: pytest.M
     def own_coins(key: Any, *, site: Any, zone: Any, attribute: Any, day: Any, epsilon: Any) -> Any:
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
-    monkeypatch.setattr(stream.release.attributes, "released", own_coins)
+    monkeypatch.setattr(stream.release.attribute_stage, "released", own_coins)
     wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)
     assert wrong
     assert all(line.startswith("all ") for line in wrong)
@@ -227,5 +227,5 @@ def test_one_coin_for_all_attributes_would_be_seen(monkeypatch: pytest.MonkeyPat
     def one_coin(key: Any, *, site: Any, zone: Any, attribute: Any, day: Any, epsilon: Any) -> Any:
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
-    monkeypatch.setattr(stream.release.attributes, "released", one_coin)
+    monkeypatch.setattr(stream.release.attribute_stage, "released", one_coin)
     assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)[0]

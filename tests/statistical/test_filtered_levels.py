@@ -17,7 +17,7 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from stream.records import MINUTE
-from tests.simulated_truth import true_occupancy
+from tests.support.simulated_truth import true_occupancy
 
 F = Fraction
 DAY_OF_TWO = F(478)

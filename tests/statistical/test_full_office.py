@@ -1,4 +1,4 @@
-"""A full office (``tests.office``) under the policy that ``policy init`` writes: bands hold the devices that are there.
+"""A full office (``tests.support.office``) under the policy that ``policy init`` writes: bands hold the devices that are there.
 
 The truth is all devices present, whether a bound lets them count or not. Days and keys are fixed, so a run says what
 the one before said: it gives no false alarm. What other draws would do was measured on 31 other days with other keys:
@@ -26,7 +26,7 @@ from stream.records import DAY, HOUR, Micros, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy
 from stream.schemas import AUDIT, parse_record, parse_time
-from tests import office
+from tests.support import office
 
 SEEDS = (1, 2, 3)
 Audience = str

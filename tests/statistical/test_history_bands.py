@@ -12,9 +12,9 @@ from functools import lru_cache
 import pytest
 from scipy.stats import binom
 
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import RowsQuery
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import RowsQuery
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
 from stream.policy.privacy_days import PrivacyDays

@@ -20,7 +20,7 @@ from stream.pipeline import Pipeline
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
 from stream.release.stage import ReleaseStage
 from stream.release.validation import Policy, load_policy
-from tests.core_ground import SITE, laboratory
+from tests.support.small_building import SITE, laboratory
 
 ALARM = 1e-7
 EPSILONS = {"fine": 1.0, "middle": 0.6, "coarse": 0.3}

@@ -18,7 +18,7 @@ from stream.mechanisms.noise import Ints, pmf
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where
-from tests.w_event import w_event_mechanism
+from tests.support.w_event import w_event_mechanism
 
 F = Fraction
 KEY = b"w-event".ljust(32, b".")

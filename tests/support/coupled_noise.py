@@ -27,7 +27,7 @@ from stream.mechanisms.sparse_vector import Node, Runs, SparseVector, SparseVect
 from stream.mechanisms.wevent import BudgetAbsorption
 from stream.policy.attributes import ATTRIBUTES
 from stream.release import counts
-from stream.sensing.attributes import DayAttributes, DayState, ZoneDay
+from stream.sensing.day_attributes import DayAttributes, DayState, ZoneDay
 
 NO_DIGEST = bytes(32)
 HIGHEST = 8

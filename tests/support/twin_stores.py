@@ -1,4 +1,4 @@
-"""Worlds on the embedded store: what its files hold for others, what metrics tell, and what ``tacet serve`` answers.
+"""Twin worlds on the embedded store: their files, metrics, and the answers of ``tacet serve``.
 
 The people and the course are those of ``twin_worlds``; restarts, crashes and new policies are done to a store that is
 closed and opened, or abandoned and opened. ``BY_DESIGN`` says what may depend on people here.
@@ -22,7 +22,7 @@ from connectors.http.limits import Names
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import Nature
 from connectors.monitoring.engine import EngineMetrics
-from connectors.monitoring.figures import MetricValues
+from connectors.monitoring.metric_values import MetricValues
 from connectors.serve import indexer
 from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role
 from connectors.serve.app import application

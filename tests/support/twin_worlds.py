@@ -1,4 +1,4 @@
-"""Worlds that share everything but one device: what happens in them, and all that comes out that others may see.
+"""Worlds that share everything but one device: their events, and every output that others may see.
 
 A ``Course`` is what both worlds share: policies and when they begin, restarts, takeovers, crashes, losses, backfills,
 and when connectors and sources are silent. ``drawn_course`` draws one from a seed. A ``World`` leads its people through
@@ -46,9 +46,9 @@ from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE, parse_time, r
 from stream.sensing import watermark
 from stream.sensing.counter_feed import COUNTERS
 from stream.sensing.state import SensingState
-from tests.core_ground import laboratory
 from tests.support.coupled_noise import coupled_noise
 from tests.support.policy_edits import Document, edited, first_document, policy_of, radio
+from tests.support.small_building import laboratory
 
 BEGIN = parse_time("2026-03-02T20:00:00-08:00")
 SPAN = 44 * HOUR
@@ -250,7 +250,7 @@ def _heard(course: Course, people: People) -> list[Sent]:
             source = SOURCES[each.device % len(SOURCES)]
             core.observe(state, each.time, source, source, _sighting(each))
             sent += [Sent(each.time, message) for message in core.poll(state, each.time)]
-        core.run_on(state, now)
+        core.record_running(state, now)
         sent += [Sent(now, message) for message in core.poll(state, now)]
     return [each for each in sent if not _is_silent(course, each.message.source, each.at)]
 

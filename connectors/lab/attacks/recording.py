@@ -19,7 +19,7 @@ import numpy as np
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
 from stream.domains import Domain
-from stream.errors import DataError, UsageError
+from stream.errors import DataError
 from stream.keys import LaboratoryKeys
 from stream.lab.attackers.beliefs import Flags, Ints, opened_for
 from stream.local_time import span_of_day
@@ -65,23 +65,6 @@ def laboratory(seed: int, of: str = "") -> LaboratoryKeys:
     """Return keys made from a seed: their noise is reproducible, and they are useless outside a laboratory."""
     root = hashlib.sha256(Domain.ATTACK + f"{seed} {of}".encode()).digest()
     return LaboratoryKeys(root, "laboratory", hashlib.sha256(Domain.ATTACK_AUDIT + root).digest())
-
-
-def site_of(policy: Policy, asked: str | None) -> str:
-    """Return the site to attack.
-
-    Raises:
-        UsageError: it is not in the policy, the policy has several and none is named, or it does not count devices.
-    """
-    names = list(policy.site)
-    if asked is None and len(names) > 1:
-        raise UsageError(f"--site: must name one of the policy's sites ({', '.join(names)})")
-    name = asked or names[0]
-    if name not in policy.site:
-        raise UsageError(f"--site: must be one of the policy's sites ({', '.join(names)}), got {name!r}")
-    if policy.site[name].feed == "counts":
-        raise UsageError(f"site '{name}': counters know no devices, so that nobody can be looked for there")
-    return name
 
 
 def record(

@@ -40,7 +40,7 @@ from connectors.sources.snmp.drop_reasons import (
     WRONG_TAG,
 )
 from connectors.sources.snmp.listener import TrapListener
-from connectors.sources.snmp.usm.receiver import in_passing
+from connectors.sources.snmp.usm.receiver import without_storage
 from connectors.sources.snmp.usm.users import Users
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
@@ -89,7 +89,7 @@ class _Listening(TrapListener):
     async def open(self, queue: IngestQueue) -> None:
         """Bind the socket and read."""
         if self._users is not None:
-            self._hearing = TrapAuthenticator(self._senders, in_passing(self._users, queue.clock.now()))
+            self._authenticator = TrapAuthenticator(self._senders, without_storage(self._users, queue.clock.now()))
         await super().open(queue)
 
     def send(self, datagram: bytes, address: Any) -> bool:
@@ -166,36 +166,39 @@ def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
     if heard.sources:
         yield fine(HEARD, f"heard: {', '.join(sorted(heard.sources))}")
     if silent := sorted(_sources(policy) - heard.sources):
-        yield note(HEARD, f"silent: {', '.join(silent)}; where people move something should come")
-    taken = f"{counters.datagrams:,} datagrams, {counters.accepted:,} taken"
+        yield note(HEARD, f"silent: {', '.join(silent)}; where people move, traps should arrive")
+    accepted = f"{counters.datagrams:,} datagrams, {counters.accepted:,} accepted"
     judged = counters.datagrams - counters.dropped.get(UNSUPPORTED_VERSION, 0)
     if judged and not counters.accepted and not counters.dropped.get(COLLAPSED):
-        yield wrong(HEARD, f"{taken}: nothing that comes in is of use")
+        yield wrong(HEARD, f"{accepted}: nothing that arrives can be used")
     else:
-        yield fine(HEARD, taken) if counters.datagrams else note(HEARD, taken)
+        yield fine(HEARD, accepted) if counters.datagrams else note(HEARD, accepted)
     version3 = counters.dropped.get(UNSUPPORTED_VERSION, 0)
     if version3:
         yield note(DROPPED, f"{version3:,} of SNMPv3 or another version: name its users by TACET_SNMP_USERS_FILE")
-    if asked := counters.dropped.get(DISCOVERY, 0):
-        yield note(DROPPED, f"{asked:,} ask who is here, to send informs over SNMPv3: only what runs can answer these")
+    if requests := counters.dropped.get(DISCOVERY, 0):
+        yield note(
+            DROPPED,
+            f"{requests:,} discovery requests of SNMPv3, which only a running receiver answers",
+        )
     yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0, KERNEL: counters.kernel_drops})
     for name, traps in heard.unknown.items():
         yield note(PLACES, f"{name}: in no zone, {traps:,} trap(s)")
     if abs(heard.stepped) > CLOCK_STEP:
-        yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops at that")
+        yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops when that happens")
 
 
-_EVERYDAY = frozenset({COLLAPSED, NO_STAY}).union(
-    *(kind.everyday for kind in (TrapListener, AccountingListener, SnmptrapdLogListener, TelegrafListener))
+_HARMLESS = frozenset({COLLAPSED, NO_STAY}).union(
+    *(kind.harmless for kind in (TrapListener, AccountingListener, SnmptrapdLogListener, TelegrafListener))
 )
 """Reasons that indicate no fault, whatever a receiver reads."""
 
 
 def drops(dropped: Mapping[str, int]) -> Iterator[Finding]:
     """Yield the drops for each reason that indicates a fault."""
-    everyday = _EVERYDAY
+    harmless = _HARMLESS
     for reason, number in sorted(dropped.items()):
-        if number and reason not in everyday:
+        if number and reason not in harmless:
             text = f"{number:,} {reason.replace('_', ' ')}{f': {ADVICE[reason]}' if reason in ADVICE else ''}"
             yield note(DROPPED, text) if reason == UNKNOWN_ACCESS_POINT else wrong(DROPPED, text)
 

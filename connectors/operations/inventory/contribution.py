@@ -41,6 +41,6 @@ def recorded_contribution(
     ).messages():
         if isinstance(message, ObservationBatch):
             stays[message.site].add_batch(message)
-    for name, held in stays.items():
-        longest = max(longest, held.covering(COVERED) * policy.site[name].tick)
+    for name, days in stays.items():
+        longest = max(longest, days.covering(COVERED) * policy.site[name].tick)
     return duration_text(min(-(-longest // STEP) * STEP, DAY)) if longest else None

@@ -213,7 +213,7 @@ class _Summed:
             for place in places:
                 floors[site, place.floor] += place.capacity
         large = Counter(site for (site, _), capacity in floors.items() if capacity >= worth)
-        small = {place.id for site, held in sites.items() for place in held if floors[site, place.floor] < worth}
+        small = {place.id for site, places in sites.items() for place in places if floors[site, place.floor] < worth}
         return cls(worth, frozenset(small), any(number > 1 for number in large.values()))
 
     def whole(self, sites: Sites) -> frozenset[str]:
@@ -226,8 +226,8 @@ class _Summed:
 
     def _summed(self, sites: Sites) -> Iterator[tuple[str, AccessPointPlace]]:
         """Yield site and place of each zone in the sums."""
-        for site, held in sites.items():
-            yield from ((site, place) for place in held if not self.by_floor or place.id not in self.small)
+        for site, places in sites.items():
+            yield from ((site, place) for place in places if not self.by_floor or place.id not in self.small)
 
 
 def _sums(sites: Sites, summed: _Summed) -> str:
@@ -237,11 +237,12 @@ def _sums(sites: Sites, summed: _Summed) -> str:
             what="The building", left_out="", zones="", levels='"building"', shares='building = "1"'
         )  # fmt: skip
     small = summed.small
-    kept = [name for name in _ids(sites) if name not in small]
+    published = [name for name in _ids(sites) if name not in small]
     left_out = _SMALL_FLOORS.format(worth=summed.worth) + _named(sorted(small)) if small else ""
     return _SUMS.format(
         what="Floors, and the building,", left_out=left_out,
-        zones=_chosen(kept) if small else "", levels='"floor", "building"', shares='floor = "0.5", building = "0.5"',
+        zones=_chosen(published) if small else "",
+        levels='"floor", "building"', shares='floor = "0.5", building = "0.5"',
     )  # fmt: skip
 
 
@@ -265,20 +266,20 @@ def _rooms(sites: Sites, scale: float, whole: Collection[str]) -> str:
     floor at one of them.
     """
     worth = math.ceil(scale)
-    small = dict.fromkeys(place.id for held in sites.values() for place in held if place.capacity < worth)
+    small = dict.fromkeys(place.id for places in sites.values() for place in places if place.capacity < worth)
     summed = [name for name in _ids(sites) if name in whole and name not in small]
-    kept = [name for name in _ids(sites) if name not in small and name not in whole]
-    if not kept:
+    published = [name for name in _ids(sites) if name not in small and name not in whole]
+    if not published:
         return _NO_ROOMS.format(scale=scale, worth=worth, whole=_ALL_WHOLE if summed else "")
     return _ROOMS.format(
         scale=scale, worth=worth, left_out=_named(list(small)), whole=_WHOLE + _named(summed) if summed else "",
-        zones=_chosen(kept) if small or summed else "",
+        zones=_chosen(published) if small or summed else "",
     )  # fmt: skip
 
 
 def _ids(sites: Sites) -> list[str]:
     """Return the zones' ids without duplicates."""
-    return list(dict.fromkeys(place.id for held in sites.values() for place in held))
+    return list(dict.fromkeys(place.id for places in sites.values() for place in places))
 
 
 def _chosen(names: Sequence[str]) -> str:

@@ -53,18 +53,18 @@ def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grou
     spoken: dict[tuple[str, str], tuple[str, int]] = {}
     floors = _floors_of_stems(rows, site)
     for row in rows:
-        held, called = name_of(row.site) or site, _called(row, grouping)
-        if not row.zone and grouping == "name" and len(floors[held, called]) > 1:
-            called = f"{called} (floor {_floor_of(row)})"
-        place = (held, name_of(called))
-        said, line = spoken.setdefault(place, (called, row.line))
-        if said != called:
+        site_id, label = name_of(row.site) or site, _called(row, grouping)
+        if not row.zone and grouping == "name" and len(floors[site_id, label]) > 1:
+            label = f"{label} (floor {_floor_of(row)})"
+        place = (site_id, name_of(label))
+        said, line = spoken.setdefault(place, (label, row.line))
+        if said != label:
             rule = f"must differ from {said!r} of line {line} in letters or digits, or be the same"
-            raise UsageError(f"{path}: line {row.line}, zone: {rule}, got {called!r}")
+            raise UsageError(f"{path}: line {row.line}, zone: {rule}, got {label!r}")
         groups.setdefault(place, []).append(row)
     sites: Sites = {}
-    for (held, name), members in groups.items():
-        sites.setdefault(held, []).append(_place(path, name, spoken[held, name][0], members))
+    for (site_id, name), members in groups.items():
+        sites.setdefault(site_id, []).append(_place(path, name, spoken[site_id, name][0], members))
     return sites
 
 

@@ -1,4 +1,4 @@
-// The account of all readers, for those who may see it: each alone, any of them together, and attribute by attribute.
+// The account of all readers, for readers of the account: each reader, any coalition of them, and each attribute.
 
 import { ask } from "./api.js";
 import { h, put } from "./dom.js";
@@ -11,7 +11,7 @@ import { strings } from "./strings.en.js";
 const words = strings.privacy;
 const DAY = 86_400_000;
 
-/** Return the part of the page that readers of the account see. */
+/** Return the section for readers of the account. */
 export async function accountPart(context) {
   const { signal } = context;
   const account = await ask("account", {}, signal);
@@ -28,7 +28,7 @@ export async function accountPart(context) {
     coalitionPart(readers, site, signal), leakagePart(site, isoDay(end - DAY, timezone), signal));
 }
 
-/** A table of every unit, and what it has cost some readers. */
+/** A table of privacy units with their cost for some readers. */
 function costs(caption, columns) {
   const units = Object.keys(columns[0][1]).filter((unit) => unit !== "tight" && strings.units[unit]);
   const figure = (cost, unit) => {

@@ -1,8 +1,8 @@
-// What the page asks of the service. Every answer is JSON; an error says what, which rule, and perhaps which value.
+// Requests to the service. Every response is JSON. An error contains the field, the rule and sometimes the value.
 
 const BASE = "api/v1/";
 
-/** An error that the service has answered with. */
+/** An error response of the service. */
 export class Refused extends Error {
   constructor(status, what, rule, value) {
     super(what);
@@ -12,7 +12,7 @@ export class Refused extends Error {
   }
 }
 
-/** The address of a question, for links and streams too. */
+/** The URL of a request, also for links and streams. */
 export function address(path, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -30,12 +30,12 @@ async function answer(response) {
   throw new Refused(response.status, error.what ?? `${response.status}`, error.rule, error.value);
 }
 
-/** Ask; a number as `signal` is not meant: pass an AbortSignal to give up. */
+/** Send a GET request. `signal` is an AbortSignal that cancels it. */
 export async function ask(path, parameters = {}, signal = undefined) {
   return answer(await fetch(address(path, parameters), { headers: { Accept: "application/json" }, signal, cache: "no-store" }));
 }
 
-/** A way to ask of which the newest counts: each signal it gives ends the one before, and ends when the page is left. */
+/** Return a function that gives AbortSignals: each new one aborts the previous one, and all end when the page is left. */
 export function newestOf(left) {
   let asking = new AbortController();
   return () => {
@@ -47,7 +47,7 @@ export function newestOf(left) {
   };
 }
 
-/** Send an object, or end something. */
+/** Send a POST or DELETE request. */
 export async function send(method, path, body = null) {
   return answer(await fetch(BASE + path, {
     method,
@@ -56,7 +56,7 @@ export async function send(method, path, body = null) {
   }));
 }
 
-/** All rows of a question of records, page after page. */
+/** All rows of a records request, page by page. */
 export async function allRows(release, parameters, signal, most = 600_000) {
   const rows = [];
   let columns = [];

@@ -1,4 +1,4 @@
-// Begins: takes the one-time link out of the address, asks who we are, and shows the first page.
+// Entry point: reads the one-time link from the address, loads the session, and shows the first page.
 
 import { ask, send } from "./api.js";
 import { h, put } from "./dom.js";
@@ -9,7 +9,7 @@ import { strings } from "./strings.en.js";
 
 const main = document.getElementById("main");
 
-/** Ask for everything that the pages need to know once. */
+/** Load the data that all pages need. */
 async function begin() {
   put(main, h("p", { class: "notice" }, strings.shell.loading));
   const [session, { sites }, { releases }] = await Promise.all([ask("session"), ask("sites"), ask("releases")]);

@@ -1,4 +1,4 @@
-// Series with their bands: uPlot draws the lines; bands, moving and reading with keyboard and pointer are here.
+// Charts of series with bands. uPlot draws the lines; this module adds bands, panning, and reading by keyboard and pointer.
 
 import { colour, h, put, say } from "./dom.js";
 import { clock, day, number, stretch, wall, withBand } from "./format.js";
@@ -10,11 +10,11 @@ const STYLE = "static/vendor/uplot-1.6.32/uPlot.min.css";
 const COLOURS = 6;
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 4]];
 const DAY = 86_400;
-/** Pixels for the names at the end of lines. */
+/** Width in pixels for the names at the ends of lines. */
 const NAMES = 132;
 let loading = null;
 
-/** uPlot, fetched when a chart is first drawn. It is a script of its own, from this origin. */
+/** uPlot, loaded from this origin when a chart is first drawn. */
 function uplot() {
   loading ??= new Promise((done, failed) => {
     const script = h("script", { src: SOURCE, on: { load: () => done(window.uPlot), error: () => failed(new Error(strings.shell.failed)) } });
@@ -25,7 +25,7 @@ function uplot() {
 
 /**
  * Draw series into `place`. Each: `name`, `rows` (from, to, value, low, high, half_width, kind), `colour` and `dash` (0 to 5).
- * `at(row)` says where in time a row stands, in ms. Returns `{ stop }`.
+ * `at(row)` returns the time of a row in ms. Returns `{ stop }`.
  */
 export async function chart(place, series, { timezone, at, label }) {
   const Plot = await uplot();
@@ -60,7 +60,7 @@ export async function chart(place, series, { timezone, at, label }) {
   } };
 }
 
-/** All series over one axis of time, in seconds; what a series does not have there is null. */
+/** All series on one time axis, in seconds; missing values are null. */
 function aligned(series, at) {
   const times = new Set();
   for (const { rows } of series) for (const row of rows) times.add(at(row));
@@ -106,7 +106,7 @@ function options(Plot, frame, series, data, held, timezone, read) {
   };
 }
 
-/** A date whose local fields are those of the site's wall clock. */
+/** A Date whose local fields are those of the site's local time. */
 function shown(seconds, timezone) {
   const w = wall(seconds * 1000, timezone);
   return new Date(w.year, w.month - 1, w.day, w.hour, w.minute, w.second);
@@ -127,7 +127,7 @@ function extent({ columns }) {
   return [low, high];
 }
 
-/** Fill the bands of some series, between the points that can be seen. */
+/** Fill the bands of some series between visible points. */
 function bands(plot, { x, columns }, which, series, shades) {
   const { ctx } = plot;
   const [first, last] = plot.series[0].idxs ?? [0, x.length - 1];
@@ -148,10 +148,10 @@ function bands(plot, { x, columns }, which, series, shades) {
   ctx.restore();
 }
 
-/** Whether each line has its name at its end: a colour alone is not enough for every eye. */
+/** Whether each line has its name at its end, because colours alone are not accessible. */
 const named = (frame, series) => series.length > 1 && series.length <= BANDED && frame.clientWidth >= 560;
 
-/** Write each series' name beside its last point that can be seen, moved apart where they would cover each other. */
+/** Write each series' name beside its last visible point. Names that would overlap are moved apart. */
 function names(plot, { columns }, series, shades) {
   const { ctx } = plot;
   const last = plot.series[0].idxs?.[1] ?? 0;
@@ -170,7 +170,7 @@ function names(plot, { columns }, series, shades) {
   ctx.restore();
 }
 
-/** The stretches of an array without null, as [first, last]. */
+/** The runs of an array without null, as [first, last]. */
 function runs(values, first, last) {
   const found = [];
   let begun = null;
@@ -192,7 +192,7 @@ function spoken(series, { x, columns }, i, focused, timezone) {
   return `${strings.history.at(stretch(row.from, row.to, timezone))} ${figures.join(" · ")}`;
 }
 
-/** Move by dragging: at most once a frame, and only the axis of time. */
+/** Pan by dragging: at most once a frame, along the time axis only. */
 function moving(frame, held) {
   let [start, waiting] = [null, false];
   frame.addEventListener("pointerdown", (event) => {
@@ -222,7 +222,7 @@ function moving(frame, held) {
   }, { passive: false });
 }
 
-/** Show this stretch of time, but none outside of what there is. */
+/** Show this time range, limited to the range of the data. */
 function within(held, min, max) {
   const [first, last] = held.whole;
   const span = Math.min(max - min, last - first);
@@ -238,7 +238,7 @@ function zoom(held, factor) {
   return within(held, (min + max) / 2 - half, (min + max) / 2 + half);
 }
 
-/** Read point by point with the arrow keys; with Shift move; + and - zoom; 0 shows all. */
+/** Arrow keys read points; with Shift they pan; + and - zoom; 0 shows all. */
 function reading(frame, held, data, read) {
   let at = null;
   frame.addEventListener("keydown", (event) => {

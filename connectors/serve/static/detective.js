@@ -1,4 +1,4 @@
-// The detective's questions at one's leisure: any round, any epsilon, any question, and what an answer is worth.
+// The detective game without a clock: any round, epsilon and question, and the score of an answer.
 
 import { ask, send } from "./api.js";
 import { segmented } from "./controls.js";
@@ -8,7 +8,7 @@ import { strings } from "./strings.en.js";
 
 const words = strings.detective;
 
-/** Draw the questions into `place`; returns `{ told, stop }`: the first round as it was told, and what ends them. */
+/** Draw the questions into `place`; returns `{ told, stop }`: the response with the first round, and a function that ends them. */
 export async function detective(place, signal) {
   const state = { round: 0, epsilon: "0.3", task: 0, told: null, drawn: null };
   const points = new Map();
@@ -47,7 +47,7 @@ async function drawTask(parts, state, points, signal) {
   else state.drawn = drawn;
 }
 
-/** Ask what an answer is worth; only the first one to a question counts. */
+/** Request the score of an answer. Only the first answer to a question counts. */
 async function judge(parts, state, task, answer, points) {
   const { round, epsilon, drawn } = state;
   try {

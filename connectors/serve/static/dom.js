@@ -1,13 +1,13 @@
-// Elements are made here and nowhere else: text is always text, so that no name in a policy can become markup.
+// All elements are created here. Text is always a text node, so that no name in a policy can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Make an HTML element. Properties: `class`, `on` (listeners by name), `data` (data-*), or attributes; children: nodes or text. */
+/** Create an HTML element. Properties: `class`, `on` (listeners by name), `data` (data-*), or attributes; children: nodes or text. */
 export function h(tag, properties = {}, ...children) {
   return filled(document.createElement(tag), properties, children);
 }
 
-/** Make an SVG element, in the same way. */
+/** Create an SVG element in the same way. */
 export function s(tag, properties = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), properties, children);
 }
@@ -23,22 +23,22 @@ function filled(element, properties, children) {
   return element;
 }
 
-/** Put these children in the place of all that an element had. */
+/** Replace all children of an element. */
 export function put(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
-/** Set a text only where it differs, so that what is read aloud is what has changed. */
+/** Set a text only if it differs, so that screen readers announce only changes. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 let counted = 0;
-/** An id that no other element of this document has. */
+/** Return an id that is unique in this document. */
 export const uid = (prefix) => `${prefix}-${++counted}`;
 
-/** Let at most one call through every `wait` milliseconds; the last one is never lost. */
+/** Allow at most one call per `wait` milliseconds; the last call is never dropped. */
 export function throttled(wait, run) {
   let timer = null;
   let again = false;
@@ -67,7 +67,7 @@ export function throttled(wait, run) {
   return call;
 }
 
-/** The colour that a CSS custom property has now, as a canvas wants it. */
+/** The current colour of a CSS custom property, for a canvas. */
 export function colour(name) {
   const probe = h("span", { class: "unseen" });
   probe.style.color = `var(${name})`;

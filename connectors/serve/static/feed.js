@@ -1,4 +1,4 @@
-// The stream of an audience: says that something was released, and in which state the line is.
+// The event stream of an audience: reports new releases and the state of the connection.
 
 import { address, ask } from "./api.js";
 
@@ -8,10 +8,10 @@ const LONGEST_WAIT = 30_000;
 /**
  * Follow an audience's releases until the returned function is called.
  *
- * `heard(record)` is called for each release, `state(name)` with "open", "lost" or "ended". The browser takes a line
- * up again by itself, and says which release it had last. Where it gives up, because it was answered with a refusal,
- * this asks whether the session still holds, and if so tries again, more and more slowly, from now on: whoever hears
- * "open" after "lost" has to ask for the newest figures anyway.
+ * `heard(record)` is called for each release, `state(name)` with "open", "lost" or "ended". The browser reconnects
+ * by itself and sends the id of its last release. If it gives up because the service refused the connection,
+ * this function checks whether the session is still valid, and if so reconnects with increasing delays, from the present.
+ * A caller must load the newest figures at "open" after "lost" anyway.
  */
 export function follow(audience, { heard, state }) {
   let source = null;

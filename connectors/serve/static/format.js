@@ -1,4 +1,4 @@
-// Numbers and times as people read them: a value never without its band, a time never without its zone.
+// Formats of numbers and times: every value has its band, every time its zone.
 
 import { strings } from "./strings.en.js";
 
@@ -7,7 +7,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const kept = new Map();
 
-/** A formatter, made once: making one takes longer than a thousand uses. */
+/** A cached formatter, because creating one takes longer than a thousand uses. */
 function formatter(timezone, options) {
   const key = timezone + JSON.stringify(options);
   if (!kept.has(key)) kept.set(key, new Intl.DateTimeFormat(LOCALE, { timeZone: timezone, hourCycle: "h23", ...options }));
@@ -41,14 +41,14 @@ function fields(ms, timezone, options) {
 
 const WALL = { year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" };
 
-/** What a clock on the site's wall shows: year, month (1-12), day, hour, minute, and weekday (0 is Sunday). */
+/** The local time of the site: year, month (1-12), day, hour, minute, and weekday (0 is Sunday). */
 export function wall(ms, timezone) {
   const found = fields(ms, timezone, WALL);
   const [year, month, dayOfMonth, hour, minute, second] = ["year", "month", "day", "hour", "minute", "second"].map((name) => Number(found[name]));
   return { year, month, day: dayOfMonth, hour, minute, second, weekday: new Date(Date.UTC(year, month - 1, dayOfMonth)).getUTCDay() };
 }
 
-/** The instant at which the site's wall clock shows this; of two such instants the first. */
+/** The instant of a local time of the site; the first if there are two. */
 export function instant({ year, month, day: dayOfMonth, hour = 0, minute = 0 }, timezone) {
   const asked = Date.UTC(year, month - 1, dayOfMonth, hour, minute);
   const off = (ms) => {
@@ -60,7 +60,7 @@ export function instant({ year, month, day: dayOfMonth, hour = 0, minute = 0 }, 
   return off(early) === asked - early ? early : late;
 }
 
-/** When the local day began that holds this instant; `starts` is "04:00" where a site's days begin then. */
+/** The start of the local day that contains this instant; `starts` is the local time at which days start, such as "04:00". */
 export function dayStart(ms, site, daysBefore = 0) {
   const [hour, minute] = (site.day_starts ?? "00:00").split(":").map(Number);
   const w = wall(ms - hour * HOUR - minute * MINUTE, site.timezone);
@@ -77,22 +77,22 @@ export function dayClass(ms, timezone) {
 /** "2018-02-01T08:00:00Z" */
 export const rfc3339 = (ms) => `${new Date(ms).toISOString().slice(0, 19)}Z`;
 
-/** A count or mean: whole from 10 on, one place below where it has one; a real minus sign. */
+/** A count or mean: without decimals from 10 on, else with at most one; with a typographic minus sign. */
 export function number(value) {
   if (value === null || value === undefined) return strings.number.none;
   const rounded = Math.abs(value) >= 9.95 ? Math.round(value) : Math.round(value * 10) / 10;
   return (Object.is(rounded, -0) ? 0 : rounded).toLocaleString(LOCALE, { maximumFractionDigits: 1 }).replace("-", "−");
 }
 
-/** A half width, never made smaller by rounding. */
+/** A half-width, rounded up. */
 export function half(value) {
   const rounded = value >= 9.95 ? Math.ceil(value - 1e-9) : Math.ceil(value * 10 - 1e-9) / 10;
   return rounded.toLocaleString(LOCALE, { maximumFractionDigits: 1 });
 }
 
-/** "†" behind a figure that counts each device for a part of the day only; else nothing. */
+/** "†" after a figure that counts each device for a part of the day only; else empty. */
 export const mark = (row) => (row?.bounded_to ? strings.number.boundedMark : "");
-/** What the mark behind some rows means; nothing where none has it. */
+/** The explanation of the mark; empty if no row has it. */
 export function boundedNote(rows) {
   const bounds = [...new Set([...rows].map((row) => row.bounded_to).filter(Boolean))];
   return bounds.length ? strings.number.bounded(bounds.map(hours).join(", ")) : "";
@@ -100,21 +100,21 @@ export function boundedNote(rows) {
 /** "12 h" of "12h" */
 const hours = (bound) => bound.replace(/^(\d+)(h|min)$/, "$1 $2");
 
-/** "±4", or "±4 at most" where the record says so; with the mark of a figure that is bounded. */
+/** "±4", or "±4 at most" for such bands; with the mark of a bounded figure. */
 export function band(row) {
   if (row.half_width === null || row.half_width === undefined) return mark(row);
   return `${(row.kind === "at most" ? strings.number.atMost : strings.number.plusMinus)(half(row.half_width))}${mark(row)}`;
 }
-/** "12†": a count in a column of its own, whose band stands in another. */
+/** "12†": a count whose band is in another column. */
 export const counted = (row) => `${number(row.value)}${row.value === null ? "" : mark(row)}`;
 
 /** "12 ±4", or "denied". */
 export const withBand = (row) => (row.value === null ? strings.number.denied : `${number(row.value)} ${band(row)}`);
 /** "8 to 16" */
 export const range = (row) => (row.value === null ? strings.number.none : strings.number.band(number(row.low), number(row.high)));
-/** "83 %"; what is nearly certain is never said to be. */
+/** "83 %"; a probability that is never shown as certain. */
 export const percent = (share) => `${Math.min(99, Math.max(1, Math.round(100 * share)))} %`;
-/** "100 %" of something that is counted and may be all of it. */
+/** "100 %": a share that may be complete. */
 export const portion = (share) => `${Math.round(100 * share)} %`;
 
 /** "40 s", "6 min", "3 h", "2 days" */

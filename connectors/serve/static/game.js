@@ -1,4 +1,4 @@
-// The game against the clock: question after question, points, and a leaderboard that stays in this browser.
+// The game against the clock: questions, points, and a leaderboard that is stored in this browser.
 
 import { ask, send } from "./api.js";
 import { h, put, say } from "./dom.js";
@@ -8,10 +8,10 @@ import { strings } from "./strings.en.js";
 
 const words = strings.game;
 const EVERY = 250;
-/** Seconds left at which it is said how many. */
+/** Remaining seconds at which they are announced. */
 const SAID = [60, 10];
 
-/** Draw the game into `place`; returns a function that ends it. `told` is a round: of it epsilons and how many there are. */
+/** Draw the game into `place`; returns a function that ends it. `told` is the response with a round: its epsilons and the number of rounds are used. */
 export function game(place, { epsilons, epsilon: first, rounds, tasks }, signal) {
   const state = { board: readBoard(storage()), epsilon: first, rounds, tasks: tasks.length, name: "", playing: null, entry: null };
   const body = h("div", {});
@@ -41,7 +41,7 @@ export function game(place, { epsilons, epsilon: first, rounds, tasks }, signal)
   return () => state.playing?.end();
 }
 
-/** Play one game in `body`; `over(points, answers)` is called when its time is up or it is ended. Returns `{ end }`, which tells nobody. */
+/** Play one game in `body`; `over(points, answers)` is called when its time is up or the player ends it. Returns `{ end }`, which ends it without that call. */
 function played(body, state, signal, over) {
   const watch = stopwatch();
   const parts = questionParts();
@@ -92,7 +92,7 @@ function played(body, state, signal, over) {
   return { end };
 }
 
-/** Draw the next question and let the clock run. */
+/** Draw the next question and start the clock. */
 async function asked(parts, shown, state, now, watch, signal, answered) {
   const { round, task } = questionAt(now.n, state.board.games, state.rounds, state.tasks);
   const told = await roundOf(now, round, state, signal);
@@ -110,7 +110,7 @@ async function roundOf(now, round, state, signal) {
   return now.told.get(round);
 }
 
-/** Enter what an answer was worth, and offer what comes next. */
+/** Record the score of an answer, and offer the next question. */
 function counted(parts, shown, now, told, task, took, next) {
   const got = worth(told.points, took, now.earlier);
   now.points += got.total;
@@ -138,7 +138,7 @@ function table(state, again) {
       h("td", { class: "figure" }, each.points), h("td", { class: "figure" }, each.answers))))), h("button", { class: "button", on: { click: forget } }, words.forget));
 }
 
-/** The browser's own storage; without one, nothing is kept. */
+/** The browser's storage; without it nothing is stored. */
 function storage() {
   try {
     return localStorage;

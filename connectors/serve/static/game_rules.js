@@ -1,28 +1,28 @@
-// The rules of the game against the clock: which questions come, how long, what an answer is worth, and the leaderboard of
-// this browser. Time and storage are given; nothing here is sent anywhere.
+// The rules of the game against the clock: order of questions, time limit, score of an answer, and the leaderboard of
+// this browser. Time and storage are parameters; nothing here is sent anywhere.
 
-/** Milliseconds that questions may be open in a game, all in all. */
+/** Total milliseconds for which questions may be open in a game. */
 export const ALLOTTED = 300_000;
-/** Milliseconds after which an answer is no longer fast. */
+/** Milliseconds after which an answer gets no points for speed. */
 export const FAST = 60_000;
 const FULL = 100;
-/** Most points for speed; points for each earlier question, and for how many at most. */
+/** Maximum points for speed; points for each earlier answer, and the maximum number of these. */
 const SPEED = 50;
 const EACH = 10;
 const EARLIER = 5;
-/** Rounds by which games begin apart. */
+/** Number of rounds between the starts of consecutive games. */
 const APART = 3;
 const BOARD = "tacet-detective";
 const KEPT = 10;
 const NAME = 24;
 
-/** The nth question (from 0) of the game that comes after `games` others: its round and the place of its task. */
+/** The nth question (from 0) of the game after `games` others: its round and the index of its task. */
 export function questionAt(n, games, rounds, tasks) {
   const first = (games * APART) % rounds;
   return { round: (first + Math.floor(n / tasks)) % rounds, task: n % tasks };
 }
 
-/** What an answer is worth: `accuracy` 0 to 100, given after `took` ms, with `earlier` questions of the game that had points. */
+/** The score of an answer: `accuracy` 0 to 100, after `took` ms, with `earlier` answers of the game that had points. */
 export function worth(accuracy, took, earlier) {
   if (!(accuracy > 0)) return { accuracy: 0, speed: 0, before: 0, total: 0 };
   const speed = Math.floor(SPEED * Math.min(1, accuracy / FULL) * Math.max(0, 1 - Math.max(0, took) / FAST));
@@ -37,7 +37,7 @@ export function stopwatch(now = () => performance.now(), allotted = ALLOTTED) {
   const open = () => (since === null ? 0 : Math.max(0, now() - since));
   return {
     start() { since ??= now(); },
-    /** Stop; returns for how long it ran since it was started. */
+    /** Stop; returns the time since it was started. */
     stop() {
       const took = open();
       used += took;
@@ -48,18 +48,18 @@ export function stopwatch(now = () => performance.now(), allotted = ALLOTTED) {
   };
 }
 
-/** "4:07", rounded up, so that it shows 0:00 only when there is nothing left. */
+/** "4:07", rounded up, so that 0:00 appears only at the end. */
 export function minutes(left) {
   const seconds = Math.ceil(left / 1000);
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-/** A name as it is kept: without characters that are not seen or that turn text around, and not long. */
+/** A name as it is stored: short, without invisible or direction-changing characters. */
 export function cleaned(name) {
   return [...String(name).replace(/\p{C}/gu, "").replace(/\s+/gu, " ").trim()].slice(0, NAME).join("").trim();
 }
 
-/** How many games this browser has seen, and the best of them; what is stored is read as anybody may have written it. */
+/** The number of games in this browser, and the best ones. Stored data is validated, because other code may have written it. */
 export function readBoard(storage) {
   try {
     const { games, entries } = JSON.parse(storage.getItem(BOARD));
@@ -72,7 +72,7 @@ export function readBoard(storage) {
   }
 }
 
-/** Enter a game; returns the board with it, whether it could be stored or not. */
+/** Add a game; returns the leaderboard with it, even if it could not be stored. */
 export function entered(storage, board, entry) {
   const mine = { ...entry, name: cleaned(entry.name) };
   const all = [...board.entries, mine];
@@ -81,12 +81,12 @@ export function entered(storage, board, entry) {
   return { board: kept, entry: mine };
 }
 
-/** The best games at an epsilon, the first of equals before. */
+/** The best games at an epsilon; of equal ones the earlier first. */
 export function best(entries, epsilon) {
   return entries.filter((each) => each.epsilon === epsilon).sort((a, b) => b.points - a.points).slice(0, KEPT);
 }
 
-/** Forget all games but that there were some: the next one does not begin with the same questions. */
+/** Delete all games but their number, so that the next game has other questions. */
 export function cleared(storage, board) {
   const kept = { games: board.games, entries: [] };
   stored(storage, kept);
@@ -97,6 +97,6 @@ function stored(storage, board) {
   try {
     storage.setItem(BOARD, JSON.stringify(board));
   } catch {
-    // Storage is switched off or full: the board lasts until the page is left.
+    // Storage is disabled or full: the leaderboard lasts until the page is left.
   }
 }

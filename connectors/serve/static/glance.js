@@ -1,4 +1,4 @@
-// What a stretch of time comes to: peak and mean of each place, against its capacity; and every figure as a table.
+// Summary of a period: peak and mean of each place compared with its capacity, and all figures as a table.
 
 import { h } from "./dom.js";
 import { band, counted, half, mark, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
@@ -6,7 +6,7 @@ import { strings } from "./strings.en.js";
 
 const LISTED = 400;
 
-/** Peak and mean of a node's rows, with their bands; null where nothing was released. The mean's band is the mean of bands. */
+/** Peak and mean of a node's rows, with their bands; null if nothing was released. The band of the mean is the mean of the bands. */
 export function figures(rows) {
   const known = rows.filter((row) => row.value !== null);
   if (!known.length) return null;
@@ -35,7 +35,7 @@ export function glanceTable(nodes, rows, counts, site) {
     }))));
 }
 
-/** The rows themselves, the first of them where there are many. */
+/** The table of rows, limited to the first ones. */
 export function rowsTable(rows, timezone) {
   const words = strings.history.columns;
   const time = (ms) => `${moment(ms, timezone)} ${zoneName(ms, timezone)}`;

@@ -1,4 +1,4 @@
-// A place by day and hour. It is a table that is coloured, so that it can be read by eye, by keyboard and by ear alike.
+// A place by day and hour, as a coloured table, which keyboards and screen readers can use.
 
 import { h, put } from "./dom.js";
 import { boundedNote, day, number, range, wall, withBand, zoneName } from "./format.js";
@@ -8,7 +8,7 @@ import { roving, tips } from "./tip.js";
 const HOURS = Array.from({ length: 24 }, (_, hour) => hour);
 const STEPS = 10;
 
-/** Draw hourly rows into `place`, a line a day. */
+/** Draw hourly rows into `place`, one line per day. */
 export function heatmap(place, rows, name, timezone) {
   const days = new Map();
   for (const row of rows) {

@@ -1,15 +1,15 @@
-// What threshold streams say of the newest window: where an alert lasts. A stream tells no count, and so has no band.
+// Active alerts of threshold streams in the newest window. A stream publishes no count, so it has no band.
 
 import { h, put, say } from "./dom.js";
 import { boundedNote, clock, mark, nodeName } from "./format.js";
 import { strings } from "./strings.en.js";
 
-/** The threshold streams that an audience has of a site. */
+/** The threshold streams of a site for an audience. */
 export function streamsOf(releases, audience, site) {
   return releases.filter((each) => each.audience === audience && each.query === "threshold" && each.sites.includes(site.site));
 }
 
-/** The list of alerts; it is not there for whom there is no stream. */
+/** The list of alerts; absent if the reader has no threshold stream. */
 export function alertsCard(streams) {
   const words = strings.live;
   const list = h("ul", { class: "rows" });

@@ -1,4 +1,4 @@
-// The floors of a building as tiles or as a plan: made once, then repainted, so that focus and hover stay where they are.
+// The floors of a building as tiles or plans. They are created once and then repainted, so that focus and hover are kept.
 
 import { h, put, s, say, uid } from "./dom.js";
 import { band, boundedNote, counted, half, mark, number, percent, portion, range, withBand } from "./format.js";
@@ -9,7 +9,7 @@ import { MARKS, PERHAPS, capacityStep, compared, direction, heatStep, heatWords,
 import { strings } from "./strings.en.js";
 import { roving, tips } from "./tip.js";
 
-/** Stripes across a plan, for rooms that are not released. */
+/** The hatching of rooms that are not released. */
 const STRIPES = 90;
 /** Width of a letter, in font sizes. */
 const LETTER = 0.65;
@@ -66,7 +66,7 @@ function oneFloor(floor, site, plan) {
   } };
 }
 
-/** A room without a plan: a tile with its figure, its band, and one thing more. */
+/** A room without a plan: a tile with its figure, its band and one detail. */
 function tile(zone) {
   const value = h("b", {});
   const margin = h("small", {});
@@ -136,7 +136,7 @@ function spoken(zone, row) {
   return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${heat}${empty}${bounded}`;
 }
 
-/** All there is to say of a place. */
+/** All details of a place. */
 function tipLines(node, rows, site, counts) {
   const row = rows.get(node);
   const zone = zonesOf(site).find((each) => `zone:${each.zone}` === node);

@@ -1,4 +1,4 @@
-// The first screen of Live: the building in one figure, how the feed does, which rooms are likely empty, what is unusual.
+// The top of Live: the building's count, the state of the feed, rooms that are probably empty, and unusual places.
 
 import { h, put, say } from "./dom.js";
 import { age, band, boundedNote, clock, dayClass, half, mark, moment, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
@@ -9,7 +9,7 @@ import { strings } from "./strings.en.js";
 
 const LISTED = 8;
 
-/** The big figure; `chart` is an element that stands beside it. */
+/** The building's count; `chart` is an element beside it. */
 export function nowCard(chart) {
   const words = strings.live;
   const value = h("span", { class: "big-value" });
@@ -41,7 +41,7 @@ export function nowCard(chart) {
   } };
 }
 
-/** Whether figures come, apart from whether anybody is there. */
+/** Whether data arrives, independent of the count. */
 export function feedCard() {
   const words = strings.feed;
   const state = h("p", { class: "feed-state" });
@@ -83,7 +83,7 @@ function places(rows, zones) {
   return rooms.length ? rooms : [...rows.values()].filter((row) => row.node.startsWith("floor:") && row.value !== null).map((row) => ({ name: nodeName(row.node), row }));
 }
 
-/** Rooms that are likely empty, the surest first. */
+/** Rooms that are probably empty, the most probable first. */
 export function emptyCard() {
   const count = h("span", { class: "count" });
   const list = h("ul", { class: "pills" });
@@ -101,7 +101,7 @@ export function emptyCard() {
   } };
 }
 
-/** Places whose band does not hold what is usual there, the furthest first; by capacity, those that are fullest. */
+/** Places whose band does not contain the usual value, the largest difference first; by capacity, the fullest places. */
 export function awayCard() {
   const title = h("h2", {});
   const list = h("ul", { class: "rows" });
@@ -132,7 +132,7 @@ function fullest(all, capacityOf) {
   return [told, strings.live.fullestNone];
 }
 
-/** The ten colours, and what they mean. */
+/** The legend of the ten colours. */
 export function legend(by) {
   const words = strings.live;
   const [[low, middle, high], text, letter] = {

@@ -1,3 +1,3 @@
-// A name that comes from a policy is looked up among what an object holds itself, never among what every object inherits.
+// Look up a name from a policy among an object's own properties, never among inherited ones.
 
 export const own = (held, name) => (held && Object.hasOwn(held, name) ? held[name] : undefined);

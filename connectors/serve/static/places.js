@@ -1,11 +1,11 @@
-// Choosing which places a history shows: what is chosen as buttons that take it away, the rest in one list.
+// The choice of places of a history: chosen places are buttons that remove them, the others are in a list.
 
 import { h, put } from "./dom.js";
 import { nodeName } from "./format.js";
 import { fromTheTop, zoneTitle, zonesOf } from "./records.js";
 import { strings } from "./strings.en.js";
 
-/** Make the control for some published places; `change(nodes)` is called with what is chosen. `show(nodes)` draws it. */
+/** Create the control for some published places; `change(nodes)` is called with the chosen ones. `show(nodes)` draws it. */
 export function placesControl(published, site, change) {
   const words = strings.history;
   const rooms = published.filter((node) => node.startsWith("zone:"));

@@ -1,4 +1,4 @@
-// The bar with which a recorded day is played: pause, speed, and what time it shows.
+// The playback bar of a recorded day: pause, speed and current time.
 
 import { ask, send } from "./api.js";
 import { h, say, uid } from "./dom.js";
@@ -8,7 +8,7 @@ import { strings } from "./strings.en.js";
 const SPEEDS = [60, 300, 900, 1800, 3600];
 const ASKED_EVERY = 5000;
 
-/** Put the bar before `place`; `siteHere()` is the site whose clock it shows, `changed()` is called when the day may have jumped. */
+/** Insert the bar before `place`; `siteHere()` returns the site whose local time is shown, `changed()` is called after a possible jump. */
 export function playback(place, siteHere, changed) {
   const words = strings.playback;
   const id = uid("speed");

@@ -1,4 +1,4 @@
-// Epsilons, factors and sensitive values as people read them. An upper bound is never made smaller by rounding.
+// Formats of epsilons, factors and sensitive values. Upper bounds are rounded up.
 
 import { own } from "./own.js";
 import { strings } from "./strings.en.js";
@@ -18,30 +18,30 @@ export function epsilonText(epsilon) {
 /** "1e-6" */
 export const deltaText = (delta) => Number(delta).toExponential(0).replace("e-", "e−").replace("e+", "e");
 
-/** "7.4": by how much e^epsilon changes odds; null where that says nothing any more. */
+/** "7.4": the factor e^epsilon; null if it is too large to be meaningful. */
 export function factorOf(epsilon) {
   const factor = Math.exp(Number(epsilon === "inf" ? Infinity : epsilon));
   return factor <= LARGEST ? factorText(factor) : null;
 }
 
-/** A factor itself. */
+/** A factor. */
 export function factorText(factor) {
   const value = Number(factor === "inf" ? Infinity : factor);
   if (!Number.isFinite(value)) return strings.privacy.noBound;
   return up(value, value < 10 ? 2 : 0).toLocaleString(LOCALE, { maximumFractionDigits: 2 });
 }
 
-/** "after 10:00 or before 07:00": which values of an attribute are never shown. */
+/** "after 10:00 or before 07:00": the sensitive values of an attribute, which are always withheld. */
 export function sensitiveText(attribute, sensitive) {
   const { tests, or } = strings.attributes;
   return Object.entries(sensitive).map(([how, edge]) => tests[how](valueText(attribute, edge))).join(or);
 }
 
-/** An attribute's value: a time of the site, a number, or a share. */
+/** An attribute's value: a local time, a number, or a share. */
 export function valueText(attribute, value) {
   if (value === null) return strings.attributes.nobody;
   return attribute === "occupancy_level" ? `${Math.round(100 * value)} %` : String(value);
 }
 
-/** What an attribute is called. */
+/** The name of an attribute. */
 export const attributeName = (attribute) => own(strings.attributes.names, attribute) ?? attribute.replaceAll("_", " ");

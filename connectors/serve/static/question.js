@@ -1,4 +1,4 @@
-// One of the detective's questions: what is asked, the private series, a form for the answer, and then the truth beside them.
+// A question of the detective game: its text, the released series, a form for the answer, and then the true counts.
 
 import { chart } from "./chart.js";
 import { h, put, say } from "./dom.js";
@@ -9,16 +9,16 @@ import { strings } from "./strings.en.js";
 const words = strings.detective;
 const WEEK = 7 * 86_400_000;
 
-/** The places in which a question is drawn. */
+/** The elements in which a question is drawn. */
 export function questionParts() {
   return { question: h("h3", { class: "part-title", tabindex: "-1" }), hint: h("p", { class: "soft why" }), chart: h("div", {}), form: h("div", {}),
     outcome: h("div", { class: "game-outcome", role: "status", "aria-live": "polite" }) };
 }
 
 /**
- * Draw a task of a round into `parts`; `answered(answer)` is called with each answer that is given.
+ * Draw a task of a round into `parts`; `answered(answer)` is called with each answer.
  *
- * Returns `{ reveal(traces), stop() }`: the first draws the truth beside the noise.
+ * Returns `{ reveal(traces), stop() }`: the first draws the true counts beside the released values.
  */
 export async function drawQuestion(parts, told, task, answered, signal) {
   const private_ = series(told, task);
@@ -47,7 +47,7 @@ export async function drawQuestion(parts, told, task, answered, signal) {
   };
 }
 
-/** The private series of a task; weeks are laid over one another. */
+/** The released series of a task; weeks are drawn on top of each other. */
 function series(told, task) {
   return task.series.map(({ name, rows }, i) => {
     const by = task.task === "event" ? -i * WEEK : 0;
@@ -56,7 +56,7 @@ function series(told, task) {
   });
 }
 
-/** The truth behind a series: dashed, and where there is one series alone of another colour. */
+/** The true counts of a series: dashed, and in another colour if there is only one series. */
 function truthOf(each, truth, of) {
   const rows = each.rows.map((row, i) => ({ ...row, value: truth[i], low: truth[i], high: truth[i], half_width: null, kind: "truth" }));
   return { name: words.trueSeries(each.name), rows, colour: of === 1 ? 1 : each.colour, dash: 1 };
@@ -74,11 +74,11 @@ function form(task, answered) {
   return h("form", { class: "game-answer", on: { submit: enter } }, h("label", { class: "choice" }, label, field), h("button", { class: "button main-button", type: "submit" }, words.answer));
 }
 
-/** What the service says of an answer, in words. */
+/** The result of an answer, as text. */
 export function outcome(told, task, points) {
   return [h("p", { class: "game-points" }, points), h("p", {}, words.truth[task.task](told.truth), " ", told.off ? words.off[task.task](told.off) : words.exact),
     h("p", { class: "soft why" }, words.machine(told.machine, told.machine_points)), h("p", { class: "soft why" }, words.why[task.task])];
 }
 
-/** Why something was not answered. */
+/** The reason of a failed request. */
 export const refusal = (error) => h("p", { class: "warning", role: "alert" }, `${error.message} ${error.rule ?? ""}`);

@@ -1,4 +1,4 @@
-// Rows of records as objects, whichever way they came; and which release shows which places of a site.
+// Rows of records as objects, and the release that shows each place of a site.
 
 import { own } from "./own.js";
 
@@ -12,7 +12,7 @@ export function objects(columns, rows) {
   });
 }
 
-/** Rows by node, each node's in the order of time. */
+/** Rows by node, each in the order of time. */
 export function byNode(rows) {
   const found = new Map();
   for (const row of rows) {
@@ -23,7 +23,7 @@ export function byNode(rows) {
 }
 
 /**
- * What a reader is given of a site's counts, whichever release it is in: each place comes from the first release that publishes it.
+ * The counts of a site for a reader, from all releases: each place comes from the first release that publishes it.
  *
  * Returns `nodes` (all published places, the building first, floors from the top down), `releases`, `of(node)` (its release, or
  * null), `capacity(node)`, and `byRelease(nodes)` (pairs of a release and its share of the nodes).
@@ -41,7 +41,7 @@ export function countsOf(releases, audience, site) {
   };
 }
 
-/** The count releases that an audience has of a site; the one with most places first. */
+/** The count releases of a site for an audience; the one with most places first. */
 function countReleases(releases, audience, site) {
   const places = (release) => (release.levels.includes("zone") ? own(release.zones, site.site)?.length ?? 0 : 0) + release.levels.length;
   return releases
@@ -49,7 +49,7 @@ function countReleases(releases, audience, site) {
     .sort((a, b) => places(b) - places(a));
 }
 
-/** The heat map of a release: the release of its colours, which are made of its values; undefined where there is none. */
+/** The heat map of a release: the release with its colours; undefined if there is none. */
 export function heatOf(release, releases) {
   return releases.find((each) => each.query === "heatmap" && each.audience === release.audience && each.base === release.release);
 }
@@ -71,18 +71,18 @@ function publishedNodes(release, site) {
   ];
 }
 
-/** How many people the places of a node are made for: the sum over the zones that the release counts; null where not known. */
+/** The capacity of a node: the sum over the zones that the release counts; null if unknown. */
 function capacityOf(node, release, site) {
   const [level, name] = node.split(":");
   const zones = countedZones(release, site).filter((zone) => level === "building" || (level === "floor" ? zone.floor === name : zone.zone === name));
   return zones.reduce((sum, zone) => sum + (zone.capacity ?? 0), 0) || null;
 }
 
-/** Floors as one sees them from outside: the highest first. The service lists them from the bottom up. */
+/** Floors from the highest to the lowest. The service lists them from the bottom up. */
 export const fromTheTop = (site) => site.floors.toReversed();
 
 /** All zones of a site. */
 export const zonesOf = (site) => site.floors.flatMap((floor) => floor.zones);
 
-/** What a zone is called: its name of the policy's metadata, or its id. */
+/** The name of a zone: from the policy's metadata, or its id. */
 export const zoneTitle = (zone) => zone.metadata?.name ?? zone.zone;

@@ -1,12 +1,12 @@
-// The address bar: which page is open with which parameters, and links to pages. Imports nothing, so that pages can use it.
+// The address bar: the open page and its parameters, and links to pages. It imports nothing, so that pages can use it.
 
-/** Where the address bar says we are: a page's name and its parameters. */
+/** The page and parameters in the address bar. */
 export function here() {
   const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
   return { name: name || "", parameters: new URLSearchParams(query ?? "") };
 }
 
-/** A link to a page; `site` and `audience` go along, other parameters only when they are given. */
+/** A link to a page. It keeps `site` and `audience`, and has other parameters only if they are given. */
 export function link(name, parameters = {}) {
   const kept = here().parameters;
   const query = new URLSearchParams();
@@ -19,7 +19,7 @@ export function link(name, parameters = {}) {
   return `#/${name}${text ? `?${text}` : ""}`;
 }
 
-/** Write parameters into the address bar without going anywhere: a reload, or a link sent to somebody, shows the same. */
+/** Write parameters into the address bar without navigation, so that a reload or a shared link shows the same. */
 export function remember(name, parameters) {
   history.replaceState(null, "", link(name, parameters));
 }

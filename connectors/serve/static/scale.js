@@ -1,35 +1,35 @@
-// How a figure is coloured, and how it compares: ten steps around usual, or ten of the capacity.
+// Colours of figures and comparisons with usual values: ten steps around usual, or ten steps of the capacity.
 
 import { number } from "./format.js";
 import { strings } from "./strings.en.js";
 
 const STEPS = 10;
-/** Least deviation that counts, in devices: counts are whole, so a quieter place than this is never known. */
+/** The smallest deviation that is used, in devices, because counts are whole numbers. */
 const LEAST = 0.5;
 /** Half widths of a 95 % band in standard deviations. */
 const BAND = 1.96;
 
-/** Probability from which a place is marked as perhaps empty. */
+/** Probability from which a place is marked as probably empty. */
 export const PERHAPS = 0.8;
-/** Days of a kind of which figures must be there before something is called usual. */
+/** Number of days of one class that a usual value needs. */
 const DAYS = 3;
 const SLOT = 900;
 
-/** Whether so many windows of a quarter of an hour are enough to call their mean usual. */
+/** Whether a number of windows of a quarter of an hour is enough for a usual value. */
 export const enough = (n, site) => n >= DAYS * Math.max(1, SLOT / site.tick_seconds);
 
 /**
- * How many deviations a value lies from its usual; null where either is not known.
+ * The distance of a value from its usual value in deviations; null if either is unknown.
  *
- * A deviation is that of the released figures of earlier days, but never less than the band of this one has: smoothed
- * figures vary less than each is unsure, and a colour must not say more than the band can carry.
+ * The deviation is that of released figures of earlier days, but at least that of this figure's band: smoothed
+ * figures vary less than their uncertainty, and a colour must not claim more than the band supports.
  */
 export function deviations(row) {
   if (row.value === null || !row.usual) return null;
   return (row.value - row.usual.mean) / Math.max(row.usual.deviation, row.half_width / BAND, LEAST);
 }
 
-/** The step of ten between two deviations below usual and two above: class "d0" to "d9"; null where not known. */
+/** The step of ten between two deviations below usual and two above: class "d0" to "d9"; null if unknown. */
 export function usualStep(row) {
   const z = deviations(row);
   return z === null ? null : `d${clamped(Math.floor(((z + 2) / 4) * STEPS))}`;
@@ -40,7 +40,7 @@ export function capacityStep(row, capacity) {
   return row.value === null || !capacity ? null : `q${clamped(Math.floor((row.value / capacity) * STEPS))}`;
 }
 
-/** The step of a heat map's colour, 1 to 10: class "d0" to "d9"; null where it has none. */
+/** The step of a heat map's colour, 1 to 10: class "d0" to "d9"; null if there is none. */
 export const heatStep = (row) => (Number.isInteger(row.heat) && row.heat >= 1 && row.heat <= STEPS ? `d${row.heat - 1}` : null);
 
 /** "7 of 10, a little above usual" */
@@ -48,7 +48,7 @@ export const heatWords = (row) => (heatStep(row) === null ? strings.live.heatNon
 
 const clamped = (step) => Math.min(STEPS - 1, Math.max(0, step));
 
-/** "more", "fewer", or "same" where the band holds what is usual; null where usual is not known. */
+/** "more", "fewer", or "same" if the band contains the usual value; null if that is unknown. */
 export function direction(row) {
   if (row.value === null || !row.usual) return null;
   if (row.low <= row.usual.mean && row.usual.mean <= row.high) return "same";

@@ -1,4 +1,4 @@
-// The frame around every page: navigation, which building, whose eyes, the theme, the line's state, playback.
+// The frame around every page: navigation, building, reader, theme, state of the connection, playback.
 
 import { send } from "./api.js";
 import { h, put, say } from "./dom.js";
@@ -9,13 +9,13 @@ import { playback } from "./playback.js";
 import { signIn } from "./sign.js";
 import { strings } from "./strings.en.js";
 
-/** Milliseconds for which a page that nobody sees keeps its line. */
+/** Milliseconds for which a hidden page keeps its connection. */
 const UNSEEN = 120_000;
 const THEMES = ["auto", "light", "dark"];
 const element = (id) => document.getElementById(id);
 
 /**
- * Draw the frame and show the page that the address names.
+ * Draw the frame and show the page in the address.
  *
  * `known` holds session, sites and releases. A page gets a context: these, and `site` (object), `audience` (name),
  * `parameters` (of the address), `onRelease(listener)` and `announce(text)`; and an AbortSignal, `signal`, which ends with it.
@@ -83,7 +83,7 @@ export function startShell(known) {
   show();
 }
 
-/** Call `rest` when nobody has looked for a while, and `wake` when somebody does: a browser has few lines to a place at a time. */
+/** Call `rest` when the page was hidden for a while, and `wake` when it is visible again, because browsers limit connections to a host. */
 function whileHidden(rest, wake) {
   let timer = null;
   let resting = false;
@@ -97,7 +97,7 @@ function whileHidden(rest, wake) {
   });
 }
 
-/** Draw a page into the main element; what fails says so, with a way to try again. */
+/** Draw a page into the main element; if that fails, show an error with a button to try again. */
 async function mounted(found, context, retry) {
   const place = h("div", { class: `page ${found.name}` });
   const main = element("main");
@@ -119,7 +119,7 @@ async function mounted(found, context, retry) {
   }
 }
 
-/** What stays while pages change: made once, so that whoever stands on it with the keyboard is not put down. */
+/** The parts that stay while pages change. They are created once, so that keyboard focus is kept. */
 function toolbar(known, line) {
   const pages = pagesFor(known.session).map((page) => [page, h("a", {}, strings.pages[page.name])]);
   const sites = choice(strings.shell.building, known.sites.map((each) => [each.site, each.name]), "site");
@@ -142,7 +142,7 @@ function toolbar(known, line) {
   };
 }
 
-/** A choice among several, which goes into the address; nothing where there is none. */
+/** A choice among several values, which is written to the address; absent if there is only one. */
 function choice(label, options, parameter) {
   if (options.length < 2) return null;
   const go = (event) => { location.hash = link(here().name, { [parameter]: event.target.value }); };
@@ -154,7 +154,7 @@ function lineState(line, state, listeners) {
   const before = line.dataset.state;
   line.dataset.state = state;
   say(line, strings.line[state]);
-  // What was released while the line was down is not repeated to a reader that never had a release: ask anew.
+  // A reader that never received a release gets no missed ones after reconnecting: reload.
   if (state === "open" && before === "lost") listeners.forEach((listener) => listener(null));
 }
 

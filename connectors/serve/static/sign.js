@@ -1,10 +1,10 @@
-// Where a token is handed in. It goes into the body of one request, and comes back as a cookie no script can read.
+// The form for a token. It is sent in the body of one request; the response sets a cookie that no script can read.
 
 import { Refused, send } from "./api.js";
 import { h, put } from "./dom.js";
 import { strings } from "./strings.en.js";
 
-/** Show the form in `place`; `signed` is called once a session is there. `tried`: a link or token has just been refused. */
+/** Show the form in `place`; `signed` is called when the session has started. `tried`: a link or token was just refused. */
 export function signIn(place, error, tried, signed) {
   const words = strings.sign;
   const field = h("input", { id: "token", name: "token", type: "password", autocomplete: "off", required: true, spellcheck: "false" });

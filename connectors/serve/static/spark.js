@@ -1,4 +1,4 @@
-// A day as a line with its band, and what is usual behind it. Drawn as SVG, so that it prints and scales.
+// A day as a line with its band over the usual values. It is SVG, so that it prints and scales.
 
 import { h, s } from "./dom.js";
 import { clock, counted, dayClass, number, range, wall, withBand, zoneName } from "./format.js";
@@ -8,7 +8,7 @@ import { strings } from "./strings.en.js";
 const WIDTH = 600;
 const HEIGHT = 160;
 
-/** The usual of a node through a day: [ms, mean, deviation], of the slots that are known. */
+/** The usual values of a node through a day: [ms, mean, deviation] for known slots. */
 export function usualThrough(usual, node, start, end, site) {
   const { timezone } = site;
   const classes = usual?.nodes?.[node];
@@ -39,7 +39,7 @@ export function spark(rows, usual, start, end, top = scaleTop(rows, usual)) {
     s("path", { class: "spark-line", d: runs.map((run) => line(run, (p) => p.value)).join("") }));
 }
 
-/** The largest figure that has to fit, at least 5 devices so that noise on nothing does not look like much. */
+/** The largest figure of the axis, at least 5 devices, so that noise on an empty place does not look large. */
 export function scaleTop(rows, usual) {
   return Math.max(5, ...rows.filter((row) => row.value !== null).map((row) => row.high), ...usual.map(([, mean, deviation]) => mean + deviation)) * 1.05;
 }
@@ -53,7 +53,7 @@ function unbroken(rows) {
   return runs.filter((run) => run.length);
 }
 
-/** The day's chart with its axes, in words, and as a table for those who do not see it. */
+/** The day's chart with its axes, a description, and a table for screen readers. */
 export function dayChart(rows, usual, start, end, timezone) {
   const top = scaleTop(rows, usual);
   const hours = [];
@@ -70,7 +70,7 @@ export function dayChart(rows, usual, start, end, timezone) {
   return h("figure", { class: "today" }, h("figcaption", {}, described(rows, timezone)), plot, hourTable(rows, timezone));
 }
 
-/** Round levels for lines across a chart, two to four of them below its top. */
+/** Round values for two to four grid lines below the top of a chart. */
 export function niceLevels(top) {
   const power = 10 ** Math.floor(Math.log10(top / 3));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => top / each < 4.5);

@@ -52,7 +52,7 @@ export const strings = {
     negative: "Below zero because noise was added to a small count. Read it as close to zero.",
     kinds: {
       noise: "The band comes from the added noise: in 95 of 100 windows, the count is within it.",
-      posterior: "The band is the filter's 95 % estimate from all noisy counts so far.",
+      posterior: "The band is estimated from the released counts so far: about 95 of 100 such bands contain the count.",
       "at most": "The band is an upper bound: the true one is not wider.",
     },
   },

@@ -1,9 +1,9 @@
-// Before anything is painted: the theme that was chosen here last, so that a dark room stays dark.
+// Apply the stored theme before the first paint, so that a dark theme does not flash.
 (() => {
   try {
     const chosen = localStorage.getItem("tacet-theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // Storage is switched off: the machine's own preference holds.
+    // Storage is disabled: the system's preference is used.
   }
 })();

@@ -1,11 +1,11 @@
-// What a place says when one points at it or comes to it with the keyboard.
+// Tooltips, shown by pointer and keyboard.
 
 import { h, put } from "./dom.js";
 
 const tip = h("div", { class: "tip", role: "tooltip", id: "tip", hidden: true });
 const EDGE = 8;
 
-/** Show `lines()` (nodes or texts) beside whatever of `place` matches `selector` while it is hovered or has the focus. */
+/** Show `lines()` (nodes or texts) beside each element of `place` that matches `selector`, while it is hovered or has the focus. */
 export function tips(place, selector, lines) {
   const show = (event) => {
     const target = event.target.closest?.(selector);
@@ -33,7 +33,7 @@ function beside(target) {
   tip.style.top = `${above > EDGE ? above : box.bottom + EDGE}px`;
 }
 
-/** Let arrow keys move within a list of which one element at a time can be reached by Tab. */
+/** Let arrow keys move within a list that has one Tab stop (roving tabindex). */
 export function roving(list, selector) {
   const all = () => [...list.querySelectorAll(selector)];
   all().forEach((each, i) => each.setAttribute("tabindex", i === 0 ? "0" : "-1"));
@@ -59,7 +59,7 @@ function goal(key, at, found) {
   return undefined;
 }
 
-/** The element straight below or above, by where they stand on the screen. */
+/** The next element below or above, by position on the screen. */
 function nextRow(found, at, way) {
   const here = found[at].getBoundingClientRect();
   const there = found

@@ -1,4 +1,4 @@
-// A typical week of a place, and the last seven days over it.
+// A typical week of a place, with the last seven days.
 
 import { h, put } from "./dom.js";
 import { day, dayStart, mark, number, wall } from "./format.js";
@@ -6,7 +6,7 @@ import { daysEarlier } from "./span.js";
 import { scaleTop, spark, usualThrough } from "./spark.js";
 import { strings } from "./strings.en.js";
 
-/** Draw into `place` what is usual through the seven local days of which the last holds `end`, and `rows` of that time. */
+/** Draw into `place` the usual values of the seven local days up to the one that contains `end`, and the `rows` of that time. */
 export function typicalWeek(place, usual, node, rows, end, site) {
   const until = dayStart(end - 1, site, -1);
   const start = daysEarlier(until, 7, site.timezone);
@@ -24,7 +24,7 @@ export function typicalWeek(place, usual, node, rows, end, site) {
     h("div", { class: "plot week-plot" }, spark(seen, expected, start, until, top), days.map(label)), weekTable(expected, site, rows.find((row) => row.bounded_to)));
 }
 
-/** Every third hour of each class of day, in words. */
+/** A table with every third hour of each class of day. */
 function weekTable(expected, site, bounded) {
   const found = new Map();
   for (const [at, mean, deviation] of expected) {

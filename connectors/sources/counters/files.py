@@ -1,9 +1,8 @@
 """Files of counts for a site with people counters: rows of window_end, zone and count, as messages.
 
 A file is read whole before anything is published, and its rows may be in any order. Each window of the range is
-published
-once, even if no row belongs to it: the set of windows must not depend on rows. Therefore the commands require both ends
-of the range under a production key.
+published once, even if no row belongs to it: the set of windows must not depend on rows. Therefore the commands require
+both ends of the range under a production key.
 
 A cell is a zone at a window. A bad row, or a second row of the same cell, makes its cell invalid, and the cell is not
 published. The engine refuses a window that lacks a cell (``stream.sensing.counter_feed``); such windows are tallied

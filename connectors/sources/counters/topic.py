@@ -18,9 +18,10 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from connectors.runtime.clock import wall_clock
-from connectors.sources.counters.windows import Gathering
+from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.receiver import EVERY, DropReport
 from connectors.sources.recordings.rows import WHOLE, CellRules
+from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import NotAllowedError, not_authorized, partition_of, partitions_of, reader_of
 from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import counted_of
@@ -42,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 log = structlog.get_logger("tacet.run")
 
 
-class Taker(Protocol):
+class WindowSink(Protocol):
     """Receives closed windows."""
 
     async def append(self, message: Any) -> None:
@@ -77,41 +78,41 @@ class CountsTopic:
     """One topic, read by one process."""
 
     def __init__(
-        self, bootstrap: str, topic: str, gathering: Gathering, *, clock: Callable[[], Micros] = wall_clock
+        self, bootstrap: str, topic: str, collector: WindowCollector, *, clock: Callable[[], Micros] = wall_clock
     ) -> None:
-        self.gathering = gathering
+        self.collector = collector
         self._bootstrap, self._topic, self._clock = bootstrap, topic, clock
         self._open: AsyncExitStack | None = None
         self._reader: Any = None
-        self._well: Micros | None = None
+        self._last_read: Micros | None = None
 
     @property
     def is_read(self) -> bool:
         """Whether the topic was read to its end recently."""
-        return self._well is not None and self._clock() - self._well < PATIENCE * SECOND
+        return self._last_read is not None and self._clock() - self._last_read < PATIENCE * SECOND
 
-    async def pour(self, sink: Taker, stop: asyncio.Event) -> None:
+    async def deliver(self, sink: WindowSink, stop: asyncio.Event) -> None:
         """Pass windows to a sink when they are over, until ``stop`` or the last window.
 
         Raises:
             UsageError: there is no such topic, or this user may not read it.
         """
-        troubles, said = DropReport(event="count_rows_dropped"), self._clock()
+        report, last_report = DropReport(event="count_rows_dropped"), self._clock()
         try:
-            while not (stop.is_set() or self.gathering.over):
+            while not (stop.is_set() or self.collector.over):
                 now = self._clock()
                 if await _unless(stop, self._read(now)):
-                    await self._hand_on(now, sink, stop)
-                if self._clock() - said > EVERY * SECOND:
-                    said = self._clock()
-                    for line in troubles.news(self.gathering.dropped, {}):
+                    await self._append_closed(now, sink, stop)
+                if self._clock() - last_report > EVERY * SECOND:
+                    last_report = self._clock()
+                    for line in report.new_drops(self.collector.dropped, {}):
                         log.warning(**line, **({"rule": WHOLE} if line["reason"] == INCOMPLETE else {}))
                 await _pause(stop)
         finally:
             await self._close()
 
-    async def _hand_on(self, now: Micros, sink: Taker, stop: asyncio.Event) -> None:
-        for window in self.gathering.close(now):
+    async def _append_closed(self, now: Micros, sink: WindowSink, stop: asyncio.Event) -> None:
+        for window in self.collector.close(now):
             await sink.append(window)
             if stop.is_set():
                 return
@@ -126,7 +127,7 @@ class CountsTopic:
             while await self._is_short(ends):
                 for rows in (await self._reader.getmany(timeout_ms=500)).values():
                     for row in rows:
-                        self.gathering.process(row.value or b"", min(row.timestamp * 1000, now + MAX_CLOCK_SKEW))
+                        self.collector.process(row.value or b"", min(row.timestamp * 1000, now + MAX_CLOCK_SKEW))
                 await asyncio.sleep(0)
         except TopicAuthorizationFailedError:
             raise not_authorized(self._topic) from None
@@ -134,20 +135,20 @@ class CountsTopic:
             log.warning("topic not read", topic=self._topic, error=type(error).__name__)
             await self._close()
             return False
-        self._well = now
+        self._last_read = now
         return True
 
     async def _begin(self) -> None:
         """Open the topic at the first row that may be in time."""
         self._open = AsyncExitStack()
         self._reader = await self._open.enter_async_context(reader_of(self._bootstrap))
-        client = self._reader._client  # noqa: SLF001 - no public way without a subscription
+        client = client_of(self._reader)
         try:
             numbers = await partitions_of(client, self._topic)
         except UsageError as error:
             raise UsageError(f"--topic: {error}") from None
         places = [TopicPartition(self._topic, number) for number in numbers]
-        since = self.gathering.begin_again()
+        since = self.collector.begin_again()
         found = await self._reader.offsets_for_times(dict.fromkeys(places, since // 1000))
         ends = await self._reader.end_offsets(places)
         self._reader.assign(places)
@@ -180,4 +181,5 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, bool]) -> bool:
 
 async def _pause(stop: asyncio.Event) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), POLL)
+        async with asyncio.timeout(POLL):
+            await stop.wait()

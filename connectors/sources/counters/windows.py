@@ -1,9 +1,8 @@
 """Collects rows of counts in windows; pure.
 
 A row is in time from the beginning of its window until its lateness is over, by the time at which the row was written
-to
-the topic. So a reader that reads it again after a restart finds the same rows in time. The set of windows follows from
-the clock alone: each window is published once, in order, without gaps, even if no row belongs to it.
+to the topic. So a reader that reads it again after a restart finds the same rows in time. The set of windows follows
+from the clock alone: each window is published once, in order, without gaps, even if no row belongs to it.
 
 One row determines a cell. A copy of it changes nothing, since the writer may write a row twice. If two rows of a cell
 differ, the cell is invalid, and a bad row makes its cell invalid too. The engine refuses a window that lacks a cell
@@ -45,7 +44,7 @@ def first_windows(
     return first
 
 
-class Gathering:
+class WindowCollector:
     """The cells of windows that are not closed yet."""
 
     def __init__(

@@ -18,13 +18,12 @@ _SPELLINGS = tuple(
 )
 
 
-def spelled(text: bytes) -> bytes | None:
+def parse_address(text: bytes) -> bytes | None:
     """Return the six octets that a text spells, or None.
 
     Accepted are pairs (``aa:bb:..``, ``a:b:..``; also with ``-``, blank, and, of two digits each, with ``.`` or ``_``),
     fours (``aabb.ccdd.eeff``) and sixes (``aabbcc-ddeeff``) with ``.``, ``:``, ``-`` or a blank, twelve digits, and
-    ``0x``
-    with twelve digits.
+    ``0x`` with twelve digits.
     """
     for spelling in _SPELLINGS:
         if match := spelling.fullmatch(text):
@@ -37,7 +36,7 @@ def spelled(text: bytes) -> bytes | None:
 def address_of(text: str) -> bytes | None:
     """Return the six octets that a text spells, without surrounding blanks, or None."""
     text = text.strip()
-    return spelled(text.encode()) if text.isascii() else None
+    return parse_address(text.encode()) if text.isascii() else None
 
 
 def colons(address: bytes) -> str:
@@ -54,7 +53,7 @@ _TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 def mac(content: bytes) -> bytes | None:
     """Return the six octets of an address given raw or as text, or None.
 
-    Six octets are always raw. Text: every form of ``spelled``, with a name before or behind an ``@``. Surrounding
+    Six octets are always raw. Text: every form of ``parse_address``, with a name before or behind an ``@``. Surrounding
     quotes, blanks and NULs are dropped.
     """
     return address_and_name(content)[0]
@@ -71,7 +70,7 @@ def address_and_name(content: bytes) -> tuple[bytes | None, bytes]:
         return None, b""
     head, _, tail = content.strip(b'\x00 "').partition(b"@")
     for text, name in ((head, tail), (tail, head)):
-        address = spelled(text.strip())
+        address = parse_address(text.strip())
         if address is not None:
             return address, name.strip()
     return None, content

@@ -4,10 +4,9 @@
   the rest is read again after a restart. A piece that is read twice has the time that the log gives it, so the copy
   changes nothing. If the queue is full, the log waits, so nothing is dropped.
 - ``TailedFile`` is a log file, read as it grows, over rotation and truncation. A line counts when it ends. A renamed
-  file
-  is read to its end, and left when the new file of its name is no longer empty: from then on nothing is written to the
-  old one. After a restart the rest of a renamed file is read first, if it lies beside the log under a name that begins
-  with the log's name.
+  file is read to its end, and left when the new file of its name is no longer empty: from then on nothing is written to
+  the old one. After a restart the rest of a renamed file is read first, if it lies beside the log under a name that
+  begins with the log's name.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
+from connectors.runtime.signals import raise_if_cancelled
 from connectors.secrets.locked_file import LockedFile
 from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
 from connectors.sources.ingest.sighting import Sighting
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
     content: bytes | None
     """None: the line was too long."""
     at: Micros | None = None
-    """The time at which it was written, if the log says so."""
+    """The time at which it was written, if the log contains it."""
 
     def __repr__(self) -> str:
         """Show the position and nothing else."""
@@ -127,7 +127,7 @@ class FollowedListener(ABC):
     """One log; a protocol implements ``decode``."""
 
     reasons: ClassVar[tuple[str, ...]]
-    everyday: ClassVar[frozenset[str]]
+    harmless: ClassVar[frozenset[str]]
     kernel_drops = 0
     receive_buffer = 0
 
@@ -149,7 +149,7 @@ class FollowedListener(ABC):
         return self._log.name, 0
 
     @property
-    def hearing(self) -> bool:
+    def can_receive(self) -> bool:
         """Whether the end of the log was reached recently."""
         return time.monotonic() - self._all_read < BEHIND
 
@@ -190,7 +190,9 @@ class FollowedListener(ABC):
                     self._all_read = time.monotonic()
                 self.queue.call_worker()
                 await self._store_positions()
+                raise_if_cancelled()  # a log may have lost the cancellation of its last read
         except Exception as error:  # without this the task would end silently
+            raise_if_cancelled(error)
             self.queue.fail(error)
             self.queue.call_worker()
 
@@ -198,17 +200,17 @@ class FollowedListener(ABC):
         self.queue.counters.datagrams += 1
         mark = self._parts.setdefault(piece.part, LogPart()).begin(piece.end)
         now = self.queue.clock.now()
-        told = self.decode(now, piece.content)
-        if isinstance(told, str):
-            self.queue.drop(told)
+        decoded = self.decode(now, piece.content)
+        if isinstance(decoded, str):
+            self.queue.drop(decoded)
             mark.acknowledge()
             return
-        at = piece.at if told.at is None else told.at
+        at = piece.at if decoded.at is None else decoded.at
         age = 0 if at is None else max(-LONGEST_AGE, min(now - at, LONGEST_AGE))
-        self.queue.put(QueuedSighting(now, told.source, told.host, told.sighting._replace(age=age), mark))
+        self.queue.put(QueuedSighting(now, decoded.source, decoded.host, decoded.sighting._replace(age=age), mark))
 
     async def _store_positions(self) -> None:
-        reached = {part: held.reached for part, held in self._parts.items() if held.reached is not None}
+        reached = {part: state.reached for part, state in self._parts.items() if state.reached is not None}
         news = {part: end for part, end in reached.items() if self._stored_positions.get(part) != end}
         if news and await self._log.store_positions(news):
             self._stored_positions |= news
@@ -297,9 +299,7 @@ class TailedFile:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_mode & _OTHERS:
             os.close(file)
-            msg = (
-                f"{path}: must be a file that only its owner and group can read (mode 0640), for it says who was where"
-            )
+            msg = f"{path}: must be a file that only its owner and group can read (mode 0640): it shows who was where"
             raise UsageError(msg)
         if self._file >= 0:
             os.close(self._file)
@@ -318,8 +318,8 @@ class TailedFile:
         return self._time_of(before[:-1].rpartition(b"\n")[2]) if before.endswith(b"\n") else -1
 
     def _time_of(self, line: bytes) -> Micros:
-        said = self._written_at(line)
-        return -1 if said is None else said
+        time = self._written_at(line)
+        return -1 if time is None else time
 
     async def read(self, most: int) -> tuple[Sequence[Piece], bool]:
         """Return complete lines, and whether the end was reached."""
@@ -335,7 +335,7 @@ class TailedFile:
         return [], True
 
     def _is_renamed(self) -> bool:
-        """Return whether a file that is not empty has taken the name."""
+        """Return whether a file that is not empty has the name now."""
         try:
             found = self._path.stat()
         except OSError:
@@ -356,8 +356,8 @@ class TailedFile:
         return pieces
 
     def _piece(self, end: int, line: bytes | None) -> Piece:
-        said = -1 if line is None else self._time_of(line)
-        self._places.append((end, LogPosition(*self._identity, end - self._base, said)))
+        time = -1 if line is None else self._time_of(line)
+        self._places.append((end, LogPosition(*self._identity, end - self._base, time)))
         return Piece("", end, line)
 
     def _start_new_file(self, path: Path | None) -> list[Piece]:

@@ -136,7 +136,7 @@ COLLAPSE: Micros = 5 * SECOND
 GRID: Micros = 5 * SECOND
 WATERMARK_LAG: Micros = 1 * SECOND
 OUTAGE: Micros = 15 * SECOND
-"""A connector whose event loop stood still for so long has not listened."""
+"""A connector whose event loop did not run for so long has not listened."""
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
@@ -175,8 +175,7 @@ class Ingest:
         """Set radio address (lower case, colons) -> (site, zone), and the sites.
 
         ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its radio
-        address.
-        ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share, such as
+        address. ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share, such as
         ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: it is the time of uptime 0. Raises
         ``UsageError`` for an access point of no site, or for an alias or base radio of no access point.
         """
@@ -208,17 +207,15 @@ class Ingest:
         seen: dict[str, dict[bytes, RememberedDevice]] = {site: {} for site in self._sites}
         return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, devices=seen)
 
-    def run_on(self, state: IngestState, now: Micros, *, hearing: bool = True) -> None:
+    def record_running(self, state: IngestState, now: Micros, *, can_receive: bool = True) -> None:
         """Record that the connector runs; must be called within each interval of the grid.
 
-        If whole intervals pass without a call, or nothing could be received (``hearing``, checked at points of the grid
-        only), the
-        connector did not listen. Only the grid counts, so calls that sightings cause change nothing: the coverage that
-        a
-        heartbeat confirms must not depend on which devices were seen.
+        If whole intervals pass without a call, or nothing could be received (``can_receive``, checked at points of the
+        grid only), the connector did not listen. Only the grid counts, so calls that sightings cause change nothing:
+        the coverage that a heartbeat confirms must not depend on which devices were seen.
         """
         interval = now // GRID * GRID
-        if interval - state.awake >= OUTAGE or not hearing:
+        if interval - state.awake >= OUTAGE or not can_receive:
             state.listened_since = interval + GRID
         state.awake = max(state.awake, interval)
 
@@ -318,8 +315,7 @@ class Ingest:
         restart.
 
         The engine also knows every device that is remembered here, so this last batch suspends the site in the engine
-        until an
-        operator resumes it. Without heartbeats no window closes on incomplete data.
+        until an operator resumes it. Without heartbeats no window closes on incomplete data.
         """
         for batch in [batch for batch in state.open if batch[0] == site]:
             self._close(state, batch)

@@ -59,8 +59,7 @@ class Port:
     """A bound socket; ``turn`` is called whenever datagrams wait, and returns how many it read.
 
     asyncio's own datagram transport reads one datagram per wake-up. Here one wake-up reads up to 64, and while
-    datagrams keep
-    coming the port polls every 5 ms.
+    datagrams keep coming the port polls every 5 ms.
     """
 
     def __init__(self, address: tuple[str, int], receive_buffer: int, read_batch: Callable[[], int]) -> None:
@@ -81,14 +80,14 @@ class Port:
             raise OSError(msg) from None
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
-    def _grow_buffer(self, wanted: int) -> int:
+    def _grow_buffer(self, requested: int) -> int:
         """Request a buffer size, read back the granted size, and log it if it is smaller."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, requested)
         granted = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
         usable = granted // 2 if sys.platform == "linux" else granted  # Linux doubles the size and reports the double
-        if usable < wanted:
+        if usable < requested:
             structlog.get_logger("tacet.snmp").warning(
-                "receive_buffer_small", asked=wanted, granted=usable, raise_with="net.core.rmem_max"
+                "receive_buffer_small", asked=requested, granted=usable, raise_with="net.core.rmem_max"
             )
         return granted
 
@@ -194,7 +193,7 @@ class Listener(Protocol):
         """Every reason for a drop, in the order of the checks."""
 
     @property
-    def everyday(self) -> frozenset[str]:
+    def harmless(self) -> frozenset[str]:
         """The reasons that indicate no fault."""
 
     @property
@@ -210,7 +209,7 @@ class Listener(Protocol):
         """Size of the receive buffer in octets; 0 if it is unknown."""
 
     @property
-    def hearing(self) -> bool:
+    def can_receive(self) -> bool:
         """Whether a message sent now would be received; otherwise heartbeats confirm no coverage."""
 
     async def open(self, queue: IngestQueue) -> None:
@@ -230,8 +229,8 @@ class UdpListener(ABC):
     """A listener on one UDP port; a protocol implements ``on_datagram``."""
 
     reasons: ClassVar[tuple[str, ...]]
-    everyday: ClassVar[frozenset[str]]
-    hearing: ClassVar[bool] = True
+    harmless: ClassVar[frozenset[str]]
+    can_receive: ClassVar[bool] = True
 
     def __init__(self, address: tuple[str, int], receive_buffer: int = RECEIVE_BUFFER) -> None:
         """Set the address to listen on, and the size of the receive buffer to request from the kernel."""
@@ -286,18 +285,18 @@ class UdpListener(ABC):
         return self._port is not None and self._port.send(datagram, address)
 
     def _read_batch(self) -> int:
-        port, room = self._port, self.queue
-        before, waiting = room.counters.datagrams, len(room.queue)
+        port, queue = self._port, self.queue
+        before, waiting = queue.counters.datagrams, len(queue.sightings)
         if port is not None:
             try:
-                port.read(functools.partial(self.on_datagram, room.clock.now()))
+                port.read(functools.partial(self.on_datagram, queue.clock.now()))
                 self.after_batch()
             except Exception as error:  # otherwise the event loop would only log it and never call the port again
-                room.drop_after(waiting)
-                room.fail(error)
+                queue.drop_after(waiting)
+                queue.fail(error)
                 port.stop()
-        room.call_worker()
-        return room.counters.datagrams - before
+        queue.call_worker()
+        return queue.counters.datagrams - before
 
 
 # --- pipes ------------------------------------------------------------------------------------------
@@ -312,13 +311,12 @@ class PipeListener(ABC):
     """Lines from a named pipe, or from standard input; a protocol implements ``on_line``.
 
     A named pipe stays open while its writer restarts. At the end of standard input the receiver ends too: without a
-    writer
-    heartbeats must not confirm coverage.
+    writer heartbeats must not confirm coverage.
     """
 
     reasons: ClassVar[tuple[str, ...]]
-    everyday: ClassVar[frozenset[str]]
-    hearing: ClassVar[bool] = True
+    harmless: ClassVar[frozenset[str]]
+    can_receive: ClassVar[bool] = True
     kernel_drops = 0
     receive_buffer = 0
 
@@ -390,7 +388,7 @@ class PipeListener(ABC):
         except BlockingIOError:
             return False
         if not read:
-            msg = f"{self._path}: must stay open while anything is heard, but its writer has gone"
+            msg = f"{self._path}: must stay open while it is read, but its writer has ended"
             raise DataError(msg)
         now = self.queue.clock.now()
         *lines, self._partial_line = (self._partial_line + read).split(b"\n")

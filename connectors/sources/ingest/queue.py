@@ -87,8 +87,8 @@ class Requests:
         """Return None for a new request, else whether the first of its kind is durable."""
         while self._seen and next(iter(self._seen.values()))[0] < now - self._memory:
             self._seen.popitem(last=False)
-        heard = self._seen.get(key)
-        return None if heard is None else heard[1]
+        seen = self._seen.get(key)
+        return None if seen is None else seen[1]
 
     @property
     def full(self) -> bool:
@@ -105,9 +105,9 @@ class Requests:
     def complete(self, reply: Reply) -> None:
         """Record that a request is durable, and send its reply."""
         self.drop(reply)
-        heard = self._seen.get(reply.key)
-        if heard is not None:
-            self._seen[reply.key] = (heard[0], True)
+        seen = self._seen.get(reply.key)
+        if seen is not None:
+            self._seen[reply.key] = (seen[0], True)
         self._send(reply.datagram, reply.address)
 
     def drop(self, reply: Reply) -> None:
@@ -142,7 +142,7 @@ class IngestQueue:
     def __init__(self, clock: AnchoredClock, reasons: Iterable[str], size: int = ROOM) -> None:
         """Set the clock, all reasons for drops, and the maximum number of sightings."""
         self.clock, self.counters = clock, Counters(dropped=dict.fromkeys(reasons, 0))
-        self.queue: deque[QueuedSighting] = deque()
+        self.sightings: deque[QueuedSighting] = deque()
         self.failure: Exception | None = None
         self.refusals: dict[str, Micros] = {}
         """When each source last reported a query that it refused."""
@@ -153,14 +153,14 @@ class IngestQueue:
     @property
     def free(self) -> int:
         """Number of free places."""
-        return self._size - len(self.queue)
+        return self._size - len(self.sightings)
 
     def put(self, sighting: QueuedSighting) -> bool:
         """Enqueue a sighting; without a free place, count it as dropped and return False."""
-        if len(self.queue) >= self._size:
+        if len(self.sightings) >= self._size:
             self.counters.dropped[QUEUE_FULL] += 1
             return False
-        self.queue.append(sighting)
+        self.sightings.append(sighting)
         return True
 
     def drop(self, reason: str) -> None:
@@ -169,8 +169,8 @@ class IngestQueue:
 
     def drop_after(self, count: int) -> None:
         """Drop all queued sightings after the first ``count``: a step that must precede them has failed."""
-        while len(self.queue) > count:
-            self.queue.pop()
+        while len(self.sightings) > count:
+            self.sightings.pop()
             self.counters.dropped[QUEUE_FULL] += 1
 
     def fail(self, error: Exception) -> None:
@@ -179,9 +179,9 @@ class IngestQueue:
 
     def call_worker(self) -> None:
         """Call the worker at once for a full chunk or a failure, otherwise after the batching delay."""
-        if self.failure is not None or len(self.queue) >= CHUNK:
+        if self.failure is not None or len(self.sightings) >= CHUNK:
             self._wake.set()
-        elif self.queue and self._nudge is None:
+        elif self.sightings and self._nudge is None:
             self._nudge = asyncio.get_running_loop().call_later(PATIENCE, self._wake.set)
 
     def wake(self) -> None:

@@ -1,8 +1,7 @@
 """The receiver: listeners, one bounded queue, and a worker that awaits the sink.
 
 1. A listener checks a message and enqueues its sighting. A full queue drops the newest and counts it; a sender that
-   waits
-   for an acknowledgement gets none, so it repeats the message. There is no other back-pressure.
+   waits for an acknowledgement gets none, so it repeats the message. There is no other back-pressure.
 2. The worker runs the pure ingest and appends its messages to the sink in order.
 3. An acknowledgement is sent only when the batch with its message is durable.
 
@@ -44,8 +43,7 @@ class Receiver:
     """An asynchronous context manager: entering opens the listeners, leaving drains and closes them.
 
     No accepted sighting is lost on a clean end. Sightings that are not processed within ``LAST`` are counted as dropped
-    and
-    not acknowledged. ``wait`` ends with the failure that stopped the receiver: the sink's, a listener's, or
+    and not acknowledged. ``wait`` ends with the failure that stopped the receiver: the sink's, a listener's, or
     ``ClockStepError``. ``counters`` returns the result of everything that was received.
     """
 
@@ -64,11 +62,11 @@ class Receiver:
         ``capacity``: maximum length of the queue.
         """
         self.state: IngestState = ingest.initial(clock.now(), newest)
-        self.entrances = tuple(listeners)
+        self.listeners = tuple(listeners)
         self._ingest, self._sink, self._clock = ingest, sink, clock
-        reasons = (reason for each in self.entrances for reason in each.reasons)
-        self._ingest_queue = IngestQueue(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), capacity)
-        self._queue, self._acknowledgements = self._ingest_queue.queue, PendingAcknowledgements()
+        reasons = (reason for each in self.listeners for reason in each.reasons)
+        self._queue = IngestQueue(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), capacity)
+        self._acknowledgements = PendingAcknowledgements()
         self._stopping, self._until, self._busy = False, 0, False
         self._reported_suspended: set[str] = set()
         self.appended = 0
@@ -76,24 +74,24 @@ class Receiver:
 
     async def __aenter__(self) -> Receiver:
         try:
-            for entrance in self.entrances:
-                await entrance.open(self._ingest_queue)
+            for listener in self.listeners:
+                await listener.open(self._queue)
         except BaseException:
             await self._close()
             raise
         self.state.listened_since = self._clock.now()
         self._worker = asyncio.create_task(self._work())
-        self._awake = asyncio.create_task(self._run_on())
+        self._awake = asyncio.create_task(self._record_running())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Process what has arrived, as far as there is time, and close; raise the worker's failure, if any."""
-        for entrance in self.entrances:
-            await entrance.finish()
+        for listener in self.listeners:
+            await listener.finish()
         self._stopping = True
-        self._ingest_queue.wake()
+        self._queue.wake()
         try:
             await self._worker
         except Exception:
@@ -104,32 +102,32 @@ class Receiver:
             await self._close()
 
     async def _close(self) -> None:
-        for entrance in self.entrances:
-            await entrance.close()
+        for listener in self.listeners:
+            await listener.close()
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the first listener."""
-        return self.entrances[0].address
+        return self.listeners[0].address
 
     @property
     def counters(self) -> Counters:
         """The results of everything that was received so far."""
-        counters = self._ingest_queue.counters
-        counters.kernel_drops = sum(entrance.kernel_drops for entrance in self.entrances)
-        counters.receive_buffer = sum(entrance.receive_buffer for entrance in self.entrances)
-        counters.waiting = len(self._queue)
+        counters = self._queue.counters
+        counters.kernel_drops = sum(listener.kernel_drops for listener in self.listeners)
+        counters.receive_buffer = sum(listener.receive_buffer for listener in self.listeners)
+        counters.waiting = len(self._queue.sightings)
         return counters
 
     @property
     def idle(self) -> bool:
         """Whether every queued sighting has been observed and appended, except for a batch that is still open."""
-        return not self._busy and not self._queue
+        return not self._busy and not self._queue.sightings
 
     @property
-    def everyday(self) -> frozenset[str]:
+    def harmless(self) -> frozenset[str]:
         """Reasons for drops that indicate no fault."""
-        return frozenset({COLLAPSED, NO_STAY}).union(*(entrance.everyday for entrance in self.entrances))
+        return frozenset({COLLAPSED, NO_STAY}).union(*(listener.harmless for listener in self.listeners))
 
     @property
     def clock(self) -> AnchoredClock:
@@ -138,21 +136,21 @@ class Receiver:
 
     def last_refusal(self, source: str) -> Micros | None:
         """Return when a source last reported a query that it refused; None: never."""
-        return self._ingest_queue.refusals.get(source)
+        return self._queue.refusals.get(source)
 
     async def wait(self) -> None:
         """Run until an error stops the receiver, and raise it."""
         await asyncio.shield(self._worker)
 
-    async def _run_on(self) -> None:
+    async def _record_running(self) -> None:
         """Record in each interval of the clock's grid that this loop runs, whether or not messages come."""
-        while self._ingest_queue.failure is None:
+        while self._queue.failure is None:
             try:
                 now = self._clock.now()
             except ClockStepError:
                 return  # the next reader of the clock reports it
-            hearing = all(entrance.hearing for entrance in self.entrances)
-            self._ingest.run_on(self.state, now, hearing=hearing)
+            can_receive = all(listener.can_receive for listener in self.listeners)
+            self._ingest.record_running(self.state, now, can_receive=can_receive)
             await asyncio.sleep((GRID - now % GRID) / SECOND)
 
     async def _work(self) -> None:
@@ -163,13 +161,13 @@ class Receiver:
                 self._busy = True
                 while await self._chunk() and not self._late():
                     await asyncio.sleep(0)
-                if self._ingest_queue.failure is not None:
-                    raise self._ingest_queue.failure
+                if self._queue.failure is not None:
+                    raise self._queue.failure
                 if self._stopping:
                     break
         finally:
-            for entrance in self.entrances:
-                entrance.stop()
+            for listener in self.listeners:
+                listener.stop()
         for message in self._ingest.drain(self.state):
             await self._append(message)
         self._acknowledge_durable()
@@ -185,25 +183,25 @@ class Receiver:
 
     def _drop_queue(self) -> None:
         """Drop the rest of the queue: earlier messages are acknowledged, and no heartbeat has covered the rest."""
-        while self._queue:
-            answer = self._queue.popleft().acknowledgement
-            self._ingest_queue.drop(STOPPING)
+        while self._queue.sightings:
+            answer = self._queue.sightings.popleft().acknowledgement
+            self._queue.drop(STOPPING)
             if answer is not None:
                 answer.withhold()
 
     async def _sleep(self) -> None:
         """Wait for sightings, the next due message or the end."""
         due = self._ingest.next_due(self.state)
-        await self._ingest_queue.called(None if due is None else max(0.0, (due - self._clock.now()) / SECOND))
+        await self._queue.called(None if due is None else max(0.0, (due - self._clock.now()) / SECOND))
 
     async def _chunk(self) -> bool:
         """Observe a part of the queue, append the due messages; return whether sightings are left."""
         done: list[Acknowledgement] = []
-        self._ingest.run_on(self.state, self._clock.now())  # before any heartbeat confirms coverage
-        for _ in range(min(CHUNK, len(self._queue))):
-            self._observe(self._queue.popleft(), done)
+        self._ingest.record_running(self.state, self._clock.now())  # before any heartbeat confirms coverage
+        for _ in range(min(CHUNK, len(self._queue.sightings))):
+            self._observe(self._queue.sightings.popleft(), done)
         # A heartbeat covers everything received before it, so it must not overtake the queue.
-        now = self._queue[0].time if self._queue else self._clock.now()
+        now = self._queue.sightings[0].time if self._queue.sightings else self._clock.now()
         for message in self._ingest.poll(self.state, now):
             if isinstance(message, ObservationBatch) or not self._late():  # a heartbeat is dispensable
                 await self._append(message)
@@ -211,7 +209,7 @@ class Receiver:
         for answer in done:
             answer.acknowledge()
         self._acknowledge_durable()
-        return bool(self._queue)
+        return bool(self._queue.sightings)
 
     async def _append(self, message: ObservationBatch | Heartbeat) -> None:
         await self._sink.append(message)
@@ -221,9 +219,9 @@ class Receiver:
         time, source, host, sighting, answer = arrival
         dropped, batch = self._ingest.observe(self.state, time, source, host, sighting)
         if dropped is None:
-            self._ingest_queue.counters.accepted += 1
+            self._queue.counters.accepted += 1
         else:
-            self._ingest_queue.drop(dropped)
+            self._queue.drop(dropped)
         if answer is None:
             return
         if dropped == SITE_SHUT:  # the sender repeats it: nothing is stored
@@ -261,21 +259,21 @@ log = structlog.get_logger("tacet.run")
 class DropReport:
     """Remembers which drops have been reported."""
 
-    def __init__(self, everyday: frozenset[str] = frozenset(), event: str = "traps_dropped") -> None:
+    def __init__(self, harmless: frozenset[str] = frozenset(), event: str = "traps_dropped") -> None:
         """Set the reasons that indicate no fault, and the name of the log event."""
-        self._everyday, self._event = everyday, event
+        self._harmless, self._event = harmless, event
         self._dropped: dict[str, int] = {}
         self._unknown: set[str] = set()
 
-    def news(self, dropped: Mapping[str, int], unknown: Mapping[str, int]) -> Iterator[dict[str, str | int]]:
+    def new_drops(self, dropped: Mapping[str, int], unknown: Mapping[str, int]) -> Iterator[dict[str, str | int]]:
         """Yield the fields of a log line for each reason with new drops, and for each new unknown access point.
 
-        ``dropped`` contains the drops since the start, by reason. A count is reported as the powers of ten that it
-        lies between.
+        ``dropped`` contains the drops since the start, by reason. A count is reported as the powers of ten that it lies
+        between.
         """
         for reason, number in dropped.items():
             new = number - self._dropped.get(reason, 0)
-            if reason not in self._everyday and new > 0:
+            if reason not in self._harmless and new > 0:
                 self._dropped[reason] = number
                 yield {"event": self._event, "reason": reason, "count": _between(new)}
         for address in unknown:
@@ -292,13 +290,13 @@ def _between(number: int) -> str:
 
 async def report_drops(receiver: Receiver, every: float | None = None) -> None:
     """Log new drops of a receiver at intervals until cancelled."""
-    troubles = DropReport(receiver.everyday)
+    report = DropReport(receiver.harmless)
     while True:
         await asyncio.sleep(EVERY if every is None else every)
-        for line in _new_drops(troubles, receiver, receiver.state):
+        for line in _new_drops(report, receiver, receiver.state):
             log.warning(**line)
 
 
 def _new_drops(report: DropReport, receiver: Receiver, state: IngestState) -> Iterator[dict[str, str | int]]:
     counters = receiver.counters
-    return report.news({**counters.dropped, KERNEL: counters.kernel_drops}, most_unknown(state))
+    return report.new_drops({**counters.dropped, KERNEL: counters.kernel_drops}, most_unknown(state))

@@ -32,7 +32,7 @@ class Sighting(NamedTuple):
     client: bytes = b""
     """The device's address, six octets; empty unless the kind is an observation."""
     access_point: bytes = b""
-    """The radio's address, six octets, or empty if the source gives only a name or is itself the access point."""
+    """The radio's address, six octets, or empty if the source has only a name or is itself the access point."""
     name: bytes = b""
     """The access point's name as sent; empty if there is none."""
     at_sender: bool = False
@@ -46,8 +46,7 @@ class Sighting(NamedTuple):
     """
     session: bytes = b""
     """A value that stands for the source's own name of this stay; empty if it has none. Only ``LEAVE`` of the same
-    session
-    ends a stay."""
+    session ends a stay."""
 
     def __repr__(self) -> str:
         """Show the kind, never device or place."""

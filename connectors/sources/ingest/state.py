@@ -1,10 +1,9 @@
 """The state of the ingest: open batches, the last sighting of each device, unknown access points, answers of probes.
 
 A heartbeat confirms coverage of a source (``Coverage``) by its probe's answers if it has a probe. A source that is
-probed
-every minute is covered from the first of an unbroken run of answers up to the last answered probe. Messages that the
-source sends by itself do not count, because they depend on people. A heartbeat between two probes confirms nothing yet:
-so a source that falls silent is not covered beyond its last answer.
+probed every minute is covered from the first of an unbroken run of answers up to the last answered probe. Messages that
+the source sends by itself do not count, because they depend on people. A heartbeat between two probes confirms nothing
+yet: so a source that falls silent is not covered beyond its last answer.
 """
 
 from __future__ import annotations
@@ -138,8 +137,7 @@ def most_unknown(state: IngestState) -> dict[str, int]:
     """Return the unknown access points with the most sightings and their numbers, highest first.
 
     Only radio addresses are reported: they belong to equipment in the owner's network that the policy lacks. A name is
-    free
-    text, and an address that was also seen as a client's may belong to a person's device.
+    free text, and an address that was also seen as a client's may belong to a person's device.
     """
     clients = {client.hex(":") for seen in state.devices.values() for client in seen}
     report = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]

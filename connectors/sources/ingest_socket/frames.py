@@ -34,7 +34,7 @@ class FrameError(ValueError):
     """A line that is not valid; the error contains nothing of its content."""
 
 
-class Dated(NamedTuple):
+class TimedSighting(NamedTuple):
     """A sighting and its time by the sender's clock; its repr hides both."""
 
     sighting: Sighting
@@ -42,7 +42,7 @@ class Dated(NamedTuple):
 
     def __repr__(self) -> str:
         """Show nothing."""
-        return "Dated()"
+        return "TimedSighting()"
 
 
 class Batch(NamedTuple):
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
     number: int
     source: str
-    rows: tuple[Dated, ...]
+    rows: tuple[TimedSighting, ...]
 
     def __repr__(self) -> str:
         """Show nothing."""
@@ -67,9 +67,9 @@ def encode_batch(batch: Batch) -> bytes:
     return orjson.dumps({"id": batch.number, "source": batch.source, "rows": rows}) + b"\n"
 
 
-def encode_hearing(*, hearing: bool) -> bytes:
-    """Return a line that says whether all systems can be received."""
-    return orjson.dumps({"hearing": hearing}) + b"\n"
+def encode_can_receive(*, can_receive: bool) -> bytes:
+    """Return a line with whether all systems can be received."""
+    return orjson.dumps({"hearing": can_receive}) + b"\n"
 
 
 def encode_answer(number: int, *, kept: bool) -> bytes:
@@ -100,7 +100,7 @@ def decode_answer(line: bytes) -> tuple[int, bool]:
     return _number(document["id"]), document["kept"]
 
 
-def batches(source: str, rows: Sequence[Dated], first: int) -> list[Batch]:
+def batches(source: str, rows: Sequence[TimedSighting], first: int) -> list[Batch]:
     """Return rows as batches of one line each, numbered from ``first`` on."""
     parts = [tuple(rows[start : start + MOST_ROWS]) for start in range(0, len(rows), MOST_ROWS)]
     return [Batch(first + place, source, part) for place, part in enumerate(parts)]
@@ -122,7 +122,7 @@ def _number(value: object) -> int:
     return value
 
 
-def _row(value: object) -> Dated:
+def _row(value: object) -> TimedSighting:
     if not isinstance(value, list) or len(value) != 6:
         raise FrameError
     kind, client, access_point, name, at, session = value
@@ -135,7 +135,7 @@ def _row(value: object) -> Dated:
         seen = Sighting(Kind(kind), device, radio, name.encode(), session=_octets(session))
     except UnicodeEncodeError:
         raise FrameError from None
-    return Dated(seen, _number(at))
+    return TimedSighting(seen, _number(at))
 
 
 def _octets(value: object) -> bytes:

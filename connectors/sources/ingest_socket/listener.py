@@ -17,7 +17,14 @@ from pathlib import Path
 from connectors.sources.ingest.ingest import CLOCKS_APART, WRONG_TIME
 from connectors.sources.ingest.queue import IngestQueue, QueuedSighting
 from connectors.sources.ingest.source_filter import QUEUE_FULL, UNKNOWN_SOURCE
-from connectors.sources.ingest_socket.frames import LONGEST_LINE, Batch, Dated, FrameError, decode, encode_answer
+from connectors.sources.ingest_socket.frames import (
+    LONGEST_LINE,
+    Batch,
+    FrameError,
+    TimedSighting,
+    decode,
+    encode_answer,
+)
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
 
@@ -61,7 +68,7 @@ class SocketListener:
     """A Unix socket as a listener."""
 
     reasons = (MALFORMED, UNKNOWN_SOURCE, WRONG_TIME, QUEUE_FULL)
-    everyday: frozenset[str] = frozenset()
+    harmless: frozenset[str] = frozenset()
     kernel_drops = 0
     receive_buffer = 0
 
@@ -79,14 +86,14 @@ class SocketListener:
         return str(self._path), 0
 
     @property
-    def hearing(self) -> bool:
+    def can_receive(self) -> bool:
         """Whether a sender is connected that can receive."""
         return self._writer is not None and self._can_receive
 
     async def open(self, queue: IngestQueue) -> None:
         """Create the socket; UsageError if that is impossible, or another process listens there."""
         self.queue = queue
-        self._server = await asyncio.start_unix_server(self._meet, sock=bound(self._path), limit=LONGEST_LINE)
+        self._server = await asyncio.start_unix_server(self._accept, sock=bound(self._path), limit=LONGEST_LINE)
 
     async def finish(self) -> None:
         """Stop reading: a sender without an acknowledgement sends again."""
@@ -109,7 +116,7 @@ class SocketListener:
             self._server = None
             self._path.unlink(missing_ok=True)
 
-    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._writer is not None:  # one sender: each of two would know only its own copies
             writer.close()
             return
@@ -119,7 +126,7 @@ class SocketListener:
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                self._take(decode(line), writer)
+                self._process(decode(line), writer)
                 async with asyncio.timeout(ANSWERS_READ_WITHIN):
                     await writer.drain()  # nothing more is read from a sender that leaves its acknowledgements unread
                 await asyncio.sleep(0)
@@ -137,7 +144,7 @@ class SocketListener:
         self._writer = None
         writer.close()
 
-    def _take(self, frame: Batch | bool, writer: asyncio.StreamWriter) -> None:
+    def _process(self, frame: Batch | bool, writer: asyncio.StreamWriter) -> None:
         if isinstance(frame, bool):
             self._can_receive = frame
             return
@@ -147,7 +154,7 @@ class SocketListener:
             self._queue(row, frame.source, now, pending)
         self.queue.call_worker()
 
-    def _queue(self, row: Dated, source: str, now: Micros, pending: _Pending) -> None:
+    def _queue(self, row: TimedSighting, source: str, now: Micros, pending: _Pending) -> None:
         age = now - row.at
         if source not in self._sources:
             self._drop(UNKNOWN_SOURCE, pending)
@@ -186,10 +193,10 @@ def bound(path: Path) -> socket.socket:
 
 def _clear(path: Path) -> None:
     """Remove the socket of a process that has ended; UsageError if a process still listens on it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
         try:
-            asking.connect(str(path))
+            probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             with suppress(FileNotFoundError):
                 path.unlink()

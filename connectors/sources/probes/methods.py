@@ -156,8 +156,8 @@ class Echo:
         with sock:
             for number in range(1, TRIES + 1):
                 # The kernel writes checksum and identifier, and delivers replies to this socket's identifier only.
-                heard = await exchange(sock, _REQUEST[version] + bytes(4) + number.to_bytes(2, "big") + nonce)
-                if heard is not None and heard[:1] == bytes([_REPLY[version]]) and heard[_HEAD:] == nonce:
+                response = await exchange(sock, _REQUEST[version] + bytes(4) + number.to_bytes(2, "big") + nonce)
+                if response is not None and response[:1] == bytes([_REPLY[version]]) and response[_HEAD:] == nonce:
                     return ProbeAnswer()
         return None
 
@@ -204,7 +204,10 @@ class ByCommunity:
         """Probe up to three times."""
         number = _number()
         answer = await _request(
-            self.host, self.port, question(self.community, number), lambda heard: uptime(heard, self.community, number)
+            self.host,
+            self.port,
+            question(self.community, number),
+            lambda response: uptime(response, self.community, number),
         )
         return None if answer is None else ProbeAnswer(answer)
 
@@ -243,7 +246,9 @@ class ByUser:
 
     async def _introduction(self) -> bytes:
         number = _number()
-        agent = await _request(self._host, self._port, who_are_you(number), lambda heard: introduced(heard, number))
+        agent = await _request(
+            self._host, self._port, who_are_you(number), lambda response: introduced(response, number)
+        )
         return agent.engine if agent is not None and self._users.may_be(self._host, agent.engine) else b""
 
     async def _question(self, agent: Agent, keys: Keys) -> int | Agent | None:
@@ -251,7 +256,9 @@ class ByUser:
         number = _number()
         self._salt = (self._salt + 1) % 2**64
         request = secured_question(keys, agent, self._user, number, self._salt.to_bytes(8, "big"))
-        return await _request(self._host, self._port, request, lambda heard: secured_answer(keys, agent, heard, number))
+        return await _request(
+            self._host, self._port, request, lambda response: secured_answer(keys, agent, response, number)
+        )
 
 
 async def _request(host: str, port: int, datagram: bytes, read: Callable[[bytes], T | None]) -> T | None:
@@ -262,8 +269,8 @@ async def _request(host: str, port: int, datagram: bytes, read: Callable[[bytes]
         return None
     with sock:
         for _ in range(TRIES):
-            heard = await exchange(sock, datagram)
-            answer = None if heard is None else read(heard)
+            response = await exchange(sock, datagram)
+            answer = None if response is None else read(response)
             if answer is not None:
                 return answer
     return None

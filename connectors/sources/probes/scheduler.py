@@ -65,8 +65,8 @@ class TrapPath:
         provoked, self._provoked = self._provoked, None
         if provoked is None or at - provoked > PROBE_GRID:
             return None
-        heard = self.last_trap()
-        return heard is not None and heard >= provoked
+        last = self.last_trap()
+        return last is not None and last >= provoked
 
 
 log = structlog.get_logger("tacet.probes")
@@ -92,13 +92,18 @@ class ProbeScheduler:
 
     def __init__(
         self,
-        asked: Mapping[Pair, ProbeMethod],
+        methods: Mapping[Pair, ProbeMethod],
         clock: AnchoredClock,
-        tell: ProbeReport,
-        ways: Mapping[Pair, TrapPath] | None = None,
+        on_result: ProbeReport,
+        trap_paths: Mapping[Pair, TrapPath] | None = None,
     ) -> None:
-        """``ways`` are the trap paths of the sources that are verified."""
-        self._methods, self._clock, self._on_result, self._trap_paths = dict(asked), clock, tell, dict(ways or {})
+        """``trap_paths`` are those of the sources that are verified."""
+        self._methods, self._clock, self._on_result, self._trap_paths = (
+            dict(methods),
+            clock,
+            on_result,
+            dict(trap_paths or {}),
+        )
         self._known: dict[Pair, _Known] = {}
         self._lost_paths: set[Pair] = set()
 
@@ -115,10 +120,10 @@ class ProbeScheduler:
 
     async def probe_all(self, at: Micros) -> None:
         """Probe all sources once; every probe ends well before the next one."""
-        await asyncio.gather(*(self._probe(pair, asking, at) for pair, asking in self._methods.items()))
+        await asyncio.gather(*(self._probe(pair, method, at) for pair, method in self._methods.items()))
 
-    async def _probe(self, pair: Pair, asking: ProbeMethod, at: Micros) -> None:
-        answer = await asking.probe()
+    async def _probe(self, pair: Pair, method: ProbeMethod, at: Micros) -> None:
+        answer = await method.probe()
         self._on_result(pair, at, answered=answer is not None)
         self._report(pair, at, answer)
         if answer is not None and pair in self._trap_paths:
@@ -144,8 +149,8 @@ class ProbeScheduler:
         elif answer is not None and not before.answered:
             log.info("source_answers", site=site, address=source)
         if answer is not None and answer.uptime is not None:
-            said = (at, answer.uptime)
-            if uptime is not None and has_restarted(uptime, said):
+            current = (at, answer.uptime)
+            if uptime is not None and has_restarted(uptime, current):
                 log.warning("source_restarted", site=site, address=source)
-            uptime = said
+            uptime = current
         self._known[pair] = _Known(answer is not None, uptime)

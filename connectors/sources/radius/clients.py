@@ -41,7 +41,7 @@ class Client(Table):
     address: Annotated[str, AfterValidator(_block)]
     secrets: tuple[Secret, ...] = Field(min_length=1, max_length=2, strict=False)
     event_timestamp: Literal["accepted", "required"] = "accepted"
-    """Without it a request that somebody recorded is new again when its first copy has been forgotten."""
+    """Without Event-Timestamp a recorded request counts as new once the original has been forgotten."""
     sources: dict[str, str] | None = None
     """A proxy's: by NAS-Identifier the policy's source; None: the sender is the source."""
 
@@ -68,7 +68,7 @@ class Clients:
         self._allowed, self._sources = AllowList(sources), sources
         if isinstance(clients, ClientFile):
             clients.sources = sources
-        self._take(clients.content if isinstance(clients, ClientFile) else clients)
+        self._set(clients.content if isinstance(clients, ClientFile) else clients)
 
     def renew(self) -> None:
         """Reload the file of clients if there is one and it has changed.
@@ -78,9 +78,9 @@ class Clients:
         if self._file is not None:
             self._file.renew()
             if self._file.content is not self._content:
-                self._take(self._file.content)
+                self._set(self._file.content)
 
-    def _take(self, clients: Sequence[Client]) -> None:
+    def _set(self, clients: Sequence[Client]) -> None:
         self._content = clients
         self._clients = {client.address: (client, client.octets) for client in clients}
         if len(self._clients) < len(clients):
@@ -113,9 +113,9 @@ class ClientFile(ReloadingSecrets[tuple[Client, ...]]):
 
     def __init__(self, path: Path) -> None:
         """Read it; KeyFileError if it is invalid."""
-        super().__init__(path, "clients of RADIUS", self._fitting)
+        super().__init__(path, "clients of RADIUS", self._read_matching)
 
-    def _fitting(self, path: Path) -> tuple[Client, ...]:
+    def _read_matching(self, path: Path) -> tuple[Client, ...]:
         clients = read_clients(path)
         if self.sources is not None:
             Clients(clients, self.sources)

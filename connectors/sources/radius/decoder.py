@@ -7,8 +7,7 @@ section 5.3 (Event-Timestamp).
 
 Octets after the declared length are padding. Every attribute must lie wholly within that length. Only the attributes in
 ``KEPT`` are read from the datagram; user names and all others stay in it. The name of the network after an access
-point's
-address does not leave this module.
+point's address does not leave this module.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, spelled
+from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, parse_address
 from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.errors import DataError
 from stream.records import SECOND, Micros
@@ -102,8 +101,7 @@ def respond(request: Request) -> bytes:
     """Return the Accounting-Response: it repeats the request's Proxy-State attributes.
 
     It has a Message-Authenticator if the request has one. The same request gives the same response, so that a copy of
-    it gets
-    the same answer.
+    it gets the same answer.
     """
     tagged = MESSAGE_AUTHENTICATOR in request.attributes
     size = HEADER + len(request.proxy_states) + 18 * tagged
@@ -191,8 +189,7 @@ def account(request: Request, now: Micros) -> Accounted:
     """Return the sighting in a request that was received at ``now``.
 
     Accounting-On and Accounting-Off say that a sender has started or will stop: they end no stay. Raises
-    ``RefusedPacket``
-    for an Accounting-Request without Acct-Status-Type.
+    ``RefusedPacket`` for an Accounting-Request without Acct-Status-Type.
     """
     if request.code == STATUS_SERVER:
         return Accounted(Sighting(Kind.KEEPALIVE), "")
@@ -214,7 +211,7 @@ def account(request: Request, now: Micros) -> Accounted:
 
 def _client(request: Request) -> bytes:
     """Return the station's own address, or nothing: zeros and group addresses are not stations."""
-    address = spelled(request.attributes.get(CALLING_STATION_ID, b"").strip(b"\x00 "))
+    address = parse_address(request.attributes.get(CALLING_STATION_ID, b"").strip(b"\x00 "))
     return b"" if address is None or address[0] & 0x01 or address == NOWHERE else address
 
 
@@ -222,8 +219,7 @@ def _access_point(request: Request) -> tuple[bytes, bytes]:
     """Return the access point's address and name, as far as the request contains them.
 
     If Called-Station-Id has no address, it is the access point's name, up to a colon. Otherwise the name is the
-    sender's own,
-    NAS-Identifier or NAS-IP-Address as text: some access points send their own accounting.
+    sender's own, NAS-Identifier or NAS-IP-Address as text: some access points send their own accounting.
     """
     called = request.attributes.get(CALLED_STATION_ID, b"").strip(b"\x00 ")
     nas = request.attributes.get(NAS_IDENTIFIER, b"") or _address_text(request)
@@ -236,7 +232,7 @@ def _leading_address(called: bytes) -> bytes:
     """Return the address at the beginning of a text, whatever follows it; empty if there is none, or zeros."""
     for length in _LENGTHS:
         if len(called) >= length and not _DIGIT.match(called, length):
-            address = spelled(called[:length])
+            address = parse_address(called[:length])
             if address is not None:
                 return b"" if address == NOWHERE else address
     return b""

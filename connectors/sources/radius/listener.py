@@ -42,7 +42,7 @@ class AccountingListener(UdpListener):
     reasons = (
         UNKNOWN_SOURCE, *REFUSED_REASONS, UNKNOWN_NAS, NO_TIMESTAMP, DUPLICATE_REQUEST, *IGNORED_REASONS, QUEUE_FULL,
     )  # fmt: skip
-    everyday = frozenset({DUPLICATE_REQUEST, *IGNORED_REASONS})
+    harmless = frozenset({DUPLICATE_REQUEST, *IGNORED_REASONS})
 
     def __init__(self, address: tuple[str, int], clients: Clients, receive_buffer: int = RECEIVE_BUFFER) -> None:
         """Set the address to listen on, and the accepted clients."""
@@ -52,24 +52,24 @@ class AccountingListener(UdpListener):
 
     def on_datagram(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Check one datagram, and enqueue its sighting."""
-        room = self.queue
-        room.counters.datagrams += 1
+        queue = self.queue
+        queue.counters.datagrams += 1
         host = sender(address[0])
         self._clients.renew()
         known = self._clients.find(host)
         if known is None:
-            room.drop(UNKNOWN_SOURCE)
+            queue.drop(UNKNOWN_SOURCE)
             return
         client, secrets = known
         try:
             request = read(datagram, secrets)
-            refused = self._take(now, host, client, request, address)
+            refused = self._enqueue(now, host, client, request, address)
         except RefusedPacket as error:
             refused = error.reason
         if refused is not None:
-            room.drop(refused)
+            queue.drop(refused)
 
-    def _take(self, now: Micros, host: str, client: Client, request: Request, address: Any) -> str | None:
+    def _enqueue(self, now: Micros, host: str, client: Client, request: Request, address: Any) -> str | None:
         """Enqueue the sighting of a genuine request; return why not, None if the result is already counted."""
         source = self._clients.source(client, host, request.attributes.get(NAS_IDENTIFIER, b""))
         if source is None:
@@ -83,14 +83,14 @@ class AccountingListener(UdpListener):
         timed = request.code != ACCOUNTING_REQUEST or EVENT_TIMESTAMP in request.attributes
         if client.event_timestamp == "required" and not timed:
             return NO_TIMESTAMP
-        said = account(request, now)
-        if said.sighting.kind is Kind.IGNORED:
+        accounted = account(request, now)
+        if accounted.sighting.kind is Kind.IGNORED:
             self._answer(respond(request), address)
-            return said.reason
+            return accounted.reason
         if self._requests.full:
             return QUEUE_FULL
         reply = Reply(self._requests, key, address, respond(request))
-        if self.queue.put(QueuedSighting(now, source, host, said.sighting, reply)):
+        if self.queue.put(QueuedSighting(now, source, host, accounted.sighting, reply)):
             self._requests.remember(reply, now)
         return None
 

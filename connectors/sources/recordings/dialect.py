@@ -1,20 +1,15 @@
 """The dialect of an external recording: its columns, and the forms of its times and devices.
 
 A dialect is declared, never guessed. Some forms need no declaration: every spelling of an address, an access point's
-name
-if the policy lists it, and RFC 3339 with any offset.
+name if the policy lists it, and RFC 3339 with any offset.
 
 Times without an offset are local to the dialect's time zone, or to the site's if the dialect has none. A local time
-that
-does not exist because the clocks were set forward, or that exists twice because they were set back, makes a bad row:
-the
-file does not say which of two hours it was.
+that does not exist because the clocks were set forward, or that exists twice because they were set back, makes a bad
+row: which of two hours it was cannot be known.
 
 A device with an opaque id (a hash, a ticket, a name) is represented by 16 octets that are hashed from the id. No
-address
-has that length, so an id never collides with an address. Like an address, it is used for the day's pseudonym and
-nowhere
-else.
+address has that length, so an id never collides with an address. Like an address, it is used for the day's pseudonym
+and nowhere else.
 """
 
 from __future__ import annotations
@@ -143,8 +138,7 @@ def dialect_of(
 
     Raises:
         UsageError: the column of the time, the device or the access point is missing or declared twice; or there is no
-            such
-            time zone.
+            such time zone.
     """
     pairs = [part.partition("=") for text in columns for part in text.split(",")]
     found: dict[str, str] = {}

@@ -3,23 +3,18 @@
 **Order.** A file stands for every source of every site in the policy. It is read whole, its devices get pseudonyms and
 its rows are sorted, and only then is anything published. So the order of the rows changes nothing, and none is late. Of
 rows with one device and time, the one whose access point comes last in the policy applies. A file that cannot be read
-to
-its end is refused: it might lack rows anywhere.
+to its end is refused: it might lack rows anywhere.
 
 **Range.** The heartbeats follow from the range. Under a production key the commands require both its ends, so that no
-row
-determines which windows are released. In a laboratory the range may come from the file: it begins with the first row,
-and
-after the last one the watermark advances by validity and lateness, until no device can be present any more. At each
-tick
-of the range every source gets a heartbeat, so windows close as they would have live (``Playback``). Rows that no window
-of the range can contain are left out.
+row determines which windows are released. In a laboratory the range may come from the file: it begins with the first
+row, and after the last one the watermark advances by validity and lateness, until no device can be present any more. At
+each tick of the range every source gets a heartbeat, so windows close as they would have live (``Playback``). Rows that
+no window of the range can contain are left out.
 
 **Bad rows.** A bad row affects only itself: it is counted, and reported by line and rule, never by its content. Without
-an end, one wrong year would close every window up to it. So the rows are divided into stretches between gaps of more
-than
-``LEAP``, and only the stretch with the most rows is used (``RecordedDays``). An explicit end of a recording confirms
-its gaps.
+an end, one wrong year would close every window up to it. So the rows are divided into periods between gaps of more than
+``LEAP``, and only the period with the most rows is used (``RecordedDays``). An explicit end of a recording confirms its
+gaps.
 
 **Shortfall.** Many good rows that were dropped for one reason are reported as an error (``shortfall``).
 """
@@ -41,19 +36,9 @@ import numpy.typing as npt
 
 from connectors.sources.ingest.sighting import Message
 from connectors.sources.recordings.dialect import OWN, Dialect
+from connectors.sources.recordings.row_sort import PACKED, Packed, RowSort, unpacked
 from connectors.sources.recordings.rows import WHOLE, Integers, Known, RowColumns, RowRules, Sighting, Sightings
-from connectors.sources.recordings.text_rows import (
-    PACKED,
-    Fields,
-    Packed,
-    RowCounts,
-    RowSort,
-    lines_of,
-    named,
-    open_text,
-    rows_of,
-    unpacked,
-)
+from connectors.sources.recordings.text_rows import Fields, RowCounts, lines_of, named, open_text, rows_of
 from stream.encoding import Columns
 from stream.errors import DataError, UsageError
 from stream.policy.document import PolicyDocument
@@ -87,9 +72,9 @@ class RecordedDays:
         for day in np.unique(days).tolist():
             of_day = times[days == day]
             found = _Day(int(of_day.min()), int(of_day.max()), len(of_day))
-            held = self._days.get(day)
-            if held is not None:
-                found = _Day(min(held.first, found.first), max(held.last, found.last), held.rows + found.rows)
+            known = self._days.get(day)
+            if known is not None:
+                found = _Day(min(known.first, found.first), max(known.last, found.last), known.rows + found.rows)
             self._days[day] = found
 
     def span(self, since: Micros | None, until: Micros | None) -> tuple[Micros, Micros] | None:
@@ -97,13 +82,13 @@ class RecordedDays:
 
         Args:
             since: the requested beginning; otherwise it is the first row's time.
-            until: the requested end; otherwise it is that of the longest stretch.
+            until: the requested end; otherwise it is that of the longest period.
         """
         days = [self._days[day] for day in sorted(self._days)]
-        stretch = _longest_period(days) if until is None else (days[0].first, until) if days else None
+        period = _longest_period(days) if until is None else (days[0].first, until) if days else None
         if since is None:
-            return stretch
-        last = until if stretch is None else stretch[1]
+            return period
+        last = until if period is None else period[1]
         return None if last is None else (since, max(since, last))
 
 
@@ -125,15 +110,15 @@ class _Day:
 
 
 def _longest_period(days: Iterable[_Day]) -> tuple[Micros, Micros] | None:
-    """Return first and last time of the stretch with the most rows; of equal ones the earliest."""
-    stretches: list[_Day] = []
+    """Return first and last time of the period with the most rows; of equal ones the earliest."""
+    periods: list[_Day] = []
     for day in days:
-        if stretches and day.first - stretches[-1].last <= LEAP:
-            held = stretches[-1]
-            stretches[-1] = _Day(held.first, day.last, held.rows + day.rows)
+        if periods and day.first - periods[-1].last <= LEAP:
+            last = periods[-1]
+            periods[-1] = _Day(last.first, day.last, last.rows + day.rows)
         else:
-            stretches.append(day)
-    longest = max(stretches, key=lambda stretch: stretch.rows, default=None)
+            periods.append(day)
+    longest = max(periods, key=lambda period: period.rows, default=None)
     return None if longest is None else (longest.first, longest.last)
 
 
@@ -155,11 +140,11 @@ def shortfall(tally: RowCounts, dropped: dict[str, int] | None = None) -> DataEr
         windows = "1 window was" if tally.incomplete == 1 else f"{tally.incomplete:,} windows were"
         report.append(f"{windows} refused: {WHOLE}")
     if tally.strays:
-        report.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own.")
+        report.append(f"A gap of more than {LEAP // DAY} days is accepted up to --to, or as a file of its own.")
     lost = {"were at access points in no zone of the policy": tally.unknown_access_points}
     for reason, rows in sorted((dropped or {}).items()):
         if reason == "site_shut" and rows:
-            report.append(f"A site has more devices than its max_devices: it closed, and {rows:,} rows were not taken.")
+            report.append(f"A site has more devices than its max_devices: it closed, and {rows:,} rows were dropped.")
         elif reason not in ("repeated_batch", INCOMPLETE):
             # A run that resumes in a store has already processed the rows up to its beginning.
             more = rows - tally.leading if reason == "late" else rows
@@ -219,13 +204,13 @@ class Playback:
         policy: PolicyDocument,
         names: Mapping[str, Pseudonyms],
         points: list[tuple[str, str]],
-        asked: Range,
+        requested: Range,
         first: Micros,
     ) -> None:
         """Set pseudonyms by site, radio address and site of each place in rows, and the beginning of the range: the
         session.
         """
-        self._policy, self._names, self._points, self._range = policy, names, points, asked
+        self._policy, self._names, self._points, self._range = policy, names, points, requested
         self._first = first
         self._radios = [radio for radio, _ in points]
         self._sites = [*policy.site]
@@ -268,7 +253,7 @@ class Playback:
         if len(batch.times) >= FULL:
             yield self._flushed(site, batch)
 
-    def take_all(self, rows: npt.NDArray[np.void]) -> Iterator[Message]:
+    def process_all(self, rows: npt.NDArray[np.void]) -> Iterator[Message]:
         """Process the next rows, an array of ``PACKED``.
 
         Yield the batches that they fill, and heartbeats of ticks between.
@@ -380,14 +365,13 @@ class Playback:
         one.
 
         That is the first window from ``since`` on. Without ``since``, which only a laboratory may omit, it is the first
-        window
-        from its first row on.
+        window from its first row on.
         """
         site, since = self._policy.site[name], self._range.since
         begin = self._first if since is None else since
-        vouched = -(-begin // site.tick) * site.tick - site.tick
+        covered = -(-begin // site.tick) * site.tick - site.tick
         for source in site.sources:
-            yield Heartbeat(name, source, self._first, watermark, vouched)
+            yield Heartbeat(name, source, self._first, watermark, covered)
 
 
 def _put(batch: _Open, device: str, point: str | None, time: Micros) -> None:
@@ -422,8 +406,8 @@ class ObservationFile:
         dialect: Dialect = OWN,
         progress: Callable[..., None] | None = None,
     ) -> None:
-        """``progress`` is called with rows read; later, in a second pass, with rows given, rows in all
-        and the name of that pass."""
+        """``progress`` is called with rows read; later, in a second pass, with rows processed, rows in all and the name
+        of that pass."""
         if all(site.feed == "counts" for site in policy.site.values()):
             raise UsageError(f"{path}: the policy must have a site whose devices are counted (feed = 'devices')")
         self.tally = RowCounts()
@@ -478,7 +462,7 @@ class ObservationFile:
         """
         yield from self._read()
         if self._span is not None:
-            yield from self._give(*self._span)
+            yield from self._replayed(*self._span)
 
     def messages(self) -> Iterator[Message]:
         """Yield the whole file's messages; raises the same errors as ``steps``."""
@@ -495,13 +479,13 @@ class ObservationFile:
             lines = rows_of(self._path, lines_of(self._path, file), self._columns)
             while block := list(islice(lines, PAUSE_ROWS)):
                 self.tally.rows += len(block)
-                self._take_block(block)
+                self._read_block(block)
                 if self._progress is not None and self.tally.rows % PROGRESS_ROWS < PAUSE_ROWS:
                     self._progress(self.tally.rows)
                 yield None
         self._span = self._recorded_days.span(*self._range)
 
-    def _take_block(self, block: Sequence[tuple[int, Fields | str]]) -> None:
+    def _read_block(self, block: Sequence[tuple[int, Fields | str]]) -> None:
         """Process rows: by column if they are certainly good, the others one by one."""
         for line, rule in block:
             if isinstance(rule, str):
@@ -509,12 +493,12 @@ class ObservationFile:
         rows = [(line, fields) for line, fields in block if not isinstance(fields, str)]
         found, others = self._by_column.read(rows) if rows else (None, rows)
         if found is not None:
-            self._keep_all(found)
+            self._store_all(found)
         for line, fields in others:
-            if (problem := self._take_row(line, *fields)) is not None:
+            if (problem := self._read_row(line, *fields)) is not None:
                 self.tally.note(line, problem)
 
-    def _keep_all(self, found: Sightings) -> None:
+    def _store_all(self, found: Sightings) -> None:
         """Add good rows to the sort."""
         inside = found.where((found.times > self._after[found.places]) & (found.times <= self._until[found.places]))
         self.tally.outside += len(found.lines) - len(inside.lines)
@@ -542,18 +526,18 @@ class ObservationFile:
         packed["device"] = np.fromiter(map(self._identity, rows.addresses), np.int64, len(packed))
         self._rows.add_all(packed)
 
-    def _take_row(self, line: int, *fields: object) -> str | None:
+    def _read_row(self, line: int, *fields: object) -> str | None:
         """Add a good row to the sort; return the rule that a bad row broke."""
         found = self._rules.read(*fields)
         if isinstance(found, Sighting):
-            self._keep(line, found)
+            self._store(line, found)
         elif found is None:
             self.tally.unknown_access_points += 1
         else:
             return found
         return None
 
-    def _keep(self, line: int, row: Sighting) -> None:
+    def _store(self, line: int, row: Sighting) -> None:
         time, address, place = row
         if not self._after[place] < time <= self._until[place]:
             self.tally.outside += 1
@@ -565,23 +549,23 @@ class ObservationFile:
         self._rows.add((time, place, name, line, self._identity(address)))
         self._recorded_days.add(time)
 
-    def _give(self, first: Micros, last: Micros) -> Iterator[Message | None]:
+    def _replayed(self, first: Micros, last: Micros) -> Iterator[Message | None]:
         since = self._range.since
         playback = Playback(self._policy, self._names, self._rules.points, self._range, first)
         yield from playback.begin()
-        low, given = first if since is None else -1, 0
+        low, read = first if since is None else -1, 0
         for block in self._rows.blocks():
-            given += len(block)
-            if self._progress is not None and given % PROGRESS_ROWS < len(block):
-                self._progress(given, self._rows.rows, "rows counted")
+            read += len(block)
+            if self._progress is not None and read % PROGRESS_ROWS < len(block):
+                self._progress(read, self._rows.rows, "rows counted")
             yield None
-            rows = self._believed(block, low, last)
+            rows = self._near(block, low, last)
             if since is not None:
                 self.tally.leading += int((rows["time"] <= first).sum())
-            yield from playback.take_all(rows)
+            yield from playback.process_all(rows)
         yield from playback.finish(last)
 
-    def _believed(self, block: npt.NDArray[np.void], low: Micros, last: Micros) -> npt.NDArray[np.void]:
+    def _near(self, block: npt.NDArray[np.void], low: Micros, last: Micros) -> npt.NDArray[np.void]:
         """Return the rows of a block from ``low`` to ``last``; others are too far from the rest of the recording."""
         near = (block["time"] >= low) & (block["time"] <= last)
         for line in block["line"][~near].tolist():

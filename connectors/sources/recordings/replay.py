@@ -47,7 +47,7 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
 
     Raises:
         UsageError: ``out`` is not a new or empty folder, or the file cannot be read.
-        DataError: the file cannot be read to its end, or it gives no window.
+        DataError: the file cannot be read to its end, or no window follows from it.
     """
     refuse_used(out)
     pipelines = {site: Pipeline(policy, site, keys, options) for site in policy.site}
@@ -61,7 +61,7 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
     if not outputs:
         problem = shortfall(file.tally)
         why = "" if problem is None else f": {problem}"
-        msg = f"no window comes of this file, and nothing was written{why}"
+        msg = f"the file contains no window; nothing was written{why}"
         raise DataError(msg)
     with _all_or_nothing(out):
         return _write(outputs, out, file.tally, states)

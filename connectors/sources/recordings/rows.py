@@ -4,8 +4,7 @@
 - ``RowColumns`` reads rows of observations by column, many at once, if they are certainly good. The test is narrow: an
   instant of RFC 3339 in UTC, to the second or the microsecond, and texts that stand for a device, an access point and a
   site. ``RowRules`` reads every other row, and it alone defines a valid row. So a row means the same in both ways, and
-  a
-  bad one affects only itself.
+  a bad one affects only itself.
 - ``CellRules``: a row of counts, with window, zone, count and site. A cell is a zone at a window.
 """
 

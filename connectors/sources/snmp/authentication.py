@@ -31,7 +31,7 @@ class AuthenticatedTrap(NamedTuple):
 
     def __repr__(self) -> str:
         """Show nothing but the trap, whose repr shows no device."""
-        return f"Said({self.trap!r})"
+        return f"AuthenticatedTrap({self.trap!r})"
 
     @property
     def repeated(self) -> bool:
@@ -56,7 +56,7 @@ class TrapAuthenticator:
                 return _secured(self._v3, datagram, host, now)
             else:
                 around = envelope(datagram)
-                if not self._senders.any_community or self._v3.gate.users.demanded_of(host):
+                if not self._senders.any_community or self._v3.verifier.users.requires_v3(host):
                     return RejectedMessage(V3_REQUIRED, None)
             if not self._senders.share(around.community):
                 return RejectedMessage(BAD_COMMUNITY, None)
@@ -68,18 +68,18 @@ class TrapAuthenticator:
         """Return the response to an inform, in its version and with its security."""
         if self._v3 is None or trap.message is None:
             return respond(trap.datagram)
-        return self._v3.gate.respond(trap.message, now)
+        return self._v3.verifier.respond(trap.message, now)
 
     def forget(self, trap: AuthenticatedTrap) -> None:
         """Forget an inform that found no space in the queue, so that its sender's copy counts as new."""
         if self._v3 is not None and trap.message is not None:
-            self._v3.gate.forget(trap.message)
+            self._v3.verifier.forget(trap.message)
 
     def renew(self) -> None:
         """Drop communities and users that were removed from their files, and add new ones."""
         self._senders.renew()
         if self._v3 is not None:
-            self._v3.gate.users.renew()
+            self._v3.verifier.users.renew()
 
     def keep(self) -> None:
         """Store replay protection durably; no message that was read may count before."""
@@ -92,9 +92,9 @@ MAY_BE_NEW = frozenset({UNKNOWN_ENGINE, UNKNOWN_USER, SECURITY_LEVEL, WRONG_TAG}
 
 
 def _secured(v3: V3, datagram: bytes, host: str, now: Micros) -> AuthenticatedTrap | RejectedMessage:
-    heard = v3.gate.open(datagram, host, now)
-    if isinstance(heard, RejectedMessage) and heard.reason in MAY_BE_NEW and v3.gate.users.renew():
-        heard = v3.gate.open(datagram, host, now)
-    if isinstance(heard, RejectedMessage):
-        return heard
-    return AuthenticatedTrap(decode(heard.plain, heard.around), datagram, heard)
+    message = v3.verifier.open(datagram, host, now)
+    if isinstance(message, RejectedMessage) and message.reason in MAY_BE_NEW and v3.verifier.users.renew():
+        message = v3.verifier.open(datagram, host, now)
+    if isinstance(message, RejectedMessage):
+        return message
+    return AuthenticatedTrap(decode(message.plain, message.around), datagram, message)

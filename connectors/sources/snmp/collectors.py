@@ -50,7 +50,7 @@ class SnmptrapdPipeListener(PipeListener):
     """Traps as lines of a pipe. snmptrapd has already acknowledged informs, before their sightings are durable."""
 
     reasons = (NO_TRAP_LINE, *MALFORMED_REASONS, UNKNOWN_SOURCE, *IGNORED_REASONS, QUEUE_FULL)
-    everyday = frozenset({NO_TRAP_LINE, *IGNORED_REASONS})
+    harmless = frozenset({NO_TRAP_LINE, *IGNORED_REASONS})
 
     def __init__(self, path: Path, allow: AllowList) -> None:
         """Set the pipe (``-``: standard input), and the allowed senders."""
@@ -70,7 +70,7 @@ class SnmptrapdLogListener(FollowedListener):
     """Traps as lines of snmptrapd's log, each with the second of its receipt."""
 
     reasons = SnmptrapdPipeListener.reasons
-    everyday = SnmptrapdPipeListener.everyday
+    harmless = SnmptrapdPipeListener.harmless
 
     def __init__(self, log: FollowedLog, allow: AllowList) -> None:
         """Set the log, and the allowed senders."""
@@ -91,7 +91,7 @@ class TelegrafListener(FollowedListener):
     """Traps as telegraf writes them, one per message. telegraf checks no community, so this listener does."""
 
     reasons = (NO_TRAP_METRIC, *MALFORMED_REASONS, BAD_COMMUNITY, UNKNOWN_SOURCE, *IGNORED_REASONS, QUEUE_FULL)
-    everyday = frozenset(IGNORED_REASONS)
+    harmless = frozenset(IGNORED_REASONS)
 
     def __init__(self, log: FollowedLog, allow: AllowList, communities: Renewed | None) -> None:
         """Set the log, the allowed senders, and the known communities; None: only SNMPv3 is accepted."""

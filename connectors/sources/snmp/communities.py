@@ -1,8 +1,7 @@
 """The accepted communities of SNMP v1 and v2c.
 
 They are read from a file, one per line. A change of the file takes effect without a restart. While a controller is
-being
-changed over, the file contains both its old and its new community.
+being changed over, the file contains both its old and its new community.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The listener for traps: one UDP port and its checks, cheapest first.
 
 The checks are: sender listed, an SNMP notification, its community or (SNMPv3) its user, well-formed, an observation,
-space
-in the queue.
+space in the queue.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class TrapListener(UdpListener):
     reasons = (
         UNKNOWN_SOURCE, *MALFORMED_REASONS, BAD_COMMUNITY, *V3_REASONS, *IGNORED_REASONS, DUPLICATE_INFORM, QUEUE_FULL,
     )  # fmt: skip
-    everyday = frozenset({DISCOVERY, DUPLICATE_INFORM, *IGNORED_REASONS})
+    harmless = frozenset({DISCOVERY, DUPLICATE_INFORM, *IGNORED_REASONS})
 
     def __init__(
         self,
@@ -49,14 +48,14 @@ class TrapListener(UdpListener):
         """Set the address to listen on, and the authentication; without ``v3`` no SNMPv3 is accepted."""
         super().__init__(address, receive_buffer)
         self._senders, self._v3 = senders, v3
-        self._hearing = TrapAuthenticator(senders)
+        self._authenticator = TrapAuthenticator(senders)
         self._resources = ExitStack()
         self._informs = Requests(self._answer)
 
     async def open(self, queue: IngestQueue) -> None:
         """Count this start if SNMPv3 is accepted, bind the socket and start reading."""
         if self._v3 is not None:
-            self._hearing = TrapAuthenticator(
+            self._authenticator = TrapAuthenticator(
                 self._senders, self._resources.enter_context(listening(self._v3, queue.clock.now()))
             )
         await super().open(queue)
@@ -68,41 +67,41 @@ class TrapListener(UdpListener):
 
     def after_batch(self) -> None:
         """Store replay protection durably, and reload the accepted senders."""
-        self._hearing.keep()
-        self._hearing.renew()
+        self._authenticator.keep()
+        self._authenticator.renew()
 
     def on_datagram(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Check one datagram, and enqueue its sighting."""
-        room = self.queue
-        room.counters.datagrams += 1
+        queue = self.queue
+        queue.counters.datagrams += 1
         host = sender(address[0])
         source = self._senders.listed(host)
         if source is None:
-            room.drop(UNKNOWN_SOURCE)
+            queue.drop(UNKNOWN_SOURCE)
             return
-        said = self._hearing.read(datagram, host, now)
-        if isinstance(said, RejectedMessage):
-            room.drop(said.reason)
-            if said.report is not None:
-                self.send(said.report, address)
+        message = self._authenticator.read(datagram, host, now)
+        if isinstance(message, RejectedMessage):
+            queue.drop(message.reason)
+            if message.report is not None:
+                self.send(message.report, address)
             return
-        trap = said.trap
+        trap = message.trap
         if trap.kind is Kind.IGNORED:
-            room.drop(trap.reason)
+            queue.drop(trap.reason)
             if trap.reports_refusal:
-                room.refusals[source] = now
+                queue.refusals[source] = now
             if trap.inform:
-                self._answer(self._hearing.respond(said, now), address)
+                self._answer(self._authenticator.respond(message, now), address)
         elif trap.inform:
-            self._take_inform(QueuedSighting(now, source, host, trap.sighting), said, address)
+            self._enqueue_inform(QueuedSighting(now, source, host, trap.sighting), message, address)
         else:
-            room.put(QueuedSighting(now, source, host, trap.sighting))
+            queue.put(QueuedSighting(now, source, host, trap.sighting))
 
-    def _take_inform(self, arrival: QueuedSighting, trap: AuthenticatedTrap, address: Any) -> None:
+    def _enqueue_inform(self, queued: QueuedSighting, trap: AuthenticatedTrap, address: Any) -> None:
         """Enqueue an inform once; a copy is acknowledged once the first is durable."""
-        now, _, host, seen, _ = arrival
-        key = (host, trap.trap.request_id, seen.kind, seen.client, seen.access_point, seen.name)
-        reply = Reply(self._informs, key, address, self._hearing.respond(trap, now))
+        now, _, host, sighting, _ = queued
+        key = (host, trap.trap.request_id, sighting.kind, sighting.client, sighting.access_point, sighting.name)
+        reply = Reply(self._informs, key, address, self._authenticator.respond(trap, now))
         durable = self._informs.earlier_is_durable(reply.key, now)
         if durable is not None:
             self.queue.drop(DUPLICATE_INFORM)
@@ -112,11 +111,11 @@ class TrapListener(UdpListener):
             self.queue.drop(REPLAYED)
         elif self._informs.full:
             self.queue.drop(QUEUE_FULL)
-            self._hearing.forget(trap)
-        elif self.queue.put(arrival._replace(acknowledgement=reply)):
+            self._authenticator.forget(trap)
+        elif self.queue.put(queued._replace(acknowledgement=reply)):
             self._informs.remember(reply, now)
         else:
-            self._hearing.forget(trap)
+            self._authenticator.forget(trap)
 
     def _answer(self, datagram: bytes, address: Any) -> None:
         if self.send(datagram, address):

@@ -95,8 +95,7 @@ def secured_answer(keys: Keys, agent: Agent, datagram: bytes, number: int) -> in
     """Return the uptime in a genuine response, the agent's time if it reports that ours was wrong, or None.
 
     A response has the same security level as its request; a report on the time is at least authenticated (RFC 3414,
-    section
-    3.2, 7).
+    section 3.2, 7).
     """
     head = _head(datagram, number)
     if head is None or head.engine != agent.engine or not head.flags & AUTHENTICATED:

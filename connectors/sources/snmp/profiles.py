@@ -1,10 +1,9 @@
 """The meaning of each vendor's traps, by object identifier.
 
 The profiles follow the vendors' MIBs: AIRESPACE-WIRELESS-MIB, CISCO-LWAPP-DOT11-CLIENT-MIB, CISCO-LWAPP-AP-MIB,
-CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, AI-AP-MIB, RUCKUS-ZD-EVENT-MIB, RUCKUS-EVENT-MIB,
-HUAWEI-WLAN-STATION-MIB, HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and
-keep-alive.
-Only the Cisco AireOS profile was tested with a real controller's trap; the others follow the MIB.
+CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, AI-AP-MIB, RUCKUS-ZD-EVENT-MIB, RUCKUS-EVENT-MIB, HUAWEI-WLAN-STATION-MIB,
+HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and keep-alive. Only the Cisco
+AireOS profile was tested with a real controller's trap; the others follow the MIB.
 
 A column that is not named here never leaves the decoder: user names, addresses, network names, sessions.
 """

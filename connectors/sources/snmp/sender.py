@@ -148,8 +148,7 @@ async def send(
     """Send datagrams (microseconds after the start, octets) in order; return how many were sent.
 
     ``speed`` is a multiple of real time; None: as fast as ``max_rate`` (datagrams per second) allows, since UDP has no
-    other
-    flow control. ``source`` binds the sending address. Raises ``OSError`` if an address cannot be used.
+    other flow control. ``source`` binds the sending address. Raises ``OSError`` if an address cannot be used.
     """
     loop = asyncio.get_running_loop()
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

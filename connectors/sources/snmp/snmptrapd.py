@@ -4,8 +4,7 @@
 
 with ``hexOutputLength 0`` in its configuration: one line per trap, with all text in hexadecimal, so that no text can
 imitate a line. A line is converted to the SNMPv2c notification that it describes (RFC 3584 section 3.1 for version 1),
-and
-that goes through the decoder of all traps. Its time is used if it is read from a log, later than it arrived.
+and that goes through the decoder of all traps. Its time is used if it is read from a log, later than it arrived.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ def notification(line: bytes) -> tuple[str, bytes]:
     """Return the address of a trap's sender, and the trap as a datagram of SNMPv2c without a community.
 
     Raises ``MalformedTrap`` for a line of another form: its reason is ``NO_TRAP_LINE`` if the line does not begin like
-    a
-    trap's.
+    a trap's.
     """
     if not line.startswith(b"T|"):
         raise MalformedTrap(NO_TRAP_LINE)
@@ -68,11 +66,11 @@ def notification(line: bytes) -> tuple[str, bytes]:
 
 
 def _notification(line: str) -> tuple[str, bytes]:
-    _, sent, _, _, enterprise, generic, specific, told = line.split("|", 7)
+    _, sent, _, _, enterprise, generic, specific, variables = line.split("|", 7)
     found = _SENDER.fullmatch(sent)
     if found is None:
         raise ValueError
-    bindings = [_binding(part) for part in told.split("\t")] if told else []
+    bindings = [_binding(part) for part in variables.split("\t")] if variables else []
     if enterprise != ".":
         trap = tlv(OBJECT_IDENTIFIER, _oid(_v1(enterprise, generic, specific)))
         bindings.insert(0, bound(_oid(f".{SNMP_TRAP_OID}.0"), trap))

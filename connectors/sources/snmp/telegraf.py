@@ -12,8 +12,7 @@ it. Outside of quotes, commas, blanks and equals signs are escaped, and octets t
 A metric is converted to the SNMPv2c notification that it describes, and that goes through the decoder of all traps.
 Variables are recognised by number: those that a MIB has given a name are dropped. Octets that are UTF-8 come as text,
 others as hexadecimal digits; the variable's type determines which of both a text was. The metric's time is not read:
-the
-Kafka message's own time is used.
+the time of the Kafka message is used.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class LineProtocolMetric(NamedTuple):
 
     name: str
     tags: dict[str, str]
-    fields: dict[str, Any]
+    fields: dict[str, str | int | None]
     """Texts and whole numbers; None for values of other types."""
 
     def __repr__(self) -> str:
         """Show nothing."""
-        return "Line()"
+        return "LineProtocolMetric()"
 
 
 def line(text: str) -> LineProtocolMetric:
@@ -68,7 +67,7 @@ def line(text: str) -> LineProtocolMetric:
     begin = _NAME.match(text)
     if begin is None:
         raise ValueError
-    place, tags, fields = begin.end(), dict[str, str](), dict[str, Any]()
+    place, tags, fields = begin.end(), dict[str, str](), dict[str, str | int | None]()
     while (found := _TAG.match(text, place)) is not None:
         tags[_word(found[1])] = _word(found[2])
         place = found.end()

@@ -1,11 +1,10 @@
 """A strict decoder of SNMPv1 traps, SNMPv2c traps and informs, from datagram to trap; pure, no I/O.
 
 It keeps the station's address, the access point, the sender's uptime, and the fields that a response needs. User names,
-IP
-addresses, network names and session numbers are in no field of ``Trap``. Variable bindings are read by identifier,
-never
-by position (``variables``). Collectors' metrics and lines are converted to notifications first (``notification_of``).
-RFC 1157 section 4.1.6 (v1), RFC 3416 section 4.2 (v2c), RFC 3584 section 3.1 (v1 identifiers as v2).
+IP addresses, network names and session numbers are in no field of ``Trap``. Variable bindings are read by identifier,
+never by position (``variables``). Collectors' metrics and lines are converted to notifications first
+(``notification_of``). RFC 1157 section 4.1.6 (v1), RFC 3416 section 4.2 (v2c), RFC 3584 section 3.1 (v1 identifiers as
+v2).
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ def variables(data: bytes, pos: int, end: int) -> dict[str, bytes]:
     """Walk the variable bindings once; return the content of the columns that a profile names.
 
     Names, addresses and sessions are dropped here: a column outside the profiles is skipped, and its content is never
-    copied.
-    Raises ``MalformedTrap``; an ``IndexError`` means that the data ended early.
+    copied. Raises ``MalformedTrap``; an ``IndexError`` means that the data ended early.
     """
     pos, stop = header(data, pos, end, SEQUENCE)
     if stop != end:
@@ -172,7 +170,7 @@ class Trap(NamedTuple):
     client: bytes
     """The station's address, six octets; empty unless the trap is an observation."""
     access_point: bytes
-    """The radio's address, six octets, or empty where the vendor gives only a name or the sender."""
+    """The radio's address, six octets, or empty where the vendor sends only a name or the sender."""
     name: bytes
     """The access point's name as sent; empty if the trap carries none."""
     at_sender: bool
@@ -240,10 +238,8 @@ def decode(datagram: bytes, around: Envelope | None = None) -> Trap:
     """Return the trap in ``datagram``; the whole of it must be consumed.
 
     ``around`` is the datagram's envelope, if it has already been read. A well-formed notification without an
-    observation is
-    returned as ``Kind.IGNORED`` with a reason, because an inform must be acknowledged all the same. Raises
-    ``MalformedTrap``
-    for everything else.
+    observation is returned as ``Kind.IGNORED`` with a reason, because an inform must be acknowledged all the same.
+    Raises ``MalformedTrap`` for everything else.
     """
     try:
         around = _envelope(datagram) if around is None else around
@@ -257,8 +253,7 @@ def respond(datagram: bytes) -> bytes:
     """Return the response to an inform: the same message as a Response without error (RFC 3416, 4.2.7).
 
     It repeats the sender's content, so it must go to the sender only. Raises ``MalformedTrap`` for a datagram that is
-    not an
-    inform.
+    not an inform.
     """
     _, _, tag, start, stop = _envelope(datagram)
     if tag != INFORM:
@@ -397,8 +392,8 @@ def _access_point(profile: Profile, found: dict[str, bytes]) -> tuple[bytes, byt
     """Return the access point's address and name, as far as the trap contains them."""
     address, name = b"", b""
     for column in profile.name:
-        given = found.get(column, b"")
-        name = given if len(given) <= LONGEST_NAME else b""
+        sent = found.get(column, b"")
+        name = sent if len(sent) <= LONGEST_NAME else b""
     for column in profile.access_point:
         content = found.get(column)
         if content and not address:

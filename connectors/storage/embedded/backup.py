@@ -199,8 +199,8 @@ def _refuse_damaged(path: Path) -> None:
 
     Digests alone do not suffice: whoever writes a backup writes its digests too.
     """
-    with reading(path) as held:
-        if held.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+    with reading(path) as database:
+        if database.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
             msg = f"{path}: must be a whole file of a store"
             raise AuditError(msg)
 

@@ -5,7 +5,8 @@
 - **Outboxes of two roles** that are no audience: readers of the account, and operators. They have names that no
   audience can have, so that the service opens neither the store nor its state. Their content is a copy, which can be
   made again.
-- **Metadata of the sites**, ``_sites.json``, for everyone who may read one of the outboxes.
+
+The folder also has ``_sites.json`` (``storage/site_metadata.py``), for everyone who may read one of the outboxes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.secrets.private_files import private_folder, replace_file
+from connectors.secrets.private_files import private_folder
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX
 from connectors.storage.embedded.sqlite_file import (
     RECORDS,
@@ -29,7 +30,7 @@ from connectors.storage.embedded.sqlite_file import (
     transaction,
 )
 from stream.engine.partition import PartitionEngine
-from stream.errors import DataError, FinalityError
+from stream.errors import FinalityError
 from stream.policy.sites import Site
 from stream.records import DAY, MINUTE, Micros, ReleaseId
 from stream.schemas import rfc3339
@@ -104,10 +105,10 @@ class Outboxes:
 
 
 def _put(box: sqlite3.Connection, record: OutboxRecord) -> None:
-    held = box.execute("SELECT value FROM records WHERE id = ?", (record.id,)).fetchone()
-    if held is None:
+    stored = box.execute("SELECT value FROM records WHERE id = ?", (record.id,)).fetchone()
+    if stored is None:
         box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", record)
-    elif bytes(held[0]) != record.value:
+    elif bytes(stored[0]) != record.value:
         msg = f"release {record.id}: was published and would now differ; nothing is released"
         raise FinalityError(msg)
 
@@ -154,7 +155,7 @@ class AccountOutbox:
 
     def append(self, records: Iterable[RoleRecord]) -> None:
         """Add records in one transaction; existing records stay."""
-        rows = ((kept.seq, str(kept.seq), "account", kept.site, kept.time, kept.value) for kept in records)
+        rows = ((record.seq, str(record.seq), "account", record.site, record.time, record.value) for record in records)
         with naming_errors(self._path), transaction(self._box):
             self._box.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", rows)
 
@@ -273,29 +274,3 @@ def _opened(path: Path) -> sqlite3.Connection:
         box = connect(path, RECORDS)
         box.execute("PRAGMA synchronous = NORMAL")  # the store still has the record, or the next window repeats it
     return box
-
-
-# Metadata of the sites
-
-_NAME = "_sites.json"
-
-
-def write_sites(private: Path, sites: Mapping[str, dict[str, Any]]) -> None:
-    """Replace the file in the folder of outboxes if its content would change."""
-    if read_sites(private) != sites:
-        replace_file(private / _NAME, {"v": 1, "sites": dict(sites)})
-
-
-def read_sites(private: Path) -> dict[str, dict[str, Any]]:
-    """Return each site's metadata by its name; nothing before a run has written it."""
-    try:
-        body = orjson.loads((private / _NAME).read_bytes())
-    except FileNotFoundError:
-        return {}
-    except orjson.JSONDecodeError:
-        body = None
-    sites = body.get("sites") if isinstance(body, dict) else None
-    if not isinstance(sites, dict):
-        msg = f"{private / _NAME}: must be what a run has written there"
-        raise DataError(msg)
-    return sites

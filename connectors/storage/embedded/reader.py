@@ -76,12 +76,11 @@ def read_topic(folder: Path, topic: str, vault: Vault | None = None) -> list[byt
     """Return the store's records of a topic that is not private, for processes that may open the store.
 
     True stays and counts are returned only if the vault can decrypt them: those of a day whose key is destroyed are
-    left
-    out.
+    left out.
     """
     with reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
-        return [given for (value,) in rows if (given := as_given(topic, value, vault)) is not None]
+        return [record for (value,) in rows if (record := as_given(topic, value, vault)) is not None]
 
 
 def read_identity(folder: Path) -> str:
@@ -123,8 +122,8 @@ def contradicted(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for topic, identity, value in rows:
         audience = topic.split(".")[2]
-        held = _of_outbox(folder, audience, "SELECT value FROM records WHERE id = ?", identity)
-        if held not in ([], [(value,)]):
+        stored = _of_outbox(folder, audience, "SELECT value FROM records WHERE id = ?", identity)
+        if stored not in ([], [(value,)]):
             found.setdefault(audience, identity)
     return found
 

@@ -1,11 +1,9 @@
 """The mark beside the key: how far each site's hash chain has been published, per store.
 
 The mark reveals a store that was rolled back or replaced. It only moves forward, and it survives the store. A
-production
-key is bound to one store from the moment the store is first opened, and its key file records that too: a copy of the
-key
-works with no other store, and a missing mark is detected. A laboratory key may serve many stores, also at the same
-time.
+production key is bound to one store from the moment the store is first opened, and its key file records that too: a
+copy of the key works with no other store, and a missing mark is detected. A laboratory key may serve many stores, also
+at the same time.
 
 A production key also serves one process at a time. A restored copy of a store has the same id, so only a lock beside
 the mark distinguishes a second run from the first (``one_run``). The mark is read again before each commit: a run stops
@@ -181,8 +179,8 @@ def _refuse_other(key_file: Path, marks: Iterable[str], store: str) -> None:
 
 def mark_path(key_file: Path) -> Path:
     """Return the path of a key's mark: beside the key file itself, whatever link names that file."""
-    held = itself(key_file)
-    return held.with_name(held.name + ".mark")
+    file = itself(key_file)
+    return file.with_name(file.name + ".mark")
 
 
 def read_marks(key_file: Path) -> dict[str, Chains]:
@@ -246,7 +244,7 @@ def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
     try:
         document = json.loads(path.read_text())
         version = int(document["tacet_mark"])
-        held = _held(document) if version == VERSION else ({}, {})
+        parsed = _parse(document) if version == VERSION else ({}, {})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         msg = (
             f"{path}: must be the mark that 'tacet run' wrote, but it is damaged; 'tacet recover' says what can be done"
@@ -254,10 +252,10 @@ def _document(path: Path) -> tuple[dict[str, Chains], dict[str, str]]:
         raise DamagedMarkError(msg) from None
     if version != VERSION:
         raise UsageError(f"{path}: must be a mark of version {VERSION}, got {version}; use the version that wrote it")
-    return held
+    return parsed
 
 
-def _held(document: dict[str, Any]) -> tuple[dict[str, Chains], dict[str, str]]:
+def _parse(document: dict[str, Any]) -> tuple[dict[str, Chains], dict[str, str]]:
     marks = {
         store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
         for store, sites in document["stores"].items()

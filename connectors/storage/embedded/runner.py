@@ -11,10 +11,9 @@ from pathlib import Path
 from connectors.keys import key_files
 from connectors.runtime.logs import report_suspended_site
 from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
-from connectors.storage.embedded.outboxes import write_sites
 from connectors.storage.embedded.rollback_mark import MarkFile, one_run
 from connectors.storage.embedded.store import SqliteStore
-from connectors.storage.site_metadata import site_metadata
+from connectors.storage.site_metadata import site_metadata, write_sites
 from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
@@ -145,8 +144,7 @@ class LiveSink:
         """Store one message durably and process it.
 
         A heartbeat after a long outage closes thousands of windows. If a stop is requested meanwhile, the remaining
-        windows and
-        all later messages are left to the next start.
+        windows and all later messages are left to the next start.
         """
         if self._stop.is_set() and self._runner.unfinished:
             self._runner.enqueue(message)

@@ -147,8 +147,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def identity(path: Path) -> Identity:
     """Return a value that distinguishes a file from another of the same name."""
-    held = path.stat()
-    return held.st_dev, held.st_ino
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def refuse_replaced(path: Path, opened: Identity) -> None:

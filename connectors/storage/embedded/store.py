@@ -175,8 +175,7 @@ class SqliteStore:
         position here.
 
         They are numbered separately: their positions in the store reveal how many other records there are, which
-        depends on
-        people.
+        depends on people.
         """
         with naming_errors(self._path):
             query = "SELECT count(*) FROM outputs WHERE topic = ?"

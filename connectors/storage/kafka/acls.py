@@ -86,8 +86,7 @@ def users(
     """Return the users that a policy's cluster needs; the service reads the ``served`` audiences (default: all).
 
     ``account`` and ``operator``: the service also reads the account, or the operators' figures. ``foreign``: topics of
-    other
-    programs that ingest reads.
+    other programs that ingest reads.
     """
     audiences = [audience.name for audience in policy.audience]
     private = {name: _private_of(policy, name) for name in audiences}

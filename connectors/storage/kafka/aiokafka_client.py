@@ -16,8 +16,14 @@ constructor: so an exchanged password or certificate takes effect without a rest
 
 Internals of aiokafka 0.14.0 (pinned exactly) that are overridden or used, and why:
 
+- ``_client`` (``client_of``): consumers and administrators give no public access to their client, which alone knows a
+  topic's partitions without a subscription.
 - ``client.__class__`` (``answering``): aiokafka creates its client itself and accepts no other, so a client that has
   not started is turned into an ``AnsweringClient``.
+- ``AIOKafkaConsumer._fetch_max_wait_ms`` (``prepare_worker``): Faust fixes 1500 ms; seeks and requests for offsets wait
+  that long behind a fetch.
+- ``_fetcher._fetch_task``, ``_coordinator._coordination_task`` and ``_client._sync_task`` (``ended_tasks``): aiokafka
+  does not report the end of one of these tasks.
 - ``AIOKafkaClient.hosts``: aiokafka tries bootstrap servers in any order; here those that hang come last.
 - ``AIOKafkaClient.get_random_node``: aiokafka picks any broker; here it picks one that does not hang, if there is one.
 - ``AIOKafkaClient.bootstrap``: aiokafka connects with the options of its constructor and reports every failure alike;
@@ -44,12 +50,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from connectors.storage.kafka.connection import Access, AccessRefusedError
+from connectors.storage.kafka.timeouts import FETCH_WAIT_MS, SESSION_PARTS
 from stream.settings import SESSION_TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -57,8 +65,6 @@ T = TypeVar("T")
 
 Address = tuple[str, int]
 """Host and port."""
-SHARE = 4
-"""A session timeout is divided into so many waits: two detect a hanging broker, two are left to continue elsewhere."""
 TURNS = 10
 """Each wait is divided into so many turns; a pause of the process uses up one turn, however long it lasts."""
 
@@ -92,9 +98,9 @@ class Brokers:
 
     def go_by(self, session_timeout: float) -> None:
         """Set another session timeout, in seconds."""
-        self.silence = session_timeout / SHARE
+        self.silence = session_timeout / SESSION_PARTS
         """Seconds for which a request may wait before the broker is probed."""
-        self.answer_timeout = session_timeout / SHARE
+        self.answer_timeout = session_timeout / SESSION_PARTS
         """Seconds within which the broker must answer a probe."""
 
     def hangs(self, address: Address) -> bool:
@@ -329,8 +335,30 @@ async def _probe_once(connection: AnsweringConnection) -> None:
     connection.close()
 
 
-def answering(client: Any) -> None:
-    """Turn an aiokafka client that has not been started into an ``AnsweringClient`` with the credentials of the
-    settings.
+def client_of(owner: Any) -> Any:
+    """Return the client of an aiokafka consumer, producer or administrator."""
+    return owner.client if isinstance(owner, AIOKafkaProducer) else owner._client  # noqa: SLF001
+
+
+def answering(owner: Any) -> None:
+    """Turn the client of an aiokafka consumer, producer or administrator into an ``AnsweringClient``.
+
+    The owner must not have been started. The client uses the credentials of the settings.
     """
-    client.__class__ = AnsweringClient
+    client_of(owner).__class__ = AnsweringClient
+
+
+def prepare_worker(consumer: Any) -> None:
+    """Prepare the consumer of a worker, which has not been started."""
+    consumer._fetch_max_wait_ms = FETCH_WAIT_MS  # noqa: SLF001
+    answering(consumer)
+
+
+def ended_tasks(consumer: Any) -> list[str]:
+    """Return which of a consumer's own tasks have ended: without any one of them no more messages arrive."""
+    own = {
+        "aiokafka's fetcher": consumer._fetcher._fetch_task,  # noqa: SLF001
+        "aiokafka's group member": consumer._coordinator._coordination_task,  # noqa: SLF001
+        "aiokafka's look at the cluster": consumer._client._sync_task,  # noqa: SLF001
+    }
+    return [name for name, task in own.items() if task is not None and task.done()]

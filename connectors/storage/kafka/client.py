@@ -23,6 +23,7 @@ from aiokafka.partitioner import murmur2
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.connection import Access
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE, CLOSE_TIMEOUT, FETCH_WAIT_MS, PATIENCE_MS
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
 from stream.records import Message
@@ -30,17 +31,10 @@ from stream.schemas import OBSERVATIONS
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT = 5.0
-"""Seconds."""
-
-
 MAX_RECORD = 16 << 20
 """Maximum size of a record in bytes: a snapshot of one partition."""
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with Kafka's overhead."""
-BROKER_PATIENCE = 60.0
-"""Seconds for which a broker may be away before a read fails."""
-PATIENCE_MS = int(BROKER_PATIENCE * 1000)
 LOG_APPEND_TIME = 1
 """Kafka's number for a timestamp that the broker set."""
 
@@ -67,7 +61,7 @@ def partition_of(site: str, partitions: int) -> int:
 def producer_of(bootstrap: str, **options: Any) -> Any:
     """Return a producer; a record that no broker accepts within ``request_timeout_ms`` has failed."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **PRODUCER, **options)
-    answering(producer.client)
+    answering(producer)
     return producer
 
 
@@ -76,15 +70,14 @@ class NotAllowedError(UsageError):
 
 
 class AbsentTopicError(UsageError):
-    """A topic does not exist, or the broker that was asked does not know it yet."""
+    """A topic does not exist, or this broker does not know it yet."""
 
 
 class KafkaSink:
     """Writes a connector's messages to Kafka.
 
     ``append`` returns when every replica has the message. Messages of a site keep the order of the calls, also if
-    several
-    calls wait at the same time.
+    several calls wait at the same time.
     """
 
     def __init__(
@@ -142,10 +135,10 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         auto_offset_reset="none",
         isolation_level="read_committed" if committed else "read_uncommitted",
         max_partition_fetch_bytes=MAX_MESSAGE,
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         request_timeout_ms=PATIENCE_MS,
     )
-    answering(reader._client)  # noqa: SLF001 - see ``answering``
+    answering(reader)
     try:
         await connect(reader, bootstrap)
         yield reader
@@ -219,12 +212,12 @@ async def with_retry(call: Callable[[], Awaitable[T]], *errors: type[Exception],
     Raises:
         NoAnswerError: no attempt succeeded for so many seconds.
     """
-    asking = stamina.AsyncRetryingCaller(
+    retrying = stamina.AsyncRetryingCaller(
         attempts=None, timeout=None, wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT
     )
     try:
         async with asyncio.timeout(seconds):
-            return await asking(errors, call)
+            return await retrying(errors, call)
     except TimeoutError:
         msg = f"Kafka: must answer within {seconds:g} s; no answer came"
         raise NoAnswerError(msg) from None

@@ -23,7 +23,8 @@ from typing import Any
 import stamina
 from aiokafka.errors import KafkaError
 
-from connectors.storage.kafka.client import BROKER_PATIENCE, MAX_RECORD, close
+from connectors.storage.kafka.client import MAX_RECORD, close
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE
 from connectors.storage.kafka.topic_readers import last_snapshot, partition_counts, read_keyed, read_range
 from connectors.storage.kafka.writers import KafkaWriterFactory, transaction, transactional
 from stream.engine.cluster_state import (
@@ -46,7 +47,7 @@ from stream.engine.snapshot import (
     entries_without_state,
     open_snapshot,
 )
-from stream.errors import TacetError, UsageError
+from stream.errors import DataError, TacetError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options
 from stream.release.validation import Policy
@@ -64,10 +65,28 @@ A random part is added to the first, so that two processes that collided do not 
 
 
 async def read(bootstrap: str) -> ClusterState:
-    """Return the content of the control topic; UsageError if there is no such topic."""
+    """Return the content of the control topic.
+
+    Of each key only the newest record counts, whether or not the broker has compacted the topic. So a damaged record is
+    repaired by another one of its key.
+
+    Raises:
+        UsageError: there is no such topic.
+        DataError: the newest record of a key lacks a field of its kind.
+    """
     control = ClusterState()
-    for key, value, stamp_ms in await read_keyed(bootstrap, CONTROL, 0):
-        control.apply(key.decode(errors="replace"), value, stamp_ms * 1000)
+    newest = {key: (value, stamp_ms) for key, value, stamp_ms in await read_keyed(bootstrap, CONTROL, 0)}
+    for key, (value, stamp_ms) in newest.items():
+        name = key.decode(errors="replace")
+        try:
+            control.apply(name, value, stamp_ms * 1000)
+        except DataError as damage:
+            msg = (
+                f"topic {CONTROL}, key {name[:80]!r}: {damage}; only ingests and workers may write there ('tacet "
+                "topics acls'). If one of yours wrote records of this key, write the last good one again from a mirror "
+                "of the topic; otherwise write a record of this key without a value, which deletes it"
+            )
+            raise DataError(msg) from None
     return control
 
 

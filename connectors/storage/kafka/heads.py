@@ -25,7 +25,7 @@ PARTITION = 0
 
 
 class HeadsTopic:
-    """The heads in a cluster (see ``connectors.operations.reports.signed_heads.HeadsCopy``)."""
+    """The heads in a cluster (see ``connectors.operations.audit.signed_heads.HeadsCopy``)."""
 
     name = f"topic {HEADS}"
 

@@ -1,10 +1,9 @@
 """Rotation of production keys on Kafka.
 
 **Key days** (``forget_past_key_days``): when every site of the policy is past a day, that day's key is destroyed. A
-site
-may be on another worker's partition, so the snapshots of all partitions are read, never only this worker's.
+site may be on another worker's partition, so the snapshots of all partitions are read, never only this worker's.
 
-**The end of a ledger** (``retire``): a key is lost or stolen, and another key continues in the same topics:
+**The end of a ledger** (``ClusterLedger``): a key is lost or stolen, and another key continues in the same topics:
 
 1. Everything is checked, and nothing changed.
 2. One record of the control topic gives the cluster to the new key. From then on no worker starts with the old one.
@@ -19,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, decide
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots, read_range
 from connectors.storage.kafka.writers import KafkaWriter, KafkaWriterFactory
+from connectors.storage.retirement import LedgerContent
 from stream.encoding import decode_message
 from stream.engine.cluster_state import ClusterState
 from stream.engine.key_rotation import (
@@ -56,8 +57,8 @@ from stream.schemas import AUDIT, OBSERVATIONS, parse_time
 async def forget_past_key_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
     """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
     snapshots = await last_snapshots(bootstrap)
-    held = [snapshot for snapshot in snapshots.values() if snapshot is not None]
-    key_day = await asyncio.to_thread(oldest_key_day_needed, held, policy, keys)
+    present = [snapshot for snapshot in snapshots.values() if snapshot is not None]
+    key_day = await asyncio.to_thread(oldest_key_day_needed, present, policy, keys)
     if key_day is not None:
         keys.forget_before(key_day)
 
@@ -86,45 +87,44 @@ TRIES = 5
 """Attempts to fence a partition: a running worker reopens it once more and then finds that the key has ended."""
 
 
-class Retired(NamedTuple):
-    """The result of ending a ledger."""
+class ClusterLedger:
+    """The ledger of a cluster; it continues in the same topics (``EndingLedger``)."""
 
-    ledger: str
-    """Public id of the new ledger."""
-    entries: int
-    """How many entries the new ledger's budgets and account begin with."""
-    unreleased: int
-    """How many of them were charged just now at their worst case, and are never released."""
+    def __init__(self, bootstrap: str) -> None:
+        """No ingest may send to the cluster."""
+        self._bootstrap = bootstrap
+        self._control = ClusterState()
+        self._ended: set[str] = set()
 
+    def exclusive(self, keys: FileKeys, old_key: Path | None) -> AbstractContextManager[None]:
+        """Return without a lock: writers are fenced partition by partition, and running ingests are refused."""
+        del keys, old_key
+        return nullcontext()
 
-async def retire(bootstrap: str, new_key: Path, old_key: Path | None) -> Retired:
-    """Continue the cluster with another key and the old ledger's charges; a repeated call after a crash resumes.
+    async def read(self, keys: FileKeys, old_key: Path | None) -> LedgerContent:
+        """Read every partition; AuditError or UsageError if one is not complete."""
+        del old_key
+        self._control = control = await checked(self._bootstrap)
+        entries = [
+            entry
+            for partition in range(control.partitions or 0)
+            for entry in (await _read_partition(self._bootstrap, partition, control)).entries
+        ]
+        refuse_retired(control, keys.ledger)
+        self._ended = {str(entry["ledger"]) for entry in entries} | {ledger for ledger, _ in control.beginnings}
+        return LedgerContent(entries, resumed=control.key == fingerprint(keys))
 
-    Args:
-        bootstrap: the cluster's servers; no ingest may send to it.
-        new_key: a key that was never used.
-        old_key: the cluster's key, which is destroyed; None if it is lost.
-
-    Raises:
-        UsageError: a key is not suitable, or an ingest still sends.
-        AuditError: the ledger or audit log of a partition is not whole.
-    """
-    control, keys = await checked(bootstrap), key_files.FileKeys(new_key)
-    _ = keys.vault
-    old = None if old_key is None else _old(old_key, keys)
-    partitions = range(control.partitions or 0)
-    found = [entry for each in partitions for entry in (await _read_partition(bootstrap, each, control)).entries]
-    _refuse_key(control, keys, found)
-    ended = {str(entry["ledger"]) for entry in found} | {ledger for ledger, _ in control.beginnings}
-    ended = ended - {keys.ledger} | ({old.ledger} if old is not None else set())
-    if not keys.laboratory:
-        key_files.serve(new_key, str(control.id))
-    before, after = None if old is None else fingerprint(old), fingerprint(keys)
-    control = await decide(bootstrap, lambda present: end_ledger(present, before, after, ended, now=wall_clock()))
-    unreleased = sum([await _take_over_with_retry(bootstrap, each, control, keys) for each in partitions])
-    if old_key is not None:
-        key_files.retire(old_key, keys.ledger)
-    return Retired(keys.ledger, len(found), unreleased)
+    async def hand_over(self, keys: FileKeys, old: FileKeys | None) -> int:
+        """Give the cluster to the new key, then take over each partition."""
+        ended = self._ended - {keys.ledger} | ({old.ledger} if old is not None else set())
+        if not keys.laboratory:
+            key_files.serve(keys.path, str(self._control.id))
+        before, after = None if old is None else fingerprint(old), fingerprint(keys)
+        control = await decide(
+            self._bootstrap, lambda present: end_ledger(present, before, after, ended, now=wall_clock())
+        )
+        partitions = range(self._control.partitions or 0)
+        return sum([await _take_over_with_retry(self._bootstrap, each, control, keys) for each in partitions])
 
 
 class _PartitionContent(NamedTuple):
@@ -160,28 +160,6 @@ async def _read_partition(bootstrap: str, partition: int, control: ClusterState)
     audit_of([heads_of(snapshot)]).chains(entry for _, (entry, _) in ordered)
     unread = [value for name, (_, value) in ordered if name not in known]
     return _PartitionContent(snapshot, [entry for _, (entry, _) in ordered], unread, end)
-
-
-def _old(path: Path, new: key_files.FileKeys) -> key_files.FileKeys | None:
-    """Return the old keys; None if they were already destroyed in favour of the new ones."""
-    if (follower := key_files.follower(path)) is not None:
-        if follower != new.ledger:
-            raise UsageError(f"--new-key: must be that of ledger {follower}, for which {path} was retired")
-        return None
-    old = key_files.FileKeys(path)
-    if old.ledger == new.ledger:
-        raise UsageError("--new-key: must be a new key, got that of the ledger which is to end")
-    return old
-
-
-def _refuse_key(control: ClusterState, keys: key_files.FileKeys, entries: Iterable[dict[str, Any]]) -> None:
-    """Raise UsageError for a key that was used before, or for one that would hide that a laboratory key was used."""
-    refuse_retired(control, keys.ledger)
-    if control.key != fingerprint(keys) and any(entry["ledger"] == keys.ledger for entry in entries):
-        raise UsageError("--new-key: must be a new key, got one whose ledger has entries here")
-    if any(entry["laboratory"] != keys.laboratory for entry in entries):
-        kind = "production" if keys.laboratory else "laboratory"
-        raise UsageError(f"--new-key: must be a {kind} key, as the old one was")
 
 
 async def _take_over_with_retry(bootstrap: str, partition: int, control: ClusterState, keys: key_files.FileKeys) -> int:

@@ -69,8 +69,7 @@ class SourceLeases:
         """Claim the sources; return the session, later than any before it.
 
         ``session`` is a recording's own session, which it must keep: its copies are recognised by it. If an ingest was
-        killed,
-        the call waits until its leases have expired.
+        killed, the call waits until its leases have expired.
 
         Raises:
             UsageError: another live ingest sends for one of the sources; or a recording is older than what they sent.
@@ -105,19 +104,19 @@ class SourceLeases:
 
     async def _claim(self, session: Micros | None, newest: Micros, now: Micros, *, take_over: bool) -> Micros:
         """Claim all sources at once, or none."""
-        held = newest
+        claimed = newest
 
         def rule(control: ClusterState) -> Records:
-            nonlocal held
+            nonlocal claimed
             fixed = session is not None
             wanted = max(self._clock(), newest + 1) if session is None else session
-            held, records = claim(
+            claimed, records = claim(
                 control, self._id, self._pairs, wanted, now=now, take_over=take_over, fixed=fixed
             )  # fmt: skip
             return records
 
         await decide(self._bootstrap, rule)
-        return held
+        return claimed
 
     async def _newest(self, partitions: int) -> Micros:
         """Return the newest session of these sources in the log's latest messages; -1 if there is none.

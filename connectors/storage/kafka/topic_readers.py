@@ -25,6 +25,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
+from connectors.storage.kafka.aiokafka_client import client_of
 from connectors.storage.kafka.client import (
     MAX_MESSAGE,
     check_visible,
@@ -33,6 +34,7 @@ from connectors.storage.kafka.client import (
     reader_of,
     with_retry,
 )
+from connectors.storage.kafka.timeouts import FETCH_WAIT_MS
 from stream.engine.ports import LossError
 from stream.errors import DataError, FinalityError, UsageError
 from stream.schemas import SNAPSHOT, parse_record
@@ -40,16 +42,13 @@ from stream.schemas import SNAPSHOT, parse_record
 T = TypeVar("T")
 
 NO_LEADER = -1
-FETCH_WAIT_MS = 100
-"""Milliseconds for which the broker may hold back an answer."""
 
 
 async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT) -> bytes | None:
     """Return the newest committed record of one snapshot partition, None if none was ever written.
 
     Transaction markers and aborted records have offsets too, so the search goes backwards from the end. LossError if
-    there
-    was a record and it is gone.
+    there was a record and it is gone.
     """
 
     async def read(reader: Any) -> bytes | None:
@@ -72,7 +71,7 @@ async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT
 async def last_snapshots(bootstrap: str, *, topic: str = SNAPSHOT) -> dict[int, bytes | None]:
     """Return the newest snapshot of every partition."""
     async with reader_of(bootstrap) as reader:
-        partitions = await partitions_of(reader._client, topic)  # noqa: SLF001 - no public way without a subscription
+        partitions = await partitions_of(client_of(reader), topic)
     return {partition: await last_snapshot(bootstrap, partition, topic=topic) for partition in partitions}
 
 
@@ -89,7 +88,10 @@ async def read_range(
         at = TopicPartition(topic, partition)
         begin, end = await _bounds(reader, at)
         if not begin <= start <= end:
-            msg = f"partition {partition} of {topic}: offset {start} is needed, the log holds [{begin}, {end})"
+            msg = (
+                f"partition {partition} of {topic}: offset {start} is needed, the log holds [{begin}, {end}); "
+                "'tacet recover --kafka' says what can be done"
+            )
             raise LossError(msg)
         return await _read(reader, at, start, end), end
 
@@ -134,10 +136,10 @@ async def count_missing(bootstrap: str, topic: str, partition: int, start: int, 
 
     async def read(reader: Any) -> int:
         at = TopicPartition(topic, partition)
-        await check_visible(reader._client, topic)  # noqa: SLF001 - no public way to ask without a subscription
+        await check_visible(client_of(reader), topic)
         found, position = 0, start
         while position < end:
-            records = MemoryRecords(await _fetched(reader._client, at, position))  # noqa: SLF001 - see above
+            records = MemoryRecords(await _fetched(client_of(reader), at, position))
             before = position
             while records.has_next() and position < end:
                 batch = records.next_batch()
@@ -225,7 +227,7 @@ async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[b
 
 
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
-    await check_visible(reader._client, at.topic)  # noqa: SLF001 - no public way without a subscription
+    await check_visible(client_of(reader), at.topic)
     begin = (await reader.beginning_offsets([at]))[at]
     end = (await reader.end_offsets([at]))[at]
     return int(begin), int(end)
@@ -266,21 +268,21 @@ async def topic_names(bootstrap: str) -> list[str]:
 async def partition_counts(bootstrap: str) -> dict[str, int]:
     """Return the number of partitions of every topic this client may see."""
     async with reader_of(bootstrap) as reader:
-        cluster = await reader._client.fetch_all_metadata()  # noqa: SLF001 - the public way gives names only
+        cluster = await client_of(reader).fetch_all_metadata()  # the public way gives names only
         return {name: len(cluster.partitions_for_topic(name) or ()) for name in cluster.topics()}
 
 
 async def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset after its last record, whether or not it was committed."""
     async with reader_of(bootstrap, committed=False) as reader:
-        places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
+        places = [TopicPartition(topic, number) for number in await partitions_of(client_of(reader), topic)]
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}
 
 
 async def begin_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset of its first retained record."""
     async with reader_of(bootstrap) as reader:
-        places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
+        places = [TopicPartition(topic, number) for number in await partitions_of(client_of(reader), topic)]
         return {at.partition: begin for at, begin in (await reader.beginning_offsets(places)).items()}
 
 
@@ -343,7 +345,7 @@ class TopicTail:
 
         ``begin`` gives an offset by topic and partition. Nothing before it is read, even if it is retained.
         """
-        client = self._reader._client  # noqa: SLF001 - no public way without a subscription
+        client = client_of(self._reader)
         places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
         begins, ends = await self._reader.beginning_offsets(places), await self._reader.end_offsets(places)
         positions = {at: await self._reader.position(at) for at in self._reader.assignment()}

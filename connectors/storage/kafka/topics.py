@@ -11,7 +11,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, for_code
 
 from connectors.storage.kafka.aiokafka_client import answering
-from connectors.storage.kafka.client import MAX_MESSAGE, PATIENCE_MS, connect, with_retry
+from connectors.storage.kafka.client import MAX_MESSAGE, connect, with_retry
+from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, Release, audiences_of
@@ -40,6 +41,9 @@ _NO_ANSWER = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 """Errors of an administrator's request, which goes to any one broker; a repeated request goes to another."""
 _RESTRICTED = {"retention.ms": str(DAY_MS), "segment.ms": str(60 * MINUTE_MS)}
 _BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
+# A reader unpacks a whole batch. The broker unpacks it first and applies ``max.message.bytes`` to the result, so that a
+# small message cannot unpack to gigabytes. Observations are encrypted: compression saves nothing.
+_UNPACKED = {"compression.type": "uncompressed"}
 # A record's time is its window's end: a simulated or replayed day may lie anywhere.
 _ANY_TIME = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 
@@ -48,13 +52,12 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
     """Return the broker's settings for a topic; names other than the engine's own are private topics."""
     engine: dict[str, dict[str, str]] = {
         # The broker's time bounds what a message may claim; a producer's own would bound nothing.
-        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME,
+        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME | _UNPACKED,
         PRESENCE: _RESTRICTED,
         OCCUPANCY: _RESTRICTED,
         SNAPSHOT: {
             # An old snapshot reveals stays: it is compacted away within ten minutes. The last one of a partition
-            # outlives the
-            # observations, so that a long outage is detected as a loss.
+            # outlives the observations, so that a long outage is detected as a loss.
             "cleanup.policy": "compact,delete",
             "segment.ms": str(5 * MINUTE_MS),
             "max.compaction.lag.ms": str(5 * MINUTE_MS),
@@ -63,6 +66,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
             "max.message.bytes": str(MAX_MESSAGE),
         },
         CONTROL: _BROKERS_TIME
+        | _UNPACKED
         | {
             "cleanup.policy": "compact",
             "segment.ms": str(10 * MINUTE_MS),
@@ -133,8 +137,7 @@ async def create_topics(
     """Create the missing topics, all with the same number of partitions.
 
     ``replication`` defaults to 3 or the number of brokers, whichever is smaller. An existing topic is left as it is. If
-    it
-    has another number of partitions, UsageError: a site would move to another partition and lose its state.
+    it has another number of partitions, UsageError: a site would move to another partition and lose its state.
     """
     if partitions < 1:
         msg = f"partitions: must be at least 1, got {partitions}"
@@ -158,7 +161,7 @@ async def create_topics(
 
 def _admin(bootstrap: str) -> Any:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS)
-    answering(admin._client)  # noqa: SLF001 - see ``answering``
+    answering(admin)
     return admin
 
 
@@ -178,18 +181,18 @@ async def existing_topics(bootstrap: str, names: Iterable[str]) -> dict[str, Top
     try:
         await connect(admin, bootstrap)
         existing = await with_retry(lambda: _existing(admin, names), *_NO_ANSWER)
-        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
-        answers = await with_retry(lambda: admin.describe_configs(asked), *_NO_ANSWER) if asked else []
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
+        answers = await with_retry(lambda: admin.describe_configs(resources), *_NO_ANSWER) if resources else []
     finally:
         await admin.close()
-    held = {}
+    found = {}
     for code, _, _, name, settings in (resource for answer in answers for resource in answer.resources):
         if code:
-            msg = f"topic {name}: who asks must be allowed to read its settings, got {for_code(code).__name__}"
+            msg = f"topic {name}: this user must be allowed to read its settings, got {for_code(code).__name__}"
             raise UsageError(msg)
         config = {setting[0]: setting[1] for setting in settings}
-        held[name] = TopicSettings(len(existing[name]), config, min(existing[name]))
-    return held
+        found[name] = TopicSettings(len(existing[name]), config, min(existing[name]))
+    return found
 
 
 async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
@@ -200,8 +203,10 @@ async def refuse_settings(bootstrap: str, policy: PolicyDocument) -> None:
 
 async def dangerous_settings(bootstrap: str, policy: PolicyDocument) -> list[WrongSetting]:
     """Return the settings of a policy's topics, as far as they exist, that would lose or fork something."""
-    held = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
-    return [fault for name, topic in sorted(held.items()) for fault in wrong_settings(name, topic) if fault.dangerous]
+    existing = await existing_topics(bootstrap, [*topic_names(policy), *BESIDES])
+    return [
+        fault for name, topic in sorted(existing.items()) for fault in wrong_settings(name, topic) if fault.dangerous
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +303,7 @@ def _min_insync(replication: int) -> str:
 
 
 async def _existing(admin: Any, names: Iterable[str]) -> dict[str, list[int]]:
-    """Return of those topics that exist the copies of each partition, without asking for any that does not."""
+    """Return the number of copies of each partition, by topic, for those topics that exist."""
     there = set(await admin.list_topics())
     wanted = [name for name in names if name in there]
     if not wanted:

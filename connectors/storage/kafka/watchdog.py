@@ -1,8 +1,7 @@
 """Ends a worker whose partitions do not open.
 
 The consumer group still counts such a worker as alive, so no other worker gets the partitions: if it only waited,
-nothing
-would ever be released. Time in which the process did not run, because it was paused, does not count.
+nothing would ever be released. Time in which the process did not run, because it was paused, does not count.
 """
 
 from __future__ import annotations
@@ -26,8 +25,12 @@ class Watchdog:
     """Measures for how long assigned partitions have not been open."""
 
     def __init__(self, limit: float, notice: float, clock: Callable[[], float]) -> None:
-        """Set the seconds after which the worker ends, the seconds after which an opening counts as long, and a
-        monotonic clock.
+        """Create a watchdog.
+
+        Args:
+            limit: seconds after which the worker ends.
+            notice: seconds after which an opening counts as long and is logged.
+            clock: a monotonic clock, in seconds.
         """
         self._limit, self._notice, self._clock = limit, notice, clock
         self._last_check = clock()

@@ -2,21 +2,16 @@
 
 - SIGTERM or SIGINT: checkpoint, leave the group, exit 0.
 - An error that is not a decoding error: process and acknowledge nothing more, report the reason in one line, exit 1.
-  The
-  supervisor of the process restarts it. A worker ends in the same way if its partitions do not open (``watchdog``), or
-  if a task of Faust or aiokafka ends by itself.
+  The supervisor of the process restarts it. A worker ends in the same way if its partitions do not open
+  (``watchdog``), or if a task of Faust or aiokafka ends by itself.
 - Exit 2: the policy or the key does not match the state. Exit 3: the state or the log cannot be read. In both cases a
   restart without a change does not help.
 
-Behaviour of Faust that is overridden or read here, and why (the consumer's own list is in ``strict_consumer``):
+Faust itself is in ``stream.runners.faust_app``. Three of its habits are replaced here:
 
-- The transport of the app is ``StrictTransport``, so that every message is delivered once and in order.
 - Signals are handled here, not by Faust's worker, so that a checkpoint precedes the end.
 - A filter on the log handlers drops the records with stack traces that Faust logs for errors of this program: the
   worker reports them in one line.
-- ``app.rebalancing``, ``app.rebalancing_count`` and the consumer's ``flow_active`` show whether the first assignment is
-  over and messages flow; ``app.crashed`` and ``app.crash_reason`` show a failure inside Faust.
-- Faust does not report a task that ends by itself, so ``_guard`` looks for such tasks (``TaskWatch``, ``ended_tasks``).
 - ``app.stop()`` may hang on a broker that is away; after ``LEAVE_TIMEOUT`` the process exits without it.
 """
 
@@ -24,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -31,21 +27,23 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from connectors.storage.kafka.aiokafka_client import within
+from connectors.storage.kafka.aiokafka_client import ended_tasks, prepare_worker, within
 from connectors.storage.kafka.broker_errors import broker_error
+from connectors.storage.kafka.client import with_retry
 from connectors.storage.kafka.cluster import GROUP
-from connectors.storage.kafka.strict_consumer import StrictTransport
+from connectors.storage.kafka.timeouts import CHECKPOINT_TIMEOUT, LEAVE_TIMEOUT
 from connectors.storage.kafka.watchdog import StalledError, Watchdog
 from connectors.storage.kafka.writers import EngineTopics, KafkaWriterFactory
 from stream.engine.ports import Engine, UnexpectedCancellationError
 from stream.errors import DataError, TacetError, UsageError
-from stream.runners.faust_app import TacetApp, TaskWatch, create_app
+from stream.runners.faust_app import TacetApp, TaskWatch, create_app, is_open, is_settled
 from stream.runners.partition_tasks import TaskManager
 from stream.settings import OPEN_TIMEOUT, SESSION_TIMEOUT
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 GARBAGE = 20_000, 20, 20
 """Thresholds of Python's cyclic garbage collector: additional objects before a collection, and how many collections
@@ -53,10 +51,10 @@ pass before older objects are included.
 
 The rows that wait for their window are many and form no cycle; with Python's threshold of 700, collection takes a
 twentieth of the work."""
-CHECKPOINT_TIMEOUT = 4.0
-LEAVE_TIMEOUT = 4.0
 RETAKE_EVERY = 0.5
+"""Seconds between two looks for partitions that were lost and are assigned again."""
 LOOK_EVERY = 0.25
+"""Seconds between two looks at the state of the worker."""
 
 
 class Watch(Protocol):
@@ -111,6 +109,22 @@ class WorkerConfig:
     watch: Watch | None = None
 
 
+class WorkerClients:
+    """The clients of Kafka that Faust uses (see ``stream.runners.faust_app.KafkaClients``)."""
+
+    def prepare(self, consumer: Any) -> None:
+        """Change an aiokafka consumer that has not been started, so that it uses this project's connections."""
+        prepare_worker(consumer)
+
+    def ended_tasks(self, consumer: Any) -> list[str]:
+        """Return which of an aiokafka consumer's own tasks have ended."""
+        return ended_tasks(consumer)
+
+    async def with_retry(self, call: Callable[[], Awaitable[T]], *errors: type[Exception]) -> T:
+        """Call until it succeeds; ``errors`` cause a retry, any other error is raised at once."""
+        return await with_retry(call, *errors)
+
+
 def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
     """Run a worker until a signal or an error; return the exit code, 0 to 3. Must run in the main thread."""
     gc.set_threshold(*GARBAGE)
@@ -129,27 +143,31 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    journal = KafkaWriterFactory(config.bootstrap, fence=config.fence, topics=config.topics)
-    tenures = TaskManager(engine_factory, journal, audit_topic=config.topics.audit, accept_loss=config.accept_loss)
+    writer_factory = KafkaWriterFactory(config.bootstrap, fence=config.fence, topics=config.topics)
+    task_manager = TaskManager(
+        engine_factory, writer_factory, audit_topic=config.topics.audit, accept_loss=config.accept_loss
+    )
     app = create_app(
         brokers=config.bootstrap,
         group=config.group,
         source=config.topics.source,
-        task_manager=tenures,
-        transport=StrictTransport,
+        task_manager=task_manager,
+        clients=WorkerClients(),
         session_timeout=config.session_timeout,
     )
     if config.watch is not None:
-        config.watch.begin(tenures, journal, lambda: _is_settled(app), lambda: _is_open(app))
+        config.watch.begin(task_manager, writer_factory, lambda: is_settled(app), lambda: is_open(app))
     watchdog = Watchdog(config.open_timeout, config.session_timeout, asyncio.get_running_loop().time)
-    working = asyncio.create_task(_work(app, journal, config, watchdog))
+    working = asyncio.create_task(_work(app, writer_factory, config, watchdog))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     failure = _failure(working)
     stopping.cancel()
-    saved = failure is None and await _completes_within(CHECKPOINT_TIMEOUT, tenures.checkpoint(last=True), "checkpoint")
+    saved = failure is None and await _completes_within(
+        CHECKPOINT_TIMEOUT, task_manager.checkpoint(last=True), "checkpoint"
+    )
     failure = failure or watchdog.late()
-    tenures.end()
+    task_manager.end()
     working.cancel()
     left = await _completes_within(LEAVE_TIMEOUT, _shut_down(app), "leaving the group")
     if failure is not None:
@@ -168,14 +186,19 @@ async def _work(app: TacetApp, writer_factory: KafkaWriterFactory, config: Worke
     await writer_factory.start()
     parts = [asyncio.create_task(_guard(app, watchdog)), asyncio.create_task(_serve(app, config))]
     try:
-        while not (app.tenures.failed.is_set() or app.crashed or any(part.done() for part in parts)):
+        while not (app.task_manager.failed.is_set() or app.crashed or any(part.done() for part in parts)):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(app.tenures.failed.wait(), LOOK_EVERY)
+                await asyncio.wait_for(app.task_manager.failed.wait(), LOOK_EVERY)
         failures = [failure for part in parts if (failure := _failure(part)) is not None]
     finally:
         for part in parts:
             part.cancel()
-    raise next(iter(failures), None) or app.tenures.failure or app.crash_reason or RuntimeError("it stopped by itself")
+    raise (
+        next(iter(failures), None)
+        or app.task_manager.failure
+        or app.crash_reason
+        or RuntimeError("it stopped by itself")
+    )
 
 
 async def _serve(app: TacetApp, config: WorkerConfig) -> None:
@@ -183,7 +206,7 @@ async def _serve(app: TacetApp, config: WorkerConfig) -> None:
     await app.start()
     app.consumer.grace = config.session_timeout / 2
     every = (
-        PeriodicTask(app.tenures.checkpoint, config.checkpoint_every),
+        PeriodicTask(app.task_manager.checkpoint, config.checkpoint_every),
         PeriodicTask(app.consumer.reopen_lost, RETAKE_EVERY),
     )
     chores = [asyncio.create_task(_run_periodically(*chore)) for chore in (*every, *config.chores)]
@@ -197,14 +220,6 @@ async def _serve(app: TacetApp, config: WorkerConfig) -> None:
             chore.cancel()
 
 
-def _is_settled(app: TacetApp) -> bool:
-    return bool(app.rebalancing_count and not app.rebalancing and app.consumer.flow_active)
-
-
-def _is_open(app: TacetApp) -> bool:
-    return _is_settled(app) and not app.consumer.unopened()
-
-
 async def _guard(app: TacetApp, watchdog: Watchdog) -> None:
     """Check from the first assignment on that the app does its work; StalledError if it does not."""
     tasks = TaskWatch(app)
@@ -214,7 +229,7 @@ async def _guard(app: TacetApp, watchdog: Watchdog) -> None:
             continue
         watchdog.check(app.consumer.unopened())
         ended = [*tasks.ended(), *app.consumer.ended_tasks()]
-        if ended and not (app.tenures.failed.is_set() or app.crashed):
+        if ended and not (app.task_manager.failed.is_set() or app.crashed):
             raise StalledError(f"{', '.join(ended)}: ended by itself; without it nothing is read any more")
 
 
@@ -252,12 +267,21 @@ def _text_of(failure: BaseException) -> str:
     """Return the text of an error of this program, which never contains observations; otherwise a safe description."""
     if isinstance(failure, TacetError):
         return str(failure)
-    return broker_error(failure) or "see the documentation of this error type"
+    return _file_error(failure) or broker_error(failure) or "see the documentation of this error type"
+
+
+def _file_error(failure: BaseException) -> str | None:
+    """Describe an error of a local file, such as the key file, and the way out; None for any other error."""
+    if not isinstance(failure, OSError) or not isinstance(failure.filename, str):
+        return None
+    if failure.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"{failure.filename}: disk full; make room and start again"
+    return f"{failure.filename}: must be a file that can be used ({failure.strerror}); repair that and start again"
 
 
 async def _shut_down(app: TacetApp) -> None:
     await app.stop()  # also commits what is acknowledged
-    await app.tenures.close()
+    await app.task_manager.close()
 
 
 async def _completes_within(seconds: float, work: Coroutine[Any, Any, None], what: str) -> bool:

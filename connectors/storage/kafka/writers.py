@@ -10,8 +10,7 @@ reads those entries too: its own entries must be equal to them.
 
 Private records carry CloudEvents headers (CloudEvents 1.0, Kafka protocol binding, binary mode). The value is the
 record itself, byte for byte as in an outbox; the headers repeat for any consumer what the record says. All of it
-follows
-from the policy and the clock: the name of a release, its window, its kind.
+follows from the policy and the clock: the name of a release, its window, its kind.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from aiokafka.errors import (
 )
 
 from connectors.storage.kafka.client import (
-    BROKER_PATIENCE,
     MAX_RECORD,
     close,
     connect,
@@ -45,6 +43,7 @@ from connectors.storage.kafka.client import (
     producer_of,
     with_retry,
 )
+from connectors.storage.kafka.timeouts import BROKER_PATIENCE, COMMIT_TIMEOUT, TRANSACTION_TIMEOUT
 from connectors.storage.kafka.topic_readers import count_missing, first_used, last_snapshot, read_one, read_range
 from stream.engine.cluster_state import Records
 from stream.engine.ports import FencedError, InterruptedWriteError, Output
@@ -83,12 +82,6 @@ def headers_of(topic: str, identity: str, time_ms: int) -> Headers:
     return [(name, text.encode()) for name, text in texts.items()]
 
 
-TRANSACTION_TIMEOUT = 60.0
-"""Seconds after which the broker ends a transaction by itself and fences its producer.
-
-Longer than any commit takes. A writer that hangs and that no other writer fences may delay readers for so long."""
-COMMIT_TIMEOUT = 30.0
-"""Seconds after which a transaction is given up that the broker has not ended; the partition is then reopened."""
 NOTHING_AGREED: Records = {}
 _FENCED = (
     IllegalOperation,  # aiokafka's error for one more send after the producer was fenced
@@ -208,10 +201,10 @@ class KafkaWriterFactory:
         """Become the partition's only writer; retries while a broker is away."""
         name = f"{self._fence}-{partition}"
 
-        async def ask() -> Any:
+        async def become_writer() -> Any:
             return await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
 
-        producer = await with_retry(ask, ConnectionError, TimeoutError)
+        producer = await with_retry(become_writer, ConnectionError, TimeoutError)
         return KafkaWriter(self._bootstrap, producer, partition, self._topics, self.observers)
 
 
@@ -290,8 +283,7 @@ class KafkaWriter:
         """Send records in order; return the acknowledged offsets.
 
         A record's timestamp is its window's end. Only quarantine, which belongs to no window, has the time at which it
-        is
-        written: the broker deletes it seven days after its timestamp, however old the refused message was.
+        is written: the broker deletes it seven days after its timestamp, however old the refused message was.
         """
         waiting: list[asyncio.Future[Any]] = []
         try:

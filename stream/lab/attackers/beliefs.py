@@ -85,9 +85,9 @@ def opened(kinds: Collection[str], seen: Collection[str]) -> Flags:
 
 
 def check_closed(is_open: Flags) -> None:
-    """Raise UsageError where all zones are open, so that there is nobody to look for."""
+    """Raise UsageError where all zones are open, so that no person can be sought."""
     if is_open.all():
-        raise UsageError("at least one zone must be closed; in open ones nobody is looked for")
+        raise UsageError("at least one zone must be closed; no person is sought in open ones")
 
 
 def opened_for(people: Ints, order: Ints, share: float) -> Flags:
@@ -240,21 +240,21 @@ def learn(
         raise UsageError("pairs to learn from must be at least one")
     overall = max(0.5, float(np.std(values - counts)))
     seen = np.unique(counts)
-    asked = np.arange(values_from, values_to + 1)
+    points = np.arange(values_from, values_to + 1)
     columns: list[Floats] = []
     for count in range(most + 1):
         nearest = int(seen[np.argmin(np.abs(seen - count))])
-        columns.append(_density(asked - (count - nearest), values[counts == nearest], width, overall))
+        columns.append(_density(points - (count - nearest), values[counts == nearest], width, overall))
     return LearntDistribution(np.stack(columns, axis=1), values_from)
 
 
-def _density(asked: Ints, values: Ints, width: float | None, overall: float) -> Floats:
-    """Return ln of one count's density at the values ``asked``."""
+def _density(at: Ints, values: Ints, width: float | None, overall: float) -> Floats:
+    """Return ln of one count's density at the values ``at``."""
     pairs = len(values)
     spread = float(np.std(values, ddof=1)) if pairs > 1 else 0.0
     kernel = (scott(pairs) if width is None else width) * (spread or overall)
     points, times = np.unique(values, return_counts=True)
-    exponents = -(((asked[:, None] - points) / kernel) ** 2) / 2 + np.log(times / pairs)
+    exponents = -(((at[:, None] - points) / kernel) ** 2) / 2 + np.log(times / pairs)
     largest = exponents.max(axis=1)
     total = np.exp(exponents - largest[:, None]).sum(axis=1)
     return np.asarray(largest + np.log(total) - math.log(kernel * math.sqrt(2 * math.pi)))
@@ -300,7 +300,7 @@ def worst_case(probability: Floats, epsilon: float, observed: Observed) -> Float
 
 def log_binomial(people: int, probability: Floats) -> Floats:
     """Return ln b(z) for z = 0 … people, a new last axis; -inf for impossible z."""
-    from scipy.special import gammaln, xlog1py, xlogy  # noqa: PLC0415  (no verb waits for it before it is asked)
+    from scipy.special import gammaln, xlog1py, xlogy  # noqa: PLC0415  (slow to import; most commands do not need it)
 
     z = np.arange(people + 1)
     ways = gammaln(people + 1) - gammaln(z + 1) - gammaln(people - z + 1)
@@ -320,7 +320,7 @@ def noisy_posterior(log_likelihood: Floats, probability: Floats) -> Floats:
     """
     people = log_likelihood.shape[-1] - 1
     if people < 1:
-        raise UsageError("people looked for must be at least one")
+        raise UsageError("people sought must be at least one")
     weight = _weights(log_likelihood, probability)
     return np.asarray((weight * (np.arange(people + 1) / people)).sum(axis=-1))
 

@@ -77,7 +77,7 @@ def found_by_guess(beliefs: Floats, prior: Floats, counts: Ints, is_open: Flags)
 def found_by_confidence(beliefs: Floats, prior: Floats | None, counts: Ints, is_open: Flags) -> Ints:
     """Return people by span and class of the belief in the zone where they are, if above the prior's class.
 
-    This needs no guess; it is what the thesis plots. With ``prior`` None nobody is left out.
+    This needs no guess; it is what the thesis plots. With ``prior`` None no person is left out.
     """
     classes = class_of(beliefs)
     counted = ~is_open & (classes >= 0)
@@ -95,7 +95,7 @@ class Success(NamedTuple):
     right: int
     tried: int
     low: float
-    """Of Wilson's 95 % interval; 0 where nothing was tried."""
+    """Ends of Wilson's 95 % interval; 0 if there was no guess."""
     high: float
 
     @property

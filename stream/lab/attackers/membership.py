@@ -47,7 +47,7 @@ class Bound(NamedTuple):
 
 def rate_at_least(hits: Ints, runs: int, level: float) -> Floats:
     """Return the lower end of the Clopper-Pearson interval of a rate; 0 for no hit."""
-    from scipy.special import betaincinv  # noqa: PLC0415  (no verb waits for it before it is asked)
+    from scipy.special import betaincinv  # noqa: PLC0415  (slow to import; most commands do not need it)
 
     return np.asarray(np.where(hits > 0, betaincinv(np.maximum(hits, 1), runs - hits + 1, level), 0.0))
 

@@ -125,9 +125,9 @@ def simulate(config: SimulatorConfig) -> Simulation:
     """
     place = building(config.zones, config.building)
     days = calendar(config.start, config.days, ZoneInfo(config.timezone))
-    carried = owner_devices(place, _draws(config, ROUTINE))
-    people = population(class_sizes(config, days, int(carried.sum())), place, _draws(config, PEOPLE))
-    visits = _all_visits(config, place, days, people, carried)
+    devices = owner_devices(place, _draws(config, ROUTINE))
+    people = population(class_sizes(config, days, int(devices.sum())), place, _draws(config, PEOPLE))
+    visits = _all_visits(config, place, days, people, devices)
     heard = _closing(events(visits, people, place, _draws(config, RADIO)), visits, days)
     heard = _merged(heard, reassociations(_machines(config, visits), _draws(config, MACHINES)))
     seen = np.unique(visits.device)
@@ -168,9 +168,9 @@ def _draws(config: SimulatorConfig, part: int) -> Draws:
     return draws(config.seed, config.building, part)
 
 
-def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people: Population, carried: Ints) -> Visits:
+def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people: Population, devices: Ints) -> Visits:
     routine = _draws(config, ROUTINE)
-    who = owners(place, people, carried, routine)
+    who = owners(place, people, devices, routine)
     public = public_visits(people, days, _draws(config, HABIT))
     return ordered_visits(join([public, office_visits(who, place, people, days, routine)]), days)
 

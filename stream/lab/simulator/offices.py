@@ -77,17 +77,17 @@ def owner_devices(place: Building, rng: Draws) -> Ints:
     return 1 + (rng.random(len(place.of_kind(OFFICE))) < LAPTOP_SHARE).astype(np.int64)
 
 
-def owners(place: Building, people: Population, carried: Ints, rng: Draws) -> Owners:
-    """Draw the owners' habits; ``carried`` is the number of owner devices of each office."""
+def owners(place: Building, people: Population, devices: Ints, rng: Draws) -> Owners:
+    """Draw the owners' habits; ``devices`` is the number of owner devices of each office."""
     offices = place.of_kind(OFFICE)
-    first = people.members(DeviceClass.OWNER)[np.cumsum(carried) - carried]
+    first = people.members(DeviceClass.OWNER)[np.cumsum(devices) - devices]
     count = len(offices)
     arrival = np.clip(9.1 + 0.75 * rng.standard_normal(count), 7.2, 10.8)
     hours = np.array([entry[0] for entry in BREAKS]) + rng.standard_normal((count, len(BREAKS))) * BREAKS[0][1]
     return Owners(
         office=offices,
         phone=first,
-        laptop=np.where(carried == 2, first + 1, -1),
+        laptop=np.where(devices == 2, first + 1, -1),
         arrival=arrival,
         departure=np.clip(arrival + 8.3 + 0.7 * rng.standard_normal(count), 15.0, 20.0),
         wander=rng.uniform(0.12, 0.45, count),
@@ -119,8 +119,8 @@ def owner_day(who: Owners, owner: int, rng: Draws) -> list[OfficePeriod]:
     for usual, (_, _, minutes, spread, chance) in zip(who.breaks[owner], BREAKS, strict=True):
         leave = float(usual + 0.2 * rng.standard_normal()) * 3600.0
         back = leave + max(12.0, float(minutes + spread * rng.standard_normal())) * 60.0
-        taken = rng.random() < chance
-        if taken and leave >= since + SHORTEST_SPELL and back <= until - SHORTEST_SPELL:
+        leaves = rng.random() < chance
+        if leaves and leave >= since + SHORTEST_SPELL and back <= until - SHORTEST_SPELL:
             spells.append(OfficePeriod(since, leave))
             since = back
     return [*spells, OfficePeriod(since, until)]

@@ -64,7 +64,7 @@ HABITS = {
     DeviceClass.ATTENDEE: Habit(5_200, 0.33, 1.05, 3_000.0, 0.9, 3),
     DeviceClass.RESIDENT: Habit(1_550, 0.74, 1.05, 5_400.0, 0.7, 4),
     DeviceClass.STATIC: Habit(180, 1.0, 1.0, 0.0, 0.0, 2),
-    DeviceClass.OWNER: Habit(0, 0.0, 0.0, 0.0, 0.0, 2),  # one or two an office, see simulator_offices
+    DeviceClass.OWNER: Habit(0, 0.0, 0.0, 0.0, 0.0, 2),  # one or two an office, see offices.py
 }
 SECOND_DAY = 0.10
 """Probability that a passer-by is seen on a second day."""

@@ -66,11 +66,11 @@ def payable(
         least: smallest epsilon.
         most: largest epsilon.
     """
-    asked = [epsilon for epsilon in EPSILONS if least <= epsilon <= most]
-    for first, epsilon in enumerate(asked):
+    within = [epsilon for epsilon in EPSILONS if least <= epsilon <= most]
+    for first, epsilon in enumerate(within):
         if _is_made(made, epsilon):
-            last = bisect_left(asked, True, lo=first, key=lambda larger: not _is_made(made, larger))
-            return tuple(asked[first:last])
+            last = bisect_left(within, True, lo=first, key=lambda larger: not _is_made(made, larger))
+            return tuple(within[first:last])
     rule = "epsilon must buy noise that can be made, and be among those that are tried"
     raise UsageError(f"{rule}; none from {float(least):g} to {float(most):g} does")
 
@@ -188,7 +188,7 @@ class Prepared:
 
 
 def check_periods(task: Task, periods: Sequence[Period]) -> None:
-    """Raise UsageError where tasks are asked for in part of the day; they have hours of their own."""
+    """Raise UsageError if tasks are to be answered for part of the day; they have hours of their own."""
     if task == "tasks" and list(periods) != ["all"]:
         raise UsageError("period must not be given with tasks, which have hours of their own")
 

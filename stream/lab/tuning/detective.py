@@ -54,7 +54,7 @@ class Detective:
     """The questions of a world, and the scoring of released values."""
 
     world: World
-    """With the planted events."""
+    """The world with the planted events."""
     full: tuple[int, ...]
     """Rooms that may be too full."""
     regions: tuple[int, ...]
@@ -80,20 +80,20 @@ class Detective:
         last = self.days[-1]
         for zone, window in self.broken:
             values = released.zones[last, zone]
-            told = stuck_from(values, at_most=2 * int(released.half_widths[last[-1], zone]))
+            answer = stuck_from(values, at_most=2 * int(released.half_widths[last[-1], zone]))
             true = stuck_from(truth[last, zone])
-            yield "stuck", abs((len(last) - 1 if told is None else told) - (window if true is None else true))
+            yield "stuck", abs((len(last) - 1 if answer is None else answer) - (window if true is None else true))
         for zone, window in self.events:
-            told = event_start(np.stack([released.zones[day, zone] for day in self.days]), self._span())
-            yield "event", abs(told - window)
+            start = event_start(np.stack([released.zones[day, zone] for day in self.days]), self._span())
+            yield "event", abs(start - window)
 
     def _region_off(self, truth: Ints, values: Ints, minutes: Ints) -> int:
         """Return the number of regions that are more occupied in a day's night hours than the answered one."""
         night = (minutes > NIGHT_BEGINS) | (minutes <= NIGHT_ENDS)
-        order, told = (
+        order, answered = (
             by_occupancy({f"{zone:04}": counts[night, zone] for zone in self.regions}) for counts in (truth, values)
         )
-        return places_off(order, told[0])
+        return places_off(order, answered[0])
 
     def _places(self, day: Ints) -> Ints:
         return day + self.world.begins
@@ -139,7 +139,7 @@ def _whole_days(world: World) -> Iterator[Ints]:
     found = [np.flatnonzero(days == day) + world.measured - world.begins for day in np.unique(days)]
     whole = [each for each in found if len(each) == ticks]
     if not whole:
-        raise DataError("recording must hold a measured day of 24 hours")
+        raise DataError("recording must contain a measured day of 24 hours")
     yield from whole
 
 
@@ -148,7 +148,7 @@ def _busiest(world: World, days: tuple[Ints, ...]) -> tuple[int, ...]:
     totals = world.counts[world.released][np.concatenate(days)].sum(axis=0)
     order = tuple(int(zone) for zone in np.argsort(-totals, kind="stable") if totals[zone] > 0)
     if not order:
-        raise DataError("recording must have somebody counted on the measured days")
+        raise DataError("recording must have a count above 0 on the measured days")
     return order
 
 

@@ -99,7 +99,7 @@ class TriedCandidate:
     """The runs of a candidate."""
 
     utilities: list[float] = field(default_factory=list)
-    """Of its runs, in order."""
+    """The utility of each run, in order."""
     reached: int = 0
     """Runs that reached the utility."""
     verdict: Verdict = "open"

@@ -89,15 +89,15 @@ class World:
         first = max(0, self.begins - days * DAY // self.site.tick)
         if first == self.begins:
             return None
-        held = slice(0, self.begins)
-        times, counts, days_of, minutes = (each[held] for each in (self.times, self.counts, self.days, self.minutes))
+        earlier = slice(0, self.begins)
+        times, counts, days_of, minutes = (each[earlier] for each in (self.times, self.counts, self.days, self.minutes))
         return World(self.site, times, counts, days_of, minutes, first, first)
 
     def measures(self, period: Period) -> Bools:
         """Return for each released window whether it is measured."""
-        asked = within(period, self.minutes)
-        asked[: self.measured] = False
-        return asked[self.released]
+        chosen = within(period, self.minutes)
+        chosen[: self.measured] = False
+        return chosen[self.released]
 
     def naming(self, day_key: Callable[[int], bytes], run: int) -> ReleaseContext:
         """Return the labels and keys of one of many runs; each run has its own keys."""
@@ -125,14 +125,14 @@ def world_of(site: Site, times: Ints, counts: Ints, measured: int, before: int =
     if counts.shape != (len(times), len(site.zones)) or (np.diff(times) <= 0).any():
         raise UsageError("counts must have an entry for each time and zone, and times must ascend")
     at = privacy_days(MIDNIGHT, site.timezone).at
-    held = [at(int(time)) for time in times]
-    whole = _whole_days(times, [(day.number, day.start, day.end) for day in held], site.tick)
+    day_of = [at(int(time)) for time in times]
+    whole = _whole_days(times, [(day.number, day.start, day.end) for day in day_of], site.tick)
     if len(whole) < measured + before:
         rule = f"recording must end with at least {measured + before} whole days of windows"
         raise DataError(f"{rule}, got {len(whole)}")
     last = whole[-1][1]
     return World(
-        site, times[:last], counts[:last], np.array([day.number for day in held[:last]], dtype=np.int64),
+        site, times[:last], counts[:last], np.array([day.number for day in day_of[:last]], dtype=np.int64),
         np.array([_minute(int(time), site.timezone) for time in times[:last]], dtype=np.int64),
         begins=whole[-(measured + before)][0], measured=whole[-measured][0],
     )  # fmt: skip
@@ -149,8 +149,8 @@ def within(period: Period, minutes: Ints) -> Bools:
 def _whole_days(times: Ints, days: Sequence[tuple[int, Micros, Micros]], tick: Micros) -> list[tuple[int, int]]:
     """Return the windows, from and to, of the last consecutive days of which every window exists."""
     whole: list[tuple[int, int]] = []
-    for (_, start, end), held in groupby(range(len(times)), key=lambda window: days[window]):
-        places = list(held)
+    for (_, start, end), windows in groupby(range(len(times)), key=lambda window: days[window]):
+        places = list(windows)
         if len(places) * tick == end - start:
             if whole and times[whole[-1][1] - 1] != start:
                 whole = []
@@ -195,67 +195,67 @@ def measured(cells: Floats) -> Measured:
     )
 
 
-def heatmap_utility(world: World, asked: Bools) -> Utility:
+def heatmap_utility(world: World, selected: Bools) -> Utility:
     """Return the utility of a heat map, coloured by the usual counts in the windows before the measured ones.
 
     Args:
         world: with the released windows.
-        asked: which of its released windows are measured.
+        selected: which of its released windows are measured.
 
     Raises:
         DataError: no window is measured, or some time of day occurs less than twice before.
     """
-    _check_request(asked)
+    _check_selected(selected)
     usual = _usual(world)
-    places = world.minutes[world.released][asked]
+    places = world.minutes[world.released][selected]
     by = Usual(*(np.stack([getattr(usual[minute], name) for minute in places.tolist()]) for name in Usual._fields))
-    truth = world.counts[world.released][asked]
+    truth = world.counts[world.released][selected]
 
     def utility(released: Released) -> Measured:
-        return measured(utilities(truth, released.zones[asked], by))
+        return measured(utilities(truth, released.zones[selected], by))
 
     return utility
 
 
 def _usual(world: World) -> dict[int, Usual]:
-    """Return what is usual at each time of day that is measured."""
+    """Return the usual counts at each time of day that is measured."""
     past, minutes = world.counts[: world.measured], world.minutes[: world.measured]
     found = {}
     for minute in np.unique(world.minutes[world.measured :]).tolist():
         seen = past[minutes == minute]
         if len(seen) < 2:
-            raise DataError("recording must hold at least two days before the measured ones, for what is usual then")
+            raise DataError("recording must contain at least two days before the measured ones, for the usual counts")
         found[minute] = usual_in(seen)
     return found
 
 
-def building_utility(world: World, asked: Bools) -> Utility:
+def building_utility(world: World, selected: Bools) -> Utility:
     """Return the utility of the building's count: 1 - mean |error| / mean count of each day, averaged over days.
 
     Args:
         world: of one zone that is the building (``World.as_one``).
-        asked: which of its released windows are measured.
+        selected: which of its released windows are measured.
 
     Raises:
         DataError: no window is measured, or there is a day without any count in them.
     """
-    _check_request(asked)
-    truth = world.counts[world.released][asked].sum(axis=1)
-    days = world.days[world.released][asked]
+    _check_selected(selected)
+    truth = world.counts[world.released][selected].sum(axis=1)
+    days = world.days[world.released][selected]
     numbers = np.unique(days)
     mean = {day: float(truth[days == day].mean()) for day in numbers.tolist()}
     if min(mean.values()) == 0:
-        raise DataError("recording must have somebody counted on each measured day, for a mean count above 0")
+        raise DataError("recording must have a count above 0 on each measured day")
     scale = np.array([mean[day] for day in days.tolist()])
 
     def utility(released: Released) -> Measured:
-        cells = 1 - np.abs(released.zones[asked].sum(axis=1) - truth) / scale
+        cells = 1 - np.abs(released.zones[selected].sum(axis=1) - truth) / scale
         by_day = float(np.mean([cells[days == day].mean() for day in numbers]))
         return measured(cells[:, None])._replace(utility=by_day)
 
     return utility
 
 
-def _check_request(asked: Bools) -> None:
-    if not asked.any():
-        raise DataError("recording must hold a window to be measured, in the hours that are asked for")
+def _check_selected(selected: Bools) -> None:
+    if not selected.any():
+        raise DataError("recording must contain a window to be measured, in the hours of the period")

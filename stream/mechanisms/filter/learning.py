@@ -58,6 +58,7 @@ from stream.mechanisms.filter.model import (
     stationary,
     switched,
 )
+from stream.mechanisms.filter.residuals import MOST_WEIGHT, Residuals, no_residuals
 from stream.mechanisms.filter.revision import median_and_band, moved_back
 from stream.mechanisms.filter.step import (
     Estimate,
@@ -221,6 +222,8 @@ class NightlyState:
     """Number of parts of the zones that have been learnt since a day was over."""
     coming: tuple[Learnt, ...] = ()
     """Results for these parts, 0 for the other zones; empty where all results are in use."""
+    residuals: Residuals = field(default_factory=lambda: no_residuals(0))
+    """Differences between noisy values and estimates, of which bands of sums are made."""
     ahead: tuple[LearnedPart, ...] = field(default=(), compare=False)
     """Following parts, computed ahead. The byte form does not contain them; after decoding they are recomputed."""
 
@@ -233,7 +236,7 @@ class NightlyFilter:
 
     def initial(self) -> NightlyState:
         """Return the state without data."""
-        return NightlyState(self.filter.initial())
+        return NightlyState(self.filter.initial(), residuals=no_residuals(len(self.filter.capacities)))
 
     def step(self, state: NightlyState, item: FilterItem) -> tuple[NightlyState, list[FilterOutput]]:
         """Process one window of all zones; learn on the next part of them, where a day is over."""
@@ -243,7 +246,9 @@ class NightlyFilter:
             state = self._begin_day(state)
         filtered, [estimate] = self.filter.step(state.filter, item)
         kept = FilterItem(np.clip(item.noisy, -FARTHEST, FARTHEST), item.slot)
-        state = replace(state, filter=filtered, log=(*state.log, kept)[-(MOST_WINDOWS + BEFORE + PARTS) :])
+        log = (*state.log, kept)[-(MOST_WINDOWS + BEFORE + PARTS) :]
+        residuals = state.residuals.after(kept.noisy, estimate.median)
+        state = replace(state, filter=filtered, log=log, residuals=residuals)
         if state.part < PARTS:
             at_hand = _at_hand(state.log)
             state, more = self._parts(state, at_hand, _parts_a_window(state.log[:-at_hand]))
@@ -353,28 +358,34 @@ class NightlyFilter:
                 calendar.sums[..., place] = taught.calendar.sums[..., column]
 
     def encode(self, state: NightlyState) -> bytes:
-        """Return the byte form: a head, the filter's state, the log's days, slots and noisy values, pending results."""
+        """Return the byte form: head, filter state, residuals, the log's slots and noisy values, pending results."""
         filtered = self.filter.encode(state.filter)
-        head = _HEAD.pack(_MAGIC, state.part, len(state.log), len(filtered))
+        total, weight, squares = state.residuals
+        head = _HEAD.pack(_MAGIC, state.part, len(state.log), len(filtered), weight, squares)
         slots = [
             _SLOT.pack(item.slot.day, item.slot.half_hour, item.slot.hour, item.slot.weekend) for item in state.log
         ]
         noisy = np.array([item.noisy for item in state.log]).astype(_NOISY).view(np.uint8).reshape(-1, 4)
         ranks = np.ascontiguousarray(noisy.T)  # bytes of equal rank are adjacent: they compress better
-        return b"".join((head, filtered, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
+        held = total.astype("<f8").tobytes()
+        return b"".join((head, filtered, held, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
 
     def decode(self, data: bytes) -> NightlyState:
         """Return the state of a byte form; DataError where it is not one of this filter."""
         try:
-            magic, part, windows, length = _HEAD.unpack_from(data)
-            start = _HEAD.size + length
-            filtered = self.filter.decode(data[_HEAD.size : start])
+            magic, part, windows, length, weight, squares = _HEAD.unpack_from(data)
+            end = _HEAD.size + length
+            filtered = self.filter.decode(data[_HEAD.size : end])
+            total = np.array(struct.unpack_from(f"<{len(self.filter.capacities)}d", data, end))
+            start = end + total.nbytes
             slots = [_slot(*_SLOT.unpack_from(data, start + n * _SLOT.size)) for n in range(windows)]
         except struct.error:
             raise DataError("nightly filter state: must not be cut off") from None
         place = start + windows * _SLOT.size
         cells = windows * len(self.filter.capacities)
         ranks = np.frombuffer(data[place : place + 4 * cells], np.uint8)
+        if not (np.isfinite(total).all() and 0 <= squares <= weight <= MOST_WEIGHT):
+            raise DataError("nightly filter state: residuals must be finite, and their weights within range")
         if magic != _MAGIC or part > PARTS or ranks.size != 4 * cells:
             raise DataError("nightly filter state: head does not fit the configuration")
         noisy = np.ascontiguousarray(ranks.reshape(4, -1).T).view(_NOISY).astype(np.int64)
@@ -383,10 +394,10 @@ class NightlyFilter:
         coming, place = self.filter.learnt_from(data, place + ranks.size) if part < PARTS else ((), place + ranks.size)
         if place != len(data):
             raise DataError("nightly filter state: length does not fit the configuration")
-        return NightlyState(filtered, log, part, coming)
+        return NightlyState(filtered, log, part, coming, Residuals(total, weight, squares))
 
 
-_HEAD = struct.Struct("<4sBII")
+_HEAD = struct.Struct("<4sBIIdd")
 _MAGIC = Magic.FILTER_LEARNING
 _SLOT = struct.Struct("<iBB?")
 _NOISY = "<i4"

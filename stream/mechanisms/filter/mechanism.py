@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickInput, Values, whole
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
+from stream.mechanisms.filter.residuals import FilteredSums
 from stream.mechanisms.filter.revision import smooth
 from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.noise import Ints
@@ -75,7 +76,8 @@ class Filtered:
         """Add the noise, filter it."""
         noisy = item.counts + item.noise
         after, [told] = self.filter.step(state, FilterItem(noisy, item.slot))
-        return after, [self.values_of(*told.estimate)._replace(noisy=noisy, histories=told.histories)]
+        sums = FilteredSums(told.estimate.half_width, after.residuals, self.noise)
+        return after, [self.values_of(*told.estimate)._replace(noisy=noisy, sums=sums, histories=told.histories)]
 
     @property
     def nightly(self) -> tuple[NightlyFilter, ...]:

@@ -1,4 +1,4 @@
-"""What the stand-in for the service says of attributes, of what was spent, of the account, and to operators."""
+"""Answers of the stand-in service: attributes, spending, the account, and figures for operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from connectors.serve import learn
-from connectors.serve.ledger_views import UNTOLD
+from connectors.serve.ledger_views import NOT_IN_TOPICS
 from connectors.serve.models import OfLesson, OfRound
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def told(path: str, scene: Scene, query: Any) -> dict[str, Any] | None:
         "operator": lambda: {"free_mib": 51200, "sites": [] if scene.bare else [figures(scene)]},
     }
     answers |= {
-        "learn/day": lambda: learn.lesson_day(OfLesson.model_validate(dict(query))),
-        "learn/tasks": lambda: learn.round_questions(OfRound.model_validate(dict(query))),
+        "learn/day": lambda: learn.lesson_day(OfLesson.model_validate(dict(query))).model_dump(),
+        "learn/tasks": lambda: learn.round_questions(OfRound.model_validate(dict(query))).model_dump(),
     }
     return answers[path]() if path in answers else None
 
@@ -141,7 +141,7 @@ def figures(scene: Scene) -> dict[str, Any]:
         },
         "silent_sources": 1 if scene.cluster else None,
         "denied": denied(scene) if scene.denied else [],
-    } | (dict.fromkeys(UNTOLD) if scene.cluster else {})  # fmt: skip
+    } | (dict.fromkeys(NOT_IN_TOPICS) if scene.cluster else {})  # fmt: skip
 
 
 def denied(scene: Scene) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the tests of the page share: one browser for each file of tests, a scene and a page for each test."""
+"""Fixtures for tests of the page: one browser for each file, a context and a page for each test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.page.ground import PATIENCE, Watched, a_browser, served, watched
+from tests.acceptance.page.browser import PATIENCE, Watched, a_browser, served, watched
 from tests.acceptance.page.recorded import Scene, application
 
 expect.set_options(timeout=PATIENCE)

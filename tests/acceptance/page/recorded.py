@@ -1,4 +1,4 @@
-"""A stand-in for the service: it serves the page, and answers in the service's shape from a building's made-up month.
+"""A stand-in for the service that serves the page and answers from a made-up month of a building.
 
 What the page does with a late feed, a denied window, a value below zero or a lost line is tried here, where each can
 be had at once. That page and service fit together is tried on a real store.
@@ -360,7 +360,7 @@ def application(scene: Scene) -> Starlette:
         })  # fmt: skip
 
     async def learnt(request: Request) -> Response:
-        return answer(answer_result(Answered.model_validate(orjson.loads(await request.body()))))
+        return answer(answer_result(Answered.model_validate(orjson.loads(await request.body()))).model_dump())
 
     async def stream(request: Request) -> Response:
         scene.since.append(request.headers.get("last-event-id") or request.query_params.get("after"))

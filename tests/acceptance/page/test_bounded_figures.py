@@ -1,4 +1,4 @@
-"""What counts each device for a part of the day only says so, wherever its figures stand, and what that means."""
+"""The page marks every figure of a release that counts each device for only a part of the day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 MARK = "†"

@@ -1,4 +1,4 @@
-"""Day: facts of rooms' days, shown or withheld, and what a withheld one means; by room, by day."""
+"""Day: attributes of rooms' days, released or withheld, by room and by day."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 

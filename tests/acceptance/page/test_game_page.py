@@ -1,4 +1,4 @@
-"""The game against the clock: its rules, a clock that is moved by hand, this browser's leaderboard, hostile names."""
+"""The game: its rules, its clock, the leaderboard of this browser, and hostile names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
 from connectors.lab.simulation.lessons import TASKS, Task, case
-from tests.acceptance.page.ground import Watched, served, watched
+from tests.acceptance.page.browser import Watched, served, watched
 from tests.acceptance.page.recorded import Scene, application
 from tests.acceptance.page.test_page_looks import serious
 
@@ -192,10 +192,10 @@ def test_when_time_is_up_the_game_is_over_and_on_the_board(learn: Page) -> None:
 def test_an_answer_that_is_refused_leaves_the_question_open(seen: Watched) -> None:
     page = standing(seen)
     begun(page)
-    refusal = '{"error": {"what": "rate", "rule": "must stay within what a client may ask"}}'
+    refusal = '{"error": {"what": "rate", "rule": "must be at most 100 requests per second"}}'
     page.route("**/answers", lambda route: route.fulfill(status=429, content_type="application/json", body=refusal))
     give(page, "above", "3")
-    expect(game(page).get_by_role("alert")).to_contain_text("must stay within what a client may ask")
+    expect(game(page).get_by_role("alert")).to_contain_text("must be at most 100 requests per second")
     page.unroute("**/answers")
     page.clock.run_for(30_000)
     expect(game(page).get_by_role("timer")).to_have_text("4:30")

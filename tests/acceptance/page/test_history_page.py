@@ -1,4 +1,4 @@
-"""History: series with bands, the day by hour, a typical week, peaks against capacity, files; by eye, key and ear."""
+"""History: series with bands, the day by hour, a typical week, peaks against capacity, and exported files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 

@@ -1,4 +1,4 @@
-"""Names that are markup, code, or what JavaScript's objects call their own are text on every page, and nothing else."""
+"""Names that are markup, code or JavaScript property names appear as text on every page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 
 from stream.records import HOUR
-from tests.acceptance.page.ground import Watched, watched
-from tests.acceptance.serve.ground import FIRST, POLICY, Served, complete, make_store, served, wanted
+from tests.acceptance.page.browser import Watched, watched
+from tests.acceptance.serve.services import FIRST, POLICY, Served, complete, make_store, served, wanted
 
 EVIL = "<img src=x onerror=alert(1)>"
 SCRIPT = "\"'><svg onload=alert(2)></svg>&lt;b&gt; javascript:alert(3) __proto__ " + "long" * 30

@@ -1,4 +1,4 @@
-"""Learn: epsilon by slider on a simulated day, and the detective game; by pointer, keyboard and ear."""
+"""Learn: epsilon by slider on a simulated day, and the detective game, by pointer, keyboard and screen reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from connectors.lab.simulation.lessons import case
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 
@@ -51,7 +51,7 @@ def test_another_place_and_mechanism_are_a_choice_away(seen: Watched, scene: Sce
     page = begun(seen)
     page.get_by_label("Place").select_option("6003")
     page.get_by_role("radio", name="filter").check()
-    expect(page.locator(".lesson .why")).to_contain_text("the filter's 95 % estimate")
+    expect(page.locator(".lesson .why")).to_contain_text("about 95 of 100 such bands contain the count")
     expect(page.locator(".lesson .chart")).to_have_attribute("aria-label", re.compile("^Room 6003 on Thu 1 Feb 2018"))
 
 
@@ -106,9 +106,9 @@ def test_another_round_and_epsilon_ask_anew(seen: Watched) -> None:
 
 def test_a_service_that_refuses_an_answer_says_why(seen: Watched) -> None:
     page = begun(seen)
-    refusal = '{"error": {"what": "rate", "rule": "must stay within what a client may ask"}}'
+    refusal = '{"error": {"what": "rate", "rule": "must be at most 100 requests per second"}}'
     page.route("**/answers", lambda route: route.fulfill(status=429, content_type="application/json", body=refusal))
     page.get_by_role("spinbutton", name="Windows").fill("3")
     page.keyboard.press("Enter")
-    expect(page.locator(".game-outcome [role=alert]")).to_contain_text("must stay within what a client may ask")
+    expect(page.locator(".game-outcome [role=alert]")).to_contain_text("must be at most 100 requests per second")
     seen.said.clear()  # the browser writes a refused request into its console

@@ -1,4 +1,4 @@
-"""Live: the first screen. What is there, how sure that is, whether the feed is well; and that it moves."""
+"""Live: current counts, their bands, the health of the feed, and updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.page.ground import Watched, served, watched
+from tests.acceptance.page.browser import Watched, served, watched
 from tests.acceptance.page.recorded import COLUMNS, Scene, application, latest
 
 DENIED = {"value": None, "low": None, "high": None, "half_width": None, "denied": 1, "likely_empty": None}

@@ -1,11 +1,11 @@
-"""Ops: the engine's figures for operators alone, with what there is no figure of."""
+"""Ops: figures of the engine for operators, and which figures are missing."""
 
 from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 

@@ -1,4 +1,4 @@
-"""How the page looks and is used: widths, themes, what a screen reader finds, keyboard, print, and what is loaded."""
+"""Layout and access: widths, themes, screen readers, keyboard, print, and which files are loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.acceptance.page.ground import Watched, watched
+from tests.acceptance.page.browser import Watched, watched
 from tests.acceptance.page.recorded import Scene
 
 PAGES = {

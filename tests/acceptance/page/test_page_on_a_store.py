@@ -1,4 +1,4 @@
-"""The page on the real service, over the real store of a simulated day: that the two fit together."""
+"""The page on the real service, with the real store of a simulated day."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import orjson
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.page.ground import Watched, watched
-from tests.acceptance.serve.ground import POLICY, Served, complete, make_store, new_token, records, served, wanted
+from tests.acceptance.page.browser import Watched, watched
+from tests.acceptance.serve.services import POLICY, Served, complete, make_store, new_token, records, served, wanted
 
 
 @pytest.fixture(scope="module")

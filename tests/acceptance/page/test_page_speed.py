@@ -1,4 +1,4 @@
-"""How much work the page makes, by the browser's own trace. Run by ``make bench``: figures of one machine, one run.
+"""The page's CPU work by the browser's trace. ``make bench`` runs it: figures of one machine and one run.
 
 Counted is the time on the processor of the page's main thread, not the clock's, so that what else runs beside does
 not count.
@@ -15,7 +15,7 @@ import orjson
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.page.ground import served, watched
+from tests.acceptance.page.browser import served, watched
 from tests.acceptance.page.recorded import Scene, application
 
 pytestmark = pytest.mark.bench

@@ -1,10 +1,10 @@
-"""Privacy: prices, spends, what is left, the promise on paper; of the account also coalitions and leakage."""
+"""Privacy: prices, spending, remaining budgets, the printed promise, coalitions and leakage."""
 
 from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.browser import Watched
 from tests.acceptance.page.recorded import Scene
 
 

@@ -1,4 +1,4 @@
-"""The day's store, and the service on it."""
+"""Fixtures: the store of a simulated day, and the service on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from connectors.http.server import Tls
-from tests.acceptance.serve.ground import Served, complete, make_store, served, wanted
+from tests.acceptance.serve.services import Served, complete, make_store, served, wanted
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Who may see what: tokens, sessions, one-time links, an open audience; and who may not."""
+"""Access: tokens, sessions, one-time links, an open audience, and who is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stream.errors import UsageError
 from stream.records import HOUR, SECOND, Micros
 from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
-from tests.acceptance.serve.ground import LAST, Served, events, eventually, new_token, records, served, wanted
+from tests.acceptance.serve.services import LAST, Served, events, eventually, new_token, records, served, wanted
 
 LATEST = "/api/v1/latest"
 

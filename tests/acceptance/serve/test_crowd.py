@@ -1,4 +1,4 @@
-"""Whoever crowds the door keeps nobody else out: neither by saying nothing nor with questions half asked."""
+"""Many idle or half-finished connections do not block other clients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from connectors.http.limits import ConnectionLimiter, most_connections
 from connectors.http.server import Tls, listening
-from tests.acceptance.serve.ground import events, new_token, records, served, wanted
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import events, new_token, records, served, wanted
+from tests.support.patience import PATIENCE
 
 ROOM = 12
 """Connections that the service has room for here; each crowd is larger."""

@@ -1,4 +1,4 @@
-"""What is turned away: names, origins, sizes, rates, paths and heads that no honest client sends. Clean errors only."""
+"""Refused requests: host names, origins, sizes, rates, paths and headers. Each gets a clean error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from starlette.types import ASGIApp
 from connectors.http.limits import LARGEST_BODY, Known, Names, Rates, RequestLimits
 from connectors.http.server import listening
 from stream.errors import UsageError
-from tests.acceptance.serve.ground import Served, new_token, served, wanted
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import Served, new_token, served, wanted
+from tests.support.patience import PATIENCE
 
 MANY = 100_000
 
@@ -222,7 +222,7 @@ def test_a_reader_who_is_known_has_a_rate_of_their_own_wherever_they_are(
 
 def test_a_connection_that_says_nothing_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ended by the service: the read returns nothing, where it would otherwise wait for ever."""
-    monkeypatch.setattr("connectors.http.server.SAY_WITHIN", 0.2)
+    monkeypatch.setattr("connectors.http.limits.HEAD_WITHIN", 0.2)
     with served(wanted(folder)) as running:
         for said in (b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: 127"):
             with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE) as connection:

@@ -1,4 +1,4 @@
-"""Where records come from: a store that may not be opened, a play of the day, Kafka; and what is refused of each."""
+"""Sources of records: a store, a replayed day, and Kafka; and what is refused of each."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
-from tests.acceptance.serve.ground import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
-from tests.integration.kafka_ground import Broker, delete_topics
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
+from tests.integration.kafka_brokers import Broker, delete_topics
+from tests.support.patience import PATIENCE
 
 # --- a store that may not be opened -----------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ def test_a_topic_that_was_made_anew_behind_an_index_and_has_grown_past_it_is_ref
     topic, given = private_topic("sewn", "occupancy"), of_audience(folder, "sewn", 12)
     served_while_its_topic_stays(kafka, tmp_path, given[:4])
     asyncio.run(made_anew(kafka, topic, given[4:]))
-    with pytest.raises(UsageError, match=f"--index: must have been made from this cluster's {topic}"):
+    with pytest.raises(UsageError, match=f"--index: must belong to this cluster's {topic}"):
         ends(of_one_audience(kafka, tmp_path, "sewn"))
 
 
@@ -354,7 +354,7 @@ def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figure
     """It ended with 1 in an outage of 20 s, although its index had the history."""
     if not kafka.killable:
         pytest.skip("this broker may not be killed")
-    for name, seconds in (("topics.LOOK_SECONDS", 0.5), ("broker_contact.ASK_SECONDS", 0.1)):
+    for name, seconds in (("topics.LOOK_SECONDS", 0.5), ("broker_contact.PROBE_SECONDS", 0.1)):
         monkeypatch.setattr(f"connectors.serve.{name}", seconds)
     failed = spied(monkeypatch, topics, "follow_private")
     given = of_audience(folder, "outliving", 12)

@@ -1,4 +1,4 @@
-"""What the interface answers: as it is described, by the records alone, and never an address."""
+"""The HTTP interface answers as it is described, from the records alone, and never with an address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
-from connectors.serve.interface_page import interface_page
+from connectors.http.limits import DOWNLOADS
+from connectors.serve.openapi import interface_page
 from stream.records import HOUR, SECOND
 from stream.schemas import parse_record, parse_time, rfc3339
-from tests.acceptance.serve.ground import (
+from tests.acceptance.serve.services import (
     ACCESS_POINTS,
     DEVICES,
     FIRST,
@@ -186,7 +187,7 @@ def test_files_hold_what_the_rows_say(browser: httpx.Client, tmp_path: Path) -> 
 
 
 def test_while_too_many_files_are_given_rows_still_are(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.downloads.AT_ONCE", 0)
+    monkeypatch.setattr("connectors.serve.downloads.DOWNLOADS", DOWNLOADS._replace(total=0))
     path = f"/api/v1/releases/occupancy/records?{EAST}"
     refused = browser.get(f"{path}&format=csv")
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")

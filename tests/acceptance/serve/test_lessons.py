@@ -1,4 +1,4 @@
-"""Lessons over HTTP: for whoever has come in, of simulated people only; answers are scored, nonsense is refused."""
+"""Lessons over HTTP: simulated people only; answers are scored, malformed ones are refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.acceptance.serve.ground import DEVICES, Served
+from tests.acceptance.serve.services import DEVICES, Served
 
 PATH = "/api/v1/learn"
 ANSWER = {"task": "above", "round": 1, "epsilon": "3", "answer": "98"}
@@ -23,6 +23,7 @@ def test_a_question_comes_without_its_answer(browser: httpx.Client) -> None:
     told = browser.get(f"{PATH}/tasks", params={"round": 1, "epsilon": "3"})
     assert "truth" not in told.text
     assert "machine" not in told.json()["tasks"][0]
+    assert all(len(task["options"]) != 1 for task in told.json()["tasks"]), "a single option would be the answer"
 
 
 def test_an_answer_is_scored_as_the_description_says(browser: httpx.Client) -> None:

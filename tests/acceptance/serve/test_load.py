@@ -1,4 +1,4 @@
-"""Many readers at once: nothing is lost, nothing comes twice."""
+"""Many readers at once: no record is lost, none is sent twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators and coalitions, told the same of one run from either home: a store's boxes, a cluster's topics."""
+"""Operators and coalitions get the same figures of one run from a store and from a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaProducer
 
 from connectors.cli.options import read_policy
 from connectors.runtime.clock import wall_clock
-from connectors.serve.ledger_views import APART, UNTOLD
+from connectors.serve.ledger_views import APART, NOT_IN_TOPICS
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.cluster import decide, found_cluster
 from connectors.storage.kafka.topics import create_topics
@@ -23,8 +23,8 @@ from stream.engine.cluster_state import admit, claim
 from stream.engine.outputs import quarantined
 from stream.records import HOUR, MINUTE, SECOND, Micros, Rejected
 from stream.schemas import CONTROL, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_record, private_topic
-from tests.acceptance.serve.ground import FIRST, POLICY, eventually, make_store, records, served, wanted
-from tests.integration.kafka_ground import Broker, clear_topics
+from tests.acceptance.serve.services import FIRST, POLICY, eventually, make_store, records, served, wanted
+from tests.integration.kafka_brokers import Broker, clear_topics
 
 AUDIENCES = ("facilities", "public")
 LAST = FIRST + 9 * HOUR
@@ -134,12 +134,12 @@ def test_a_cluster_tells_operators_and_coalitions_what_the_store_of_the_same_run
     assert of_topics["coalitions"] == of_store["coalitions"]
     assert of_topics["account"] == of_store["account"]
     assert set(of_topics["rows"]) == set(of_store["rows"])
-    own = {*UNTOLD, "lag_seconds", "state", "rejected_messages", "silent_sources"}
+    own = {*NOT_IN_TOPICS, "lag_seconds", "state", "rejected_messages", "silent_sources"}
     for site, row in of_topics["rows"].items():
         same = {name: value for name, value in of_store["rows"][site].items() if name not in own}
         assert {name: value for name, value in row.items() if name not in own} == same
         assert (row["silent_sources"], row["denied"]) == (1, denied(poor, site))
-        assert {row[name] for name in UNTOLD} == {None}
+        assert {row[name] for name in NOT_IN_TOPICS} == {None}
 
 
 @pytest.mark.parametrize(

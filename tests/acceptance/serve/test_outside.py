@@ -1,4 +1,4 @@
-"""Beyond loopback: TLS of its own, or a proxy's."""
+"""Access from other machines: own TLS, or the TLS of a proxy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from connectors.http.limits import client_of
 from connectors.http.server import Tls
 from stream.errors import UsageError
-from tests.acceptance.serve.ground import new_token, served, wanted
+from tests.acceptance.serve.services import new_token, served, wanted
 
 
 def cookie_of(answer: httpx.Response) -> str:

@@ -1,4 +1,4 @@
-"""The project's own readers on the real service: what a store's reader is given, another machine's is given too."""
+"""The project's own subscribers get the same records from the service as from a store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import tacet
 from connectors.subscribe import service as reading
 from stream.schemas import parse_record
-from tests.acceptance.serve.ground import new_token, records, served, wanted
+from tests.acceptance.serve.services import new_token, records, served, wanted
 
 
 @pytest.fixture(autouse=True)

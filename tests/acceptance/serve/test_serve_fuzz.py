@@ -1,4 +1,4 @@
-"""Broken requests and clients that hang up: no answer says that the service failed, and it logs no error.
+"""Malformed requests and clients that disconnect cause no internal error and no error in the log.
 
 By hand, with as many as wanted: ``python -m tests.acceptance.serve.test_serve_fuzz 20000``.
 """
@@ -24,10 +24,10 @@ import pytest
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from connectors.http.server import _Prompt
+from connectors.http.server import _TimedProtocol
 from stream.records import HOUR
-from tests.acceptance.serve.ground import FIRST, Served, make_store, served, wanted
-from tests.patience import PATIENCE
+from tests.acceptance.serve.services import FIRST, Served, make_store, served, wanted
+from tests.support.patience import PATIENCE
 
 SECONDS = 5.0
 """For which one answer is awaited; who asks goes then, as clients do."""
@@ -187,7 +187,7 @@ def test_a_request_that_breaks_off_ends_as_if_its_client_had_gone(monkeypatch: p
     """The connection may stay open until earlier answers are read. A handler that answers then would make an error."""
     seen: list[bool] = []
     monkeypatch.setattr(H11Protocol, "send_400_response", lambda self, _: seen.append(self.cycle.disconnected))
-    protocol: Any = object.__new__(_Prompt)
+    protocol: Any = object.__new__(_TimedProtocol)
     protocol.cycle = SimpleNamespace(disconnected=False, message_event=asyncio.Event())
     protocol.send_400_response("Invalid HTTP request received.")
     assert seen == [True]

@@ -1,4 +1,4 @@
-"""Who is slow with a question or an answer holds nobody else up, and is let go of."""
+"""Slow clients delay nobody else, and are disconnected."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.types import Message, Receive, Scope, Send
 from connectors.http import limits
 from connectors.http.limits import PIECE, FaultError, Names, RequestLimits
 from connectors.http.server import listening
-from tests import patience
-from tests.acceptance.serve.ground import served, wanted
-from tests.patience import within_patience
+from tests.acceptance.serve.services import served, wanted
+from tests.support import patience
+from tests.support.patience import within_patience
 
 NAMES = Names.of((), 80, "http")
 LARGE = b"x" * (5 * PIECE + 1)

@@ -1,4 +1,4 @@
-"""Event streams: every release once, in the order and the bytes in which it was published, whatever breaks."""
+"""Event streams: every release once, in the published order and bytes, across disconnections."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from connectors.http.limits import client_of
+from connectors.http.limits import STREAMS, client_of
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Access, Principal, TokenFile
 from connectors.serve.event_streams import Streams
-from connectors.serve.history import ReleaseHistory
+from connectors.serve.history.release_history import ReleaseHistory
 from stream.records import HOUR
 from stream.schemas import parse_record
-from tests.acceptance.serve.ground import (
+from tests.acceptance.serve.services import (
     FIRST,
     Served,
     complete,
@@ -34,7 +34,7 @@ from tests.acceptance.serve.ground import (
     served,
     wanted,
 )
-from tests.patience import PATIENCE, within_patience
+from tests.support.patience import PATIENCE, within_patience
 
 
 def ids(values: list[bytes]) -> list[str]:
@@ -163,7 +163,7 @@ def test_streams_end_when_the_service_stops_and_say_so(folder: Path) -> None:
 
 
 def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.event_streams.MOST_OF_ONE", 2)
+    monkeypatch.setattr("connectors.serve.event_streams.STREAMS", STREAMS._replace(each=2))
     with served(wanted(folder)) as running, running.browser() as client, ExitStack() as reading:
         held = [reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
         events = [parsed(answer.iter_lines()) for answer in held]
@@ -177,7 +177,7 @@ def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeyp
 def test_one_address_cannot_use_up_the_streams_of_all_who_show_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.serve.event_streams.MOST_OF_ONE", 2)
+    monkeypatch.setattr("connectors.serve.event_streams.STREAMS", STREAMS._replace(each=2))
     with served(wanted(folder, opened="public")) as running, ExitStack() as reading:
         ways = [httpx.HTTPTransport(local_address=f"127.0.0.{host}") for host in (2, 3)]
         one, other = (reading.enter_context(running.client(transport=way)) for way in ways)
@@ -189,7 +189,7 @@ def test_one_address_cannot_use_up_the_streams_of_all_who_show_nothing(
 
 
 async def test_who_shows_nothing_leaves_streams_to_those_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.event_streams.MOST_OPEN", 3)
+    monkeypatch.setattr("connectors.serve.event_streams.STREAMS", STREAMS._replace(without_token=3))
     access = Access(frozenset(["audience:public"]), clock=lambda: 0, opened="audience:public")
     streams = Streams(access, ReleaseHistory(None, {}))
     for number in range(3):
@@ -225,7 +225,7 @@ def opens(client: httpx.Client) -> bool:
 
 
 async def test_streams_that_are_asked_for_at_one_time_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.event_streams.MOST_OF_ONE", 2)
+    monkeypatch.setattr("connectors.serve.event_streams.STREAMS", STREAMS._replace(each=2))
     who = Principal("ann", frozenset(["audience:public"]))
     streams = Streams(Access(who.roles, clock=lambda: 0), ReleaseHistory(None, {}))
     for _ in "12":

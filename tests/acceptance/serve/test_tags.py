@@ -1,4 +1,4 @@
-"""What a cache could learn: an answer about releases bears nothing by which it can be recognised or compared."""
+"""Caches learn nothing: answers about releases have no validator by which they could be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from connectors.serve import access
 from connectors.serve.access import Token, digest_of, matching
 from stream.records import HOUR
-from tests.acceptance.serve.ground import FIRST, make_store, served, wanted
+from tests.acceptance.serve.services import FIRST, make_store, served, wanted
 
 ASKED = (
     "/api/v1/session", "/api/v1/sites", "/api/v1/releases", "/api/v1/policy?audience={0}",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.attributes import DayModel, class_sensitivity, day_model, queried_attributes
+from stream.accounting.attribute_leakage import DayModel, class_sensitivity, day_model, queried_attributes
 from stream.accounting.leakage.guard import (
     log_outcome_factors,
     may_query,
@@ -88,7 +88,7 @@ def test_no_cut_is_needed_where_no_value_is_sensitive() -> None:
         ({"cuts": {"occupancy_level": ["10:01"]}}, "one to nine numbers"),
         ({"cuts": {"occupancy_level": [0.3, math.nan]}}, "must be finite, got nan"),
         ({"cuts": {"occupancy_level": [n / 10 for n in range(10)]}}, "one to nine numbers"),
-        ({"cuts": {"breaks": [3]}}, "of an attribute asked"),
+        ({"cuts": {"breaks": [3]}}, "of an attribute in it"),
         ({"joint": {"0": 1.0}}, "a pattern must give each of arrival, occupancy_level one of its classes, got '0'"),
         ({"joint": {"02": 1.0}}, "one of its classes, got '02'"),
         ({"joint": {"00": 0.5, "11": 0.4}}, "must add up to 1, got 0.9"),

@@ -11,11 +11,11 @@ import pytest
 
 from stream.accounting.account import AccountState
 from stream.accounting.adversaries import Habit, HabitOf
-from stream.accounting.attributes import AttributeAccount, day_model
+from stream.accounting.attribute_leakage import AttributeAccount, day_model
 from stream.policy.attributes import AttributeRelease
 from stream.records import DAY, AttributeCharge, WindowCharges
 from stream.release.account_stage import account_stage
-from tests.core_ground import ATTRIBUTES, SITE, building
+from tests.support.small_building import ATTRIBUTES, SITE, building
 
 READERS = {"fine": frozenset({"fine"}), "coarse": frozenset({"coarse"}), "all": frozenset({"fine", "coarse"})}
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}

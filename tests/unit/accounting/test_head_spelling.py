@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from connectors.operations.reports.signed_heads import read_bundle_file, read_heads
+from connectors.operations.audit.signed_heads import read_bundle_file, read_heads
 from stream.accounting.audit import ChainLink
 from stream.accounting.signed_heads import parse_head, sign_head
 from stream.errors import AuditError

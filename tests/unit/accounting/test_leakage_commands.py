@@ -9,11 +9,12 @@ import pytest
 from click.core import Command, Group
 from click.testing import CliRunner, Result
 
-from connectors.cli.leakage import leakage, optimise
+from connectors.cli.leakage import leakage
+from connectors.cli.optimise import optimise
 from stream.accounting.leakage import queries
 from stream.errors import UsageError
 from tacet import leakage as public
-from tests.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
+from tests.support.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
 
 GAUSSIAN = {"covariance": [[1, 0.5], [0.5, 2]], "range": 2, "scale": 1.5}
 TEMPORAL = {"forward": [[0.9, 0.1], [0.1, 0.9]], "stationary": True, "epsilon": [0.1] * 5}

@@ -18,7 +18,8 @@ import pytest
 from click.core import Command, Group
 from click.testing import CliRunner
 
-from connectors.cli.leakage import leakage, optimise
+from connectors.cli.leakage import leakage
+from connectors.cli.optimise import optimise
 
 STAY = [[0.9, 0.1], [0.1, 0.9]]
 JOINT = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}

@@ -22,7 +22,7 @@ from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy
 from stream.schemas import parse_record, parse_time
-from tests.core_ground import (
+from tests.support.small_building import (
     ATTRIBUTES,
     COUNTS,
     SITE,

@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.cli import policy_show
-from connectors.operations.reports import contracts, guarantees, policy_diff
+from connectors.cli import policy as policy_verbs
+from connectors.operations.policy import contracts, guarantees
+from connectors.operations.policy import diff as policy_diff
 from stream.accounting.account import AccountState
 from stream.accounting.composition import EpsilonEvent, Laplace
 from stream.accounting.costs import Cost, decode_totals, encode_totals
@@ -22,8 +23,8 @@ from stream.release.account_stage import AccountProgress, extend_account, rebuil
 from stream.release.backfill import count_as_published
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_record
-from tests.core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, building, laboratory, messages, people
-from tests.day_ground import day_release, day_site
+from tests.support.day_policies import day_release, day_site
+from tests.support.small_building import ATTRIBUTES, COUNTS, EVENING, SITE, building, laboratory, messages, people
 
 EACH_HOUR = """
 [[release]]
@@ -168,4 +169,4 @@ def test_reports_describe_every_unit_and_name_no_other() -> None:
     assert guarantees.UNITS["person_w_event"] == "one person, {w} windows"
     assert guarantees.UNITS["tuple_moved"] == "one device at one tick, elsewhere instead"
     assert guarantees.COUNTED["device_w_event"] == "one person, one cell in each of {w} windows"
-    assert {*policy_diff.COMPARED, *policy_show._SHOWN} < UNITS.keys()
+    assert {*policy_diff.COMPARED, *policy_verbs._SHOWN} < UNITS.keys()

@@ -15,7 +15,7 @@ from stream.policy.privacy_days import PrivacyDays
 from stream.records import MINUTE, PURE, CountCharge, DayTerms, Micros, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.schemas import parse_time
-from tests.core_ground import (
+from tests.support.small_building import (
     SITE,
     building,
 )

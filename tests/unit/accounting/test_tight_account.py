@@ -21,7 +21,7 @@ from stream.records import MINUTE, CountCharge, DayTerms, Micros, WindowCharges
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
-from tests.core_ground import (
+from tests.support.small_building import (
     SITE,
     account_of,
     audit_of,

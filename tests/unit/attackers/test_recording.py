@@ -23,8 +23,8 @@ from stream.lab.attackers.beliefs import NoiseDistribution, from_true_counts, no
 from stream.pseudonyms.rotation import Sightings
 from stream.records import MINUTE, SECOND
 from stream.release.validation import Policy, load_policy
-from tests.attack_ground import written
-from tests.core_ground import SITE, policy_text
+from tests.support.attacked_building import written
+from tests.support.small_building import SITE, policy_text
 
 NESTED = """
 [[release]]

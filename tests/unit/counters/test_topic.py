@@ -15,15 +15,15 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from connectors.sources.counters import topic as topic_module
 from connectors.sources.counters.topic import PATIENCE, CountsTopic, check_topic
-from connectors.sources.counters.windows import Gathering
+from connectors.sources.counters.windows import WindowCollector
 from connectors.sources.ingest.receiver import EVERY
 from connectors.sources.recordings.rows import CellRules
 from connectors.storage.kafka.client import NotAllowedError
 from stream.errors import UsageError
 from stream.records import SECOND, CountedWindow, Micros
 from stream.schemas import rfc3339
-from tests.patience import waiting_for, within_patience
-from tests.unit.test_counted import BEGIN, POLICY, SITE, TICK, window
+from tests.support.patience import waiting_for, within_patience
+from tests.unit.release.test_counter_sites import BEGIN, POLICY, SITE, TICK, window
 
 END = BEGIN + POLICY.site[SITE].lateness
 ONE = TopicPartition("counters", 0)
@@ -115,19 +115,19 @@ class Taken(list[CountedWindow]):
             self.after(message)
 
 
-def gathering(windows: int) -> Gathering:
-    return Gathering(CellRules(POLICY), BEGIN, {SITE: BEGIN}, BEGIN + (windows - 1) * TICK)
+def gathering(windows: int) -> WindowCollector:
+    return WindowCollector(CellRules(POLICY), BEGIN, {SITE: BEGIN}, BEGIN + (windows - 1) * TICK)
 
 
 async def poured(broker: Broker, clock: Callable[[], Micros], windows: int) -> Taken:
     taken = Taken()
     made = CountsTopic("here:1", "counters", gathering(windows), clock=clock)
     async with waiting_for("the last window"):
-        await made.pour(taken, asyncio.Event())
+        await made.deliver(taken, asyncio.Event())
     return taken
 
 
-async def test_windows_are_handed_on_as_the_clock_passes_them_and_the_end_is_the_last_one(broker: Broker) -> None:
+async def test_windows_are_delivered_by_the_clock_up_to_the_last_one(broker: Broker) -> None:
     broker.rows += [row(0), row(1, 4), row(2, 5)]
     clock = Clock(BEGIN, TICK // 8)
 
@@ -147,20 +147,20 @@ async def test_nothing_is_closed_while_the_topic_cannot_be_read_and_then_nothing
     assert broker.opened == 4  # anew each time
 
 
-async def test_what_was_read_before_the_broker_was_away_is_read_again_without_harm(broker: Broker) -> None:
+async def test_rows_are_read_again_after_an_outage_without_harm(broker: Broker) -> None:
     broker.rows += [row(0), row(0), row(1, 4)]
     taken = Taken()
     made = CountsTopic("here:1", "counters", gathering(2), clock=Clock(END + 1))
     taken.after = lambda _: broker.troubles.append(KafkaError())
     stop = asyncio.Event()
-    pouring = asyncio.create_task(made.pour(taken, stop))
+    pouring = asyncio.create_task(made.deliver(taken, stop))
     while broker.opened < 2:
         await asyncio.sleep(0)
     made._clock = Clock(END + TICK + 1)
     taken.after = None
     await within_patience(pouring, "the source to end")
     assert taken == [window(0, 3), window(1, 4)]
-    assert made.gathering.dropped == {"incomplete": 2}, "the rows name one of two zones"
+    assert made.collector.dropped == {"incomplete": 2}, "the rows name one of two zones"
 
 
 async def test_a_topic_that_may_not_be_read_ends_it(broker: Broker) -> None:
@@ -169,15 +169,17 @@ async def test_a_topic_that_may_not_be_read_ends_it(broker: Broker) -> None:
         await poured(broker, Clock(BEGIN), 1)
 
 
-async def test_told_to_stop_it_hands_on_no_further_window(broker: Broker) -> None:
+async def test_after_a_stop_no_window_is_delivered(broker: Broker) -> None:
     taken, stop = Taken(), asyncio.Event()
     taken.after = lambda _: stop.set()
     made = CountsTopic("here:1", "counters", gathering(5), clock=Clock(BEGIN + 50 * TICK))
-    await within_patience(made.pour(taken, stop), "the source to end")
+    await within_patience(made.deliver(taken, stop), "the source to end")
     assert taken == [window(0)]
 
 
-async def test_told_to_stop_it_waits_for_no_broker_that_hangs(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_stop_a_broker_that_hangs_is_not_waited_for(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stop = asyncio.Event()
 
     async def hang(_: Any) -> None:
@@ -186,19 +188,19 @@ async def test_told_to_stop_it_waits_for_no_broker_that_hangs(broker: Broker, mo
 
     monkeypatch.setattr(broker, "end_offsets", hang)
     made = CountsTopic("here:1", "counters", gathering(5), clock=Clock(BEGIN + 50 * TICK))
-    await within_patience(made.pour(Taken(), stop), "the source to end")
+    await within_patience(made.deliver(Taken(), stop), "the source to end")
 
 
 async def test_a_record_from_the_future_or_without_a_value_moves_nothing(broker: Broker) -> None:
     broker.rows += [row(0, 9, when=BEGIN + 900 * TICK), Row(None, BEGIN // 1000), row(0)]
     made = CountsTopic("here:1", "counters", gathering(1), clock=Clock(END + 1))
     taken = Taken()
-    await within_patience(made.pour(taken, asyncio.Event()), "the source to end")
+    await within_patience(made.deliver(taken, asyncio.Event()), "the source to end")
     assert taken == [window(0, 3)]
-    assert made.gathering.dropped == {"late": 1, "bad_row": 1, "incomplete": 1}
+    assert made.collector.dropped == {"late": 1, "bad_row": 1, "incomplete": 1}
 
 
-async def test_what_is_dropped_is_said_by_reason_and_power_of_ten(broker: Broker) -> None:
+async def test_drops_are_logged_by_reason_and_power_of_ten(broker: Broker) -> None:
     broker.rows += [Row(b"?", BEGIN // 1000)] * 12
     with structlog.testing.capture_logs() as lines:
         await poured(broker, Clock(BEGIN, int(EVERY) * SECOND), 1)
@@ -209,7 +211,7 @@ async def test_what_is_dropped_is_said_by_reason_and_power_of_ten(broker: Broker
 async def test_it_is_well_while_it_was_read_to_its_end_lately(broker: Broker) -> None:
     made = CountsTopic("here:1", "counters", gathering(1), clock=Clock(END + 1))
     assert not made.is_read
-    await within_patience(made.pour(Taken(), asyncio.Event()), "the source to end")
+    await within_patience(made.deliver(Taken(), asyncio.Event()), "the source to end")
     assert made.is_read
     made._clock = Clock(END + 1 + int(PATIENCE) * SECOND)
     assert not made.is_read

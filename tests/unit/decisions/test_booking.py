@@ -1,4 +1,4 @@
-"""Booking an answer: what is refused before anything is drawn, what is charged, and which noise it gets."""
+"""Charged answers: what is refused before a draw, what is charged, and which noise an answer gets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_answer_that_was_booked_costs_nothing_again_even_where_there_is_no_bu
 def test_a_label_is_given_to_one_question_of_one_table(path: Path) -> None:
     book(path, "monday", F(1))
     booked = path.read_bytes()
-    with pytest.raises(UsageError, match="given to another question or to other counts"):
+    with pytest.raises(UsageError, match="belongs to another query or to other counts"):
         book(path, "monday", F(1), counts=b"other")
     assert path.read_bytes() == booked
 
@@ -79,7 +79,7 @@ def test_a_label_is_given_to_one_question_of_one_table(path: Path) -> None:
 def test_cells_that_the_ledger_does_not_know_are_new_only_where_that_is_said(path: Path) -> None:
     book(path, "monday", F(1))
     roof: dict[Cells, Fraction] = {frozenset({"roof"}): F(1)}
-    with booking(asked(path, "tuesday"), KEYS) as made, pytest.raises(UsageError, match="1 of the question's cells"):
+    with booking(asked(path, "tuesday"), KEYS) as made, pytest.raises(UsageError, match="1 of the query's cells"):
         made.enter(roof, False, lambda: b"c")
     with booking(asked(path, "tuesday", new=True), KEYS) as made:
         made.enter(roof, False, lambda: b"c")

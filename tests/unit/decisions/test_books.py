@@ -1,4 +1,4 @@
-"""The ledger of answers: what they cost together, and which answer a label stands for."""
+"""The ledger of answers: what answers cost together, and which answer a label identifies."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def test_a_label_stands_for_one_question_of_one_table() -> None:
     held = books(charge("monday", F(1), F(1)))
     assert held.repeats(charge("monday", F(1), F(1)))
     assert not held.repeats(charge("tuesday", F(1), F(1)))
-    with pytest.raises(UsageError, match="given to another question or to other counts"):
+    with pytest.raises(UsageError, match="belongs to another query or to other counts"):
         held.repeats(replace(charge("monday", F(1), F(1)), commitment="another"))

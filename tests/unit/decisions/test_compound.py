@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream.decisions.compound import Join, Leaf, Split, Tree, betas_of, decide_tree, price_of_tree, truth_of
+from stream.decisions.compound import Join, Leaf, Split, Tree, betas_of, decide_tree, price_of_tree, reach, truth_of
 from stream.decisions.plan import DecisionTerms, Form, Mechanism
 from stream.decisions.progressive import Table
 from stream.errors import UsageError
@@ -43,6 +43,13 @@ def test_all_of_several_share_beta_by_how_far_each_can_reach() -> None:
     assert betas == {"1": BETA * 3 / 5, "2": BETA * 2 / 5}
     assert price(tree, "optimal") < price(tree, "naive")
     assert price(tree, "optimal", "safe") < price(tree, "naive", "safe") < price(tree, "naive")
+
+
+def test_the_reach_of_a_table_is_that_of_its_smallest_alpha() -> None:
+    alphas = (Fraction(5), Fraction(5, 2), Fraction(7))
+    thesis, safe = (DecisionTerms("tslm", BETA, form=form) for form in ("thesis", "safe"))
+    assert (reach(Leaf("1", alphas), thesis), reach(Leaf("1", alphas, 2), thesis)) == (Fraction(5, 2), Fraction(5, 4))
+    assert (reach(Leaf("1", alphas), safe), reach(Leaf("1", alphas, 2), safe)) == (Fraction(3), Fraction(3, 2))
 
 
 @pytest.mark.parametrize("form", ["safe", "thesis"])

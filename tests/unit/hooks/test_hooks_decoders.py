@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.ingest_socket.frames import Batch, Dated, encode_batch
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.decoders import (
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.decoders import (
     NO_ACCESS_POINT,
     NO_CLIENT,
     NO_TIME,
@@ -20,8 +18,10 @@ from connectors.sources.webhooks.decoders import (
     seconds,
     timestamp,
 )
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest_socket.frames import Batch, TimedSighting, encode_batch
 from stream.records import DAY, SECOND
-from tests.unit.hooks.hooks_ground import (
+from tests.unit.hooks.cloud_requests import (
     CANARIES,
     LOCATION,
     NEXT_RADIO,
@@ -40,13 +40,13 @@ HERE, THERE = (bytes.fromhex(radio.replace(":", "")) for radio in (RADIO, NEXT_R
 
 
 def seen(read: Read) -> Sighting:
-    assert isinstance(read, Dated)
+    assert isinstance(read, TimedSighting)
     return read.sighting
 
 
 def test_a_join_of_mist_places_the_device_at_its_access_point_when_it_came() -> None:
     (read,) = decoders.read_mist(join(NOON + 250_000))
-    assert isinstance(read, Dated)
+    assert isinstance(read, TimedSighting)
     assert read.at == NOON + 250_000
     assert read.sighting[:4] == (Kind.ASSOCIATE, FIRST, HERE, b"lobby")
 
@@ -66,32 +66,32 @@ def test_a_session_of_mist_that_is_over_leaves_the_stay_that_its_join_began(reas
     assert seen(another).session != seen(came).session
 
 
-def test_meraki_tells_where_the_device_was_heard_last() -> None:
+def test_merakis_latest_place_of_a_device_is_used() -> None:
     (read,) = decoders.read_meraki(scanned(NOON))
-    assert isinstance(read, Dated)
+    assert isinstance(read, TimedSighting)
     assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, HERE, b""))
 
 
-def test_meraki_tells_the_access_point_that_hears_best_at_the_latest_place() -> None:
+def test_merakis_strongest_access_point_at_the_latest_place_is_used() -> None:
     heard = [{"apMac": RADIO, "rssi": -70}, {"apMac": NEXT_RADIO, "rssi": -50}, {"apMac": "x", "rssi": -1}]
     places = [
         {"time": iso(NOON - 9 * SECOND), "rssiRecords": [{"apMac": RADIO, "rssi": -10}]},
         {"time": iso(NOON), "rssiRecords": heard},
     ]
     (read,) = decoders.read_meraki(scanned(NOON - 20 * SECOND, locations=places))
-    assert isinstance(read, Dated)
+    assert isinstance(read, TimedSighting)
     assert (read.at, read.sighting.access_point) == (NOON, THERE)
 
 
 @pytest.mark.parametrize("ssid", [None, ""])
-def test_who_is_only_heard_is_not_taken(ssid: str | None) -> None:
+def test_devices_that_are_not_associated_are_dropped(ssid: str | None) -> None:
     assert list(decoders.read_meraki(scanned(NOON, ssid=ssid))) == [NOT_ASSOCIATED]
     assert decoders.read_spaces(located(NOON, ssid=ssid)) == NOT_ASSOCIATED
 
 
-def test_spaces_names_the_place_by_its_location_and_the_access_point_where_it_is_told() -> None:
+def test_spaces_places_have_a_location_and_sometimes_an_access_point() -> None:
     read = decoders.read_spaces(located(NOON))
-    assert isinstance(read, Dated)
+    assert isinstance(read, TimedSighting)
     assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, b"", LOCATION.encode()))
     assert seen(decoders.read_spaces(located(NOON, maxDetectedRssi={"apMacAddress": RADIO}))).access_point == HERE
 
@@ -119,7 +119,7 @@ def test_spaces_names_the_place_by_its_location_and_the_access_point_where_it_is
         ),
     ],
 )
-def test_what_places_nobody_is_told_by_its_reason(read: Read, reason: str) -> None:
+def test_events_without_a_sighting_give_a_reason(read: Read, reason: str) -> None:
     assert read == reason
 
 
@@ -132,7 +132,7 @@ def test_what_places_nobody_is_told_by_its_reason(read: Read, reason: str) -> No
     ],
 )
 def test_names_of_people_and_networks_stay_in_the_decoder(read: Read) -> None:
-    assert isinstance(read, Dated)
+    assert isinstance(read, TimedSighting)
     line = encode_batch(Batch(1, "cloud:mist", (read,)))
     assert not any(canary.encode() in line for canary in CANARIES)
     assert "3c" not in repr(read)

@@ -20,14 +20,14 @@ from starlette.types import Message
 from connectors.http import limits, server
 from connectors.http.limits import Bodies, ConnectionLimiter, Names, RequestLimits
 from connectors.http.responses import RefusalError
-from connectors.sources.webhooks import service as hooks_app
-from connectors.sources.webhooks import verification
-from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.processor import ReplayCache, WebhookProcessor
-from connectors.sources.webhooks.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS, UNKNOWN_HOOK, application
-from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, DEEPEST, MOST_ELEMENTS, TOO_COMPLEX
-from tests.patience import until
-from tests.unit.hooks.hooks_ground import SECRET, hook, now, octets, scanned, signature
+from connectors.sources.cloud import service as hooks_app
+from connectors.sources.cloud import verification
+from connectors.sources.cloud.decoders import SIGNATURE
+from connectors.sources.cloud.processor import ReplayCache, WebhookProcessor
+from connectors.sources.cloud.service import ALL_BODIES, LARGEST_BODY, MOST_CONNECTIONS, UNKNOWN_HOOK, application
+from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, DEEPEST, MOST_ELEMENTS, TOO_COMPLEX
+from tests.support.patience import until
+from tests.unit.hooks.cloud_requests import SECRET, hook, now, octets, scanned, signature
 
 PIECE, PIECES, ROOM = 1 << 10, 8, 64 << 10
 KNOWN = {"mist": hook("mist"), "meraki": hook("meraki")}
@@ -41,18 +41,18 @@ class Kept:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[WebhookProcessor]:
+async def processor(tmp_path: Path) -> AsyncIterator[WebhookProcessor]:
     replays = ReplayCache(tmp_path / "state")
     yield WebhookProcessor(Kept(), replays, now)
     replays.close()
 
 
-def guard_of(desk: WebhookProcessor) -> RequestLimits:
-    return application(KNOWN.get, desk, Names.of((), 80, "http"), now, set())
+def guard_of(processor: WebhookProcessor) -> RequestLimits:
+    return application(KNOWN.get, processor, Names.of((), 80, "http"), now, set())
 
 
-def client_of(desk: WebhookProcessor) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(guard_of(desk)), base_url="http://localhost")
+def client_of(processor: WebhookProcessor) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(guard_of(processor)), base_url="http://localhost")
 
 
 async def silent() -> Message:
@@ -165,14 +165,14 @@ async def answer_to(guard: RequestLimits, method: str, path: str, headers: dict[
         ("POST", "/hooks/mist", "xy" * 32, 401, {BAD_SIGNATURE: 1}),
     ],
 )
-async def test_what_a_head_shows_to_be_wrong_is_answered_before_its_body_comes(
-    desk: WebhookProcessor, method: str, path: str, given: str | None, status: int, reasons: dict[str, int],
+async def test_a_request_with_an_invalid_head_is_answered_before_its_body(
+    processor: WebhookProcessor, method: str, path: str, given: str | None, status: int, reasons: dict[str, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(limits, "BODY_WITHIN", 0.05)  # who reads the body first answers 408
     headers = {"content-length": "2000000"} | ({} if given is None else {SIGNATURE: given})
-    assert await answer_to(guard_of(desk), method, path, headers) == status
-    assert dict(desk.counts.refused) == reasons
+    assert await answer_to(guard_of(processor), method, path, headers) == status
+    assert dict(processor.counts.refused) == reasons
 
 
 def hostile_body() -> bytes:
@@ -180,8 +180,8 @@ def hostile_body() -> bytes:
     return b'{"secret":"not-the-one","data":[' + b"[]," * (LARGEST_BODY // 3 - 20) + b"[]]}"
 
 
-async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_taken(
-    desk: WebhookProcessor, monkeypatch: pytest.MonkeyPatch
+async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_accepted(
+    processor: WebhookProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed, threads = list[int](), set[int]()
 
@@ -192,29 +192,29 @@ async def test_hostile_bodies_are_not_parsed_and_a_valid_one_among_them_is_taken
 
     monkeypatch.setattr(verification, "orjson", SimpleNamespace(loads=loads, JSONDecodeError=orjson.JSONDecodeError))
     hostile, valid = hostile_body(), octets(scanned(now()))
-    async with client_of(desk) as client:
+    async with client_of(processor) as client:
         posts = [client.post("/hooks/meraki", content=hostile) for _ in range(28)]
         answers = await asyncio.gather(*posts, client.post("/hooks/meraki", content=valid))
     assert [answer.status_code for answer in answers] == [401] * 28 + [200]
     assert max(parsed) <= len(valid) < len(hostile)
     assert threads
     assert threading.get_ident() not in threads
-    assert dict(desk.counts.refused) == {BAD_SECRET: 28}
+    assert dict(processor.counts.refused) == {BAD_SECRET: 28}
 
 
 def nested(depth: int) -> bytes:
     return b'{"secret":"' + SECRET + b'","data":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
 
-async def test_a_genuine_document_has_limits_on_nesting_and_elements(desk: WebhookProcessor) -> None:
+async def test_a_genuine_document_has_limits_on_nesting_and_elements(processor: WebhookProcessor) -> None:
     many = b'{"secret":"' + SECRET + b'","data":[' + b"0," * MOST_ELEMENTS + b"0]}"
     signed = b"[" * 100_000
-    async with client_of(desk) as client:
+    async with client_of(processor) as client:
         for body, status in ((nested(DEEPEST), 200), (nested(DEEPEST + 1), 400), (many, 400)):
             assert (await client.post("/hooks/meraki", content=body)).status_code == status
         answer = await client.post("/hooks/mist", content=signed, headers={SIGNATURE: signature(signed)})
         assert answer.status_code == 400
-    assert desk.counts.refused[TOO_COMPLEX] == 2
+    assert processor.counts.refused[TOO_COMPLEX] == 2
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_the_door_closes_a_connection_of_the_address_that_has_most() -> None:
 
 
 async def test_a_connection_that_has_ended_leaves_nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SAY_WITHIN", 3600.0)
+    monkeypatch.setattr(limits, "HEAD_WITHIN", 3600.0)
     bound = server.listening("127.0.0.1", 0)
     made = server.server_of(lambda scope, receive, send: asyncio.sleep(0), None)
     serving = asyncio.create_task(made.serve([bound]))
@@ -276,7 +276,7 @@ async def test_a_connection_that_has_ended_leaves_nothing_in_memory(monkeypatch:
 
     def kept() -> int:
         gc.collect()
-        return sum(isinstance(each, server._Prompt) for each in gc.get_objects())
+        return sum(isinstance(each, server._TimedProtocol) for each in gc.get_objects())
 
     await until(lambda: not kept())
     made.should_exit = True

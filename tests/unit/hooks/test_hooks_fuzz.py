@@ -14,20 +14,20 @@ from contextlib import suppress
 
 import orjson
 
-from connectors.sources.ingest.sighting import OBSERVATIONS
-from connectors.sources.ingest_socket.frames import Batch, Dated, FrameError, decode, encode_batch
-from connectors.sources.webhooks import decoders
-from connectors.sources.webhooks.config import Hook
-from connectors.sources.webhooks.verification import (
+from connectors.sources.cloud import decoders
+from connectors.sources.cloud.config import Hook
+from connectors.sources.cloud.verification import (
     DATED_REASONS,
     OLDEST,
     REFUSED_REASONS,
     RefusedError,
-    verdict,
+    verified,
     verify,
 )
+from connectors.sources.ingest.sighting import OBSERVATIONS
+from connectors.sources.ingest_socket.frames import Batch, FrameError, TimedSighting, decode, encode_batch
 from stream.records import DAY, SECOND
-from tests.unit.hooks.hooks_ground import (
+from tests.unit.hooks.cloud_requests import (
     OLD_SECRET,
     SECRET,
     changed,
@@ -152,11 +152,11 @@ def event(body: bytes) -> str:
         return "no_json"
     if not isinstance(document, dict):
         return "no_json"
-    said = verdict(b"", [decoders.read_spaces(document)], NOON)
+    said = verified(b"", [decoders.read_spaces(document)], NOON)
     return well(said.rows, said.dropped)
 
 
-def well(rows: tuple[Dated, ...], dropped: Counter[str]) -> str:
+def well(rows: tuple[TimedSighting, ...], dropped: Counter[str]) -> str:
     """Check that what was taken passes the socket as it is, and that times are bounded."""
     assert set(dropped) <= set(DATED_REASONS)
     batch = decode(encode_batch(Batch(1, "cloud:x", rows)))
@@ -174,7 +174,7 @@ def line(data: bytes) -> None:
         decode(data)
 
 
-def test_20_000_requests_are_taken_with_a_good_signature_alone() -> None:
+def test_of_20_000_requests_those_with_a_good_signature_are_accepted() -> None:
     became = fuzz(20_000)
     assert became.total() == 20_000
     assert min(became[each] for each in ("taken", "nothing_in_it", "bad_signature", "bad_secret", "malformed")) > 100

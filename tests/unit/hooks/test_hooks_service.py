@@ -12,11 +12,10 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.sources.ingest_socket.listener import SPAN
-from connectors.sources.webhooks.config import HooksNow, read_hooks
-from connectors.sources.webhooks.decoders import SIGNATURE
-from connectors.sources.webhooks.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
-from connectors.sources.webhooks.service import (
+from connectors.sources.cloud.config import ReloadingHooks, read_hooks
+from connectors.sources.cloud.decoders import SIGNATURE
+from connectors.sources.cloud.processor import KEPT, REPLAYED, UNAVAILABLE, ReplayCache
+from connectors.sources.cloud.service import (
     LARGEST_BODY,
     UNKNOWN_HOOK,
     WebhookConfig,
@@ -24,12 +23,13 @@ from connectors.sources.webhooks.service import (
     WebhookService,
     check,
 )
-from connectors.sources.webhooks.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
+from connectors.sources.cloud.verification import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
+from connectors.sources.ingest_socket.listener import SPAN
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, MINUTE, SECOND
-from tests.patience import until
-from tests.receiving_ground import Log
-from tests.unit.hooks.hooks_ground import (
+from tests.support.patience import until
+from tests.support.receivers import Log
+from tests.unit.hooks.cloud_requests import (
     FILE,
     OLD_SECRET,
     RADIO,
@@ -85,11 +85,11 @@ async def serving(folder: Path) -> AsyncIterator[Cloud]:
 async def whole(folder: Path, sink: Log) -> AsyncIterator[Cloud]:
     """A service, and an ingest that it has found."""
     async with ingesting(folder / "socket", sink) as receiver, serving(folder) as cloud:
-        await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+        await until(lambda: all(entrance.can_receive for entrance in receiver.listeners))
         yield cloud
 
 
-async def test_what_is_sent_is_durable_before_200(tmp_path: Path) -> None:
+async def test_sightings_are_durable_before_200(tmp_path: Path) -> None:
     sink = Log()
     async with whole(tmp_path, sink) as cloud:
         sink.gate.clear()
@@ -104,7 +104,7 @@ async def test_what_is_sent_is_durable_before_200(tmp_path: Path) -> None:
         assert len(sink.rows) == 2
 
 
-async def test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it(tmp_path: Path) -> None:
+async def test_a_request_that_is_not_genuine_is_refused_and_its_rows_are_not_counted(tmp_path: Path) -> None:
     sink = Log()
     async with whole(tmp_path, sink) as cloud:
         assert await cloud.mist(join(now()), b"another-secret-of-octets") == 401
@@ -136,7 +136,7 @@ async def test_two_copies_at_once_are_one(tmp_path: Path) -> None:
     assert len(sink.rows) == 1
 
 
-async def test_what_is_old_is_counted_as_old_and_answered(tmp_path: Path) -> None:
+async def test_an_old_request_is_counted_as_old_and_answered(tmp_path: Path) -> None:
     sink = Log()
     async with whole(tmp_path, sink) as cloud:
         assert await cloud.mist(join(now() - OLDEST - 5 * SECOND)) == 200
@@ -151,7 +151,7 @@ async def test_where_the_ingest_is_away_the_sender_keeps_what_it_has_and_may_sen
         assert await cloud.mist(body) == 503
         assert cloud.refused() == {UNAVAILABLE: 1}
         async with ingesting(tmp_path / "socket", sink) as receiver:
-            await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+            await until(lambda: all(entrance.can_receive for entrance in receiver.listeners))
             assert await cloud.mist(body) == 200
             assert cloud.service.counts.taken == 1
     assert len(sink.rows) == 1
@@ -165,7 +165,7 @@ async def test_a_session_that_is_over_ends_the_stay_that_its_join_began(tmp_path
     assert [row.access_point for row in sink.rows] == [RADIO, None]
 
 
-async def test_meraki_is_given_its_validator_and_nobody_else_any(tmp_path: Path) -> None:
+async def test_only_meraki_gets_its_validator(tmp_path: Path) -> None:
     async with serving(tmp_path) as cloud:
         given = await cloud.client.get("/hooks/meraki")
         assert (given.status_code, given.text) == (200, "a-validator")
@@ -209,7 +209,9 @@ async def test_nothing_of_anybody_lies_on_the_disk(tmp_path: Path) -> None:
         assert await cloud.mist(body) == 200
         kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("state"))
     assert len(kept) > 0
-    assert not any(spelled in kept for spelled in (b"3c0000000001", bytes.fromhex("3c0000000001"), b"canary"))
+    assert not any(
+        parse_address in kept for parse_address in (b"3c0000000001", bytes.fromhex("3c0000000001"), b"canary")
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,9 +243,9 @@ def rewritten(path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def systems(tmp_path: Path) -> HooksNow:
+def systems(tmp_path: Path) -> ReloadingHooks:
     rewritten(tmp_path / "hooks.toml", FILE + STREAM)
-    return HooksNow(tmp_path / "hooks.toml")
+    return ReloadingHooks(tmp_path / "hooks.toml")
 
 
 STREAM = """
@@ -257,7 +259,7 @@ api_key = "the-key-of-the-activation"
 NEW = "a-secret-that-is-new-now"
 
 
-def test_secrets_and_keys_change_while_they_are_used(systems: HooksNow, tmp_path: Path) -> None:
+def test_secrets_and_keys_change_while_they_are_used(systems: ReloadingHooks, tmp_path: Path) -> None:
     text = (FILE + STREAM).replace("the-secret-before-that", NEW).replace("the-key-of", "another-key-of")
     rewritten(tmp_path / "hooks.toml", text)
     hook = systems.hook("mist")
@@ -272,8 +274,8 @@ def test_secrets_and_keys_change_while_they_are_used(systems: HooksNow, tmp_path
     [FILE, FILE.replace("cloud:mist", "cloud:other") + STREAM, STREAM, "", FILE.replace("16-octets", "16") + STREAM],
     ids=["a stream less", "another source", "no hook", "empty", "short"],
 )
-def test_while_the_file_is_wrong_or_names_other_systems_what_it_said_before_counts(
-    systems: HooksNow, tmp_path: Path, text: str
+def test_an_invalid_file_or_one_with_other_systems_changes_nothing(
+    systems: ReloadingHooks, tmp_path: Path, text: str
 ) -> None:
     rewritten(tmp_path / "hooks.toml", text)
     with capture_logs() as lines:

@@ -14,7 +14,7 @@ from stream.mechanisms.filter.model import Cells, bin_edges, kernels, moves, sta
 from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter, marginal
 from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
-from tests.plain_filter import by_tick
+from tests.support.reference_filter import by_tick
 
 F = Fraction
 MORNING = WeekSlot(18, 9, False)

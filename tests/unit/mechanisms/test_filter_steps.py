@@ -14,7 +14,7 @@ from stream.mechanisms.filter.model import Cells, kernels, likelihood, none_coun
 from stream.mechanisms.filter.step import lean, mix, move, running_sum
 from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
-from tests import plain_filter
+from tests.support import reference_filter as plain_filter
 
 F = Fraction
 

@@ -25,7 +25,7 @@ from stream.mechanisms.filter.support import (
 )
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
-from tests.plain_filter import PlainFilter, by_tick
+from tests.support.reference_filter import PlainFilter, by_tick
 
 F = Fraction
 TOLERANCE = 2e-6

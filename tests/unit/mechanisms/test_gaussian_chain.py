@@ -161,7 +161,7 @@ def test_what_is_known_of_a_noise_follows_from_its_kind() -> None:
     assert (gaussian.scale, gaussian.deviation, gaussian.steepest, gaussian.half_width_95) == (20, 20, 1 / 20, 39)
     assert (laplace.scale, laplace.steepest, laplace.half_width_95) == (4, 1 / 4, 12)
     assert laplace.epsilon == F(1, 4)
-    with pytest.raises(UsageError, match="laplace where a pure epsilon is asked for, got gaussian"):
+    with pytest.raises(UsageError, match="laplace where a pure epsilon is needed, got gaussian"):
         assert gaussian.epsilon
 
 

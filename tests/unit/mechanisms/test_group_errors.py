@@ -10,7 +10,7 @@ from scipy import integrate
 from stream.mechanisms.base import ErrorMoments, Groups, Values, whole
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.group_errors import BAND, GroupErrors, group_errors
-from stream.mechanisms.hierarchy import ALIKE_FILTERED, ALIKE_GROUPED, level_half_width
+from stream.mechanisms.hierarchy import ALIKE_GROUPED, ALIKE_REVISED, level_half_width
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.pegasus import Pegasus
 
@@ -41,22 +41,41 @@ def density(far: float, one: float, other: float) -> float:
     return float(found)
 
 
-def expected(group: list[int], grid: Floats) -> Floats:
+def expected(group: list[int], grid: Floats, value: float) -> Floats:
     """The law of the module docstring, in plain loops."""
     weight: NDArray[np.float64] = np.zeros(len(grid))
+    apart_by = [y - value for y in group]
     for j in range(9):
         t = B * 2**j / np.sqrt(len(group))
-        t = 1.02 * B if abs(t / B - 1) < 0.02 else t
-        seen = np.prod([density(abs(y), t, B) for y in group[-12:]])
-        weight += seen * np.exp(-np.abs(grid) / t) / t * np.exp(-np.abs(group[-1] - grid) / B)
+        apart = 1.02 * B if abs(t / B - 1) < 0.02 else t
+        seen = np.prod([density(abs(y), apart, B) for y in apart_by[-12:]])
+        weight += seen * np.exp(-np.abs(grid) / t) / t * np.exp(-np.abs(apart_by[-1] - grid) / B)
+    weight[value + grid < -0.5] = 0
     return np.asarray(weight / weight.sum())
 
 
+@pytest.mark.parametrize("value", [0.0, 2.5, 400.0])
 @pytest.mark.parametrize("group", [[0], [3, -2, 5], [1, -9, 4, 0, 2, 14], [2, -1] * 8])
-def test_the_law_is_that_of_the_formulas(group: list[int]) -> None:
-    errors = law(group)
-    assert errors.distance[:, 0] == pytest.approx(group[-1] - np.linspace(-8, 8, 129) * B)
-    assert errors.weight[:, 0] == pytest.approx(expected(group, errors.distance[:, 0]), abs=1e-6)
+def test_the_law_is_that_of_the_formulas(group: list[int], value: float) -> None:
+    moved = [round(value) + each for each in group]
+    errors = law(moved, value=value)
+    assert errors.distance[:, 0] == pytest.approx(moved[-1] - value - np.linspace(-8, 8, 129) * B)
+    assert errors.weight[:, 0] == pytest.approx(expected(moved, errors.distance[:, 0], value), abs=1e-6)
+
+
+def test_the_law_gives_no_weight_to_negative_counts() -> None:
+    """Of a value of 2 the count is at most 2 below; above the value nothing changes but the total."""
+    near, far = law([2, 1, 3, 2], value=2.0), law([302, 301, 303, 302], value=302.0)
+    below = near.distance[:, 0] < -2.5
+    assert not near.weight[below].any()
+    assert near.weight[~below, 0] == pytest.approx(far.weight[~below, 0] / far.weight[~below, 0].sum())
+    assert widths(near) <= widths(far)
+
+
+def test_a_zone_whose_noisy_values_allow_no_count_keeps_the_law_of_its_noise() -> None:
+    errors = law([-900, -900, -900], value=-900.0)
+    assert errors.weight.sum() == pytest.approx(1)
+    assert errors.mean == pytest.approx([0], abs=1e-9)
 
 
 def test_a_zone_does_not_depend_on_the_zones_beside_it() -> None:
@@ -114,8 +133,8 @@ def test_deviations_of_groups_are_summed_as_nearly_independent() -> None:
     assert summed(99, -4, 3, 50) == summed(99, 4, 3, 50)
 
 
-def test_half_widths_of_filters_are_summed_as_nearly_independent() -> None:
+def test_half_widths_of_revised_values_are_summed_as_nearly_independent() -> None:
     """Far less than their sum, 200, and more than that of independent errors, 28."""
     none = np.zeros(50, np.int64)
     found = level_half_width(Pegasus(50, ONE), Values(none, none + 4, whole(none)), range(50))
-    assert found == np.ceil(np.sqrt((1 - ALIKE_FILTERED) * 50 * 16 + ALIKE_FILTERED * 200**2)) == 69
+    assert found == np.ceil(np.sqrt((1 - ALIKE_REVISED) * 50 * 16 + ALIKE_REVISED * 200**2)) == 45

@@ -9,7 +9,7 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms.base import TickInput, Values, WeekSlot
-from stream.mechanisms.consistency import Tree, site_tree
+from stream.mechanisms.consistency import Tree, downward_pass, gather, site_tree
 from stream.mechanisms.grouper import Grouper, GroupItem
 from stream.mechanisms.hierarchy import CUT, MEASURED, PRUNED, Hierarchy, HierarchyState, Pruning
 from stream.mechanisms.noise import Ints, chain, discrete_laplace
@@ -269,6 +269,16 @@ def test_half_widths_grow_with_the_noise_and_do_not_depend_on_counts_without_pru
     coarse, fine = (run(Hierarchy(TREE, e, THIRDS), table())[0] for e in (F(1, 10), F(1)))
     assert len({tuple(v.half_width.tolist()) for v in fine}) == 1
     assert (coarse[0].half_width > 5 * fine[0].half_width).all()
+
+
+def test_consistency_takes_less_from_the_errors_of_floors_and_building_than_from_those_of_zones() -> None:
+    mechanism = Hierarchy(TREE, F(1), THIRDS, "pegasus")
+    precision, kinds = np.ones(TREE.nodes), np.full(TREE.nodes, MEASURED)
+    variance = downward_pass(TREE, gather(TREE, np.zeros(TREE.nodes), precision)).variance
+    left = mechanism._left(kinds, np.ones(TREE.nodes))
+    assert (variance < 1).all()
+    assert left[:4] == pytest.approx(variance[:4] ** 0.5)
+    assert left[4:] == pytest.approx(variance[4:] ** 0.25)
 
 
 def test_half_width_of_a_pruned_node_reaches_what_its_parent_may_be() -> None:

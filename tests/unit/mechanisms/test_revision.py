@@ -16,7 +16,7 @@ from stream.mechanisms.filter.model import kernels, likelihood, none_counted, ra
 from stream.mechanisms.filter.revision import before, median_and_band, smooth, smoothed_marginals
 from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter, marginal
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
-from tests.plain_filter import by_tick
+from tests.support.reference_filter import by_tick
 
 F = Fraction
 MORNING = WeekSlot(18, 9, False)

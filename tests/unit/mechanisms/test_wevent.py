@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
@@ -10,11 +11,11 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.mechanisms import wevent
 from stream.mechanisms.base import TickInput, WeekSlot
-from stream.mechanisms.noise import discrete_laplace, half_width_95
+from stream.mechanisms.noise import discrete_laplace, half_width_95, std, sum_half_width_95
 from stream.mechanisms.noise_labels import Context
-from stream.mechanisms.wevent import BudgetAbsorption, Publication
+from stream.mechanisms.wevent import LONGEST, MOST_MOVES, BudgetAbsorption, Move, Publication, Repeated
 from stream.policy.mechanisms import names_where
-from tests.w_event import WEventMechanism, w_event_mechanism
+from tests.support.w_event import WEventMechanism, w_event_mechanism
 
 F = Fraction
 KEY = b"k" * 32
@@ -210,6 +211,82 @@ def test_values_are_not_negative_but_what_sums_are_made_of_may_be(name: str) -> 
     assert value.exact.numerator.min() < 0
 
 
+# Bands of repeated values
+
+UNIT = F(1, 8)
+
+
+def expected_width(own: int, changes: Sequence[int], zones: int, moves: Sequence[Move], age: int) -> int:
+    """The formulas of the module docstring, in plain loops."""
+    squares = doubt = windows = 0.0
+    for place, (change, move) in enumerate(zip(changes, moves, strict=True)):
+        variance = zones * sum(std(units * UNIT) ** 2 for units in move.units)
+        squares += 0.8**place * (change**2 - variance)
+        doubt += 0.64**place * variance**2
+        windows += 0.8**place * move.windows
+    rate = max(0.0, squares + 0.3 * (2 * doubt) ** 0.5) / max(1.0, windows)
+    return round(math.sqrt(own**2 + 2.7**2 * rate * age))
+
+
+MOVES = (Move(np.array([30, -2, 1]), 4, (8, 8)), Move(np.array([-25, 0, 9]), 2, (8, 4)))
+
+
+@pytest.mark.parametrize("age", [0, 1, 3, 11])
+def test_bands_of_repeated_values_are_those_of_the_formulas(age: int) -> None:
+    band = Repeated(Publication(np.array([40, 3, 12]), 8, 0, 0, 0, age, MOVES), UNIT)
+    own, sum_of_two = half_width_95(F(1)), sum_half_width_95(F(1), 2)
+    changes = [[int(move.change[zone]) for move in MOVES] for zone in range(3)]
+    assert band.half_widths().tolist() == [expected_width(own, each, 1, MOVES, age) for each in changes]
+    assert band.half_width([0, 2]) == expected_width(sum_of_two, [31, -16], 2, MOVES, age)
+    if age:
+        assert band.half_width([0, 2]) > sum_of_two
+    else:
+        assert band.half_widths().tolist() == [own] * 3
+        assert band.half_width([0, 2]) == sum_of_two
+
+
+def test_bands_of_repeated_values_get_wider_until_the_next_value() -> None:
+    mechanism = w_event_mechanism("sample", zones=1, epsilon=F(1), windows=4)
+    state, widths = mechanism.initial(), []
+    for window in range(12):
+        state, [value] = mechanism.step(mechanism.decode(mechanism.encode(state)), input_of(window, 30 * (window // 4)))
+        widths.append(int(value.half_width[0]))
+    own = half_width_95(F(1))
+    assert widths[:4] == [own] * 4, "nothing is known of changes yet"
+    assert own == widths[4] < widths[5] < widths[6] < widths[7]
+    assert own == widths[8] < widths[9]
+
+
+def test_the_bands_of_uniform_are_those_of_its_noise() -> None:
+    mechanism = w_event_mechanism("uniform", zones=1, epsilon=F(1), windows=4)
+    state = mechanism.initial()
+    for window in range(8):
+        state, [value] = mechanism.step(state, input_of(window, 100 * window))
+        assert (value.half_width[0], value.sums) == (half_width_95(F(1, 4)), None)
+    assert (mechanism.half_width_kind, state.moves) == ("noise", ())
+
+
+@pytest.mark.parametrize("name", ["sample", "ba"])
+def test_state_contains_the_latest_moves_and_their_windows(name: str) -> None:
+    mechanism = w_event_mechanism(name, zones=1, epsilon=SILENT, windows=2)
+    state, published = mechanism.initial(), []
+    for window in range(60):
+        state, [value] = mechanism.step(state, input_of(window, 100 * (window // 3)))
+        if mechanism.spent(state) > SILENT / 4:
+            published.append((window, int(value.values[0])))
+    both = list(zip(published[::-1], published[-2::-1], strict=False))[:MOST_MOVES]
+    found = [(int(move.change[0]), move.windows) for move in state.moves]
+    assert found == [(value - last, window - before) for (window, value), (before, last) in both]
+    assert len(found) == MOST_MOVES
+    assert mechanism.half_width_kind == "posterior"
+
+
+def test_windows_since_a_publication_are_counted_up_to_a_limit() -> None:
+    held = Publication(np.array([1]), 1, 0, 0, 0, LONGEST, (Move(np.array([1]), LONGEST, (1, 1)),))
+    assert held.repeated(waiting=0, unused=0, cost=0).age == LONGEST
+    assert held.replaced(np.array([2]), 1, waiting=0, cost=1).moves[0].windows == LONGEST
+
+
 # Byte form, errors
 
 
@@ -222,6 +299,10 @@ def test_state_of_another_stage_is_refused(name: str) -> None:
             mechanism.decode(broken)
     with pytest.raises(DataError, match="counters must be within w"):
         mechanism.decode(data[:12] + b"\xff\xff\xff\x7f" + data[16:])
+    with pytest.raises(DataError, match="windows since a publication must be at most 1048576"):
+        mechanism.decode(data[:24] + b"\xff\xff\xff\x7f" + data[28:])
+    with pytest.raises(DataError, match="header does not fit"):
+        mechanism.decode(data[:28] + b"\x0d\0\0\0" + data[32:] + bytes(13 * (12 + 16)))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from connectors.monitoring.monitor import Monitor, kind_of
 from connectors.runtime.clock import ClockStepError
 from stream.errors import FinalityError, KeyFileError
 from stream.records import SECOND
-from tests.core_ground import building
-from tests.patience import PATIENCE
+from tests.support.patience import PATIENCE
+from tests.support.small_building import building
 
 NOW = 1_700_000_000 * SECOND
 LOOPBACK = ("127.0.0.1", 0)

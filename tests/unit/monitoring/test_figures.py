@@ -7,7 +7,7 @@ import re
 import pytest
 
 from connectors.monitoring.catalogue import BY_NAME, METRICS, SIZE_STEP, Nature
-from connectors.monitoring.figures import BUCKETS, MetricValues
+from connectors.monitoring.metric_values import BUCKETS, MetricValues
 from stream.records import SECOND
 
 NOW = 1_700_000_000 * SECOND

@@ -13,7 +13,7 @@ import pytest
 from connectors.monitoring.monitor import Monitor
 from connectors.sinks.prometheus import LatestReleases, serve
 from stream.records import SECOND
-from tests.core_ground import building
+from tests.support.small_building import building
 
 MINUTES = 120.0
 Address = tuple[str, int]

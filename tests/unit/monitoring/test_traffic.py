@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.monitoring.catalogue import APART, BY_NAME, METRICS, TOGETHER, Metric, Nature
-from connectors.monitoring.figures import MetricValues, Part, Traffic
+from connectors.monitoring.metric_values import MetricValues, Part, Traffic
 from stream.records import MINUTE, SECOND, Micros
 
 NAME = "tacet_observations_total"

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from connectors.cli.metrics import watch_embedded, watch_key, watch_receiver, watch_store
 from connectors.keys import key_files
 from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
 from connectors.monitoring.engine import EngineMetrics
-from connectors.monitoring.figures import MetricValues
+from connectors.monitoring.metric_values import MetricValues
 from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring.watches import watch_embedded, watch_key, watch_receiver, watch_store
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.source_filter import Counters
@@ -28,7 +28,7 @@ from stream.encoding import encode_message
 from stream.engine.partition import PartitionEngine
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch
 from stream.release.validation import Policy, load_policy
-from tests.core_ground import (
+from tests.support.small_building import (
     ACCESS_POINTS,
     ATTRIBUTES,
     COUNTS,

@@ -14,9 +14,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from connectors.cli import kafka_metrics, metrics
-from connectors.cli.kafka_metrics import BrokerWatch, WorkerWatch
-from connectors.cli.metrics import (
+from connectors.keys import key_files
+from connectors.monitoring.catalogue import SIZE_STEP
+from connectors.monitoring.monitor import Monitor
+from connectors.operations.monitoring import kafka, watches
+from connectors.operations.monitoring.kafka import BrokerWatch, WorkerWatch
+from connectors.operations.monitoring.watches import (
     is_working_time,
     watch_certificates,
     watch_key,
@@ -24,9 +27,6 @@ from connectors.cli.metrics import (
     watch_secrets,
     watch_store,
 )
-from connectors.keys import key_files
-from connectors.monitoring.catalogue import SIZE_STEP
-from connectors.monitoring.monitor import Monitor
 from connectors.runtime.clock import AnchoredClock
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.source_filter import Counters
@@ -37,7 +37,8 @@ from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
 from stream.schemas import parse_time
-from tests.core_ground import building
+from tests.support.patience import within_patience
+from tests.support.small_building import building
 from tests.unit.monitoring.test_figures import shown
 
 NOW = 1_700_000_000 * SECOND
@@ -65,8 +66,8 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
         await asyncio.sleep(0)
         return []
 
-    monkeypatch.setattr(kafka_metrics, "topic_names", names)
-    monkeypatch.setattr(kafka_metrics, "ASK_EVERY", 0.01)
+    monkeypatch.setattr(kafka, "topic_names", names)
+    monkeypatch.setattr(kafka, "POLL_SECONDS", 0.01)
     made = monitor()
     watch = BrokerWatch(made, "broker:9092")
     assert checks(made) == {"broker": False}
@@ -74,11 +75,45 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
     second = asyncio.create_task(asked.wait())
     await asyncio.wait({asking, second}, return_when=asyncio.FIRST_COMPLETED)
     assert not asking.done()
-    monkeypatch.setattr(kafka_metrics, "ASK_EVERY", 1000.0)
+    monkeypatch.setattr(kafka, "POLL_SECONDS", 1000.0)
     answers.append(None)
     while not checks(made)["broker"]:
         await asyncio.sleep(0.01)
     asking.cancel()
+
+
+async def test_a_broker_check_that_is_cancelled_while_the_broker_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``asyncio.wait_for`` on Python 3.11 loses a cancellation that arrives together with the result."""
+
+    async def names(_: str) -> list[str]:
+        asyncio.get_running_loop().call_soon(polling.cancel)
+        return []
+
+    monkeypatch.setattr(kafka, "topic_names", names)
+    polling = asyncio.create_task(BrokerWatch(monitor(), "broker:9092").poll())
+    with pytest.raises(asyncio.CancelledError):
+        await within_patience(polling, "the end of a cancelled task")
+
+
+async def test_a_broker_check_that_is_cancelled_ends_although_its_client_raises_another_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = asyncio.Event()
+
+    async def names(_: str) -> list[str]:
+        waiting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("closed") from None
+        return []
+
+    monkeypatch.setattr(kafka, "topic_names", names)
+    polling = asyncio.create_task(BrokerWatch(monitor(), "broker:9092").poll())
+    await waiting.wait()
+    polling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within_patience(polling, "the end of a cancelled task")
 
 
 def test_a_worker_is_not_ready_while_a_partition_that_it_was_given_is_not_open() -> None:
@@ -100,7 +135,7 @@ def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_pa
     assert checks(made) == {"key": True}
     assert shown(made.metrics, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
     path.chmod(0o644)
-    for _ in range(metrics.KEY_BEATS):
+    for _ in range(watches.KEY_BEATS):
         made.run_checks()
     assert checks(made) == {"key": False}
     assert shown(made.metrics, "tacet_key_epoch_age_seconds") == {}
@@ -171,12 +206,12 @@ def test_secrets_are_counted_as_they_are_read_anew_at_points_of_the_grid_alone(t
     assert told() == {"taken": 0, "refused": 0}
     path.write_text("one\nsecond\n")
     assert file.knows(b"second")
-    for _ in range(metrics.SECRETS_BEATS):
+    for _ in range(watches.SECRETS_BEATS):
         assert told() == {"taken": 0, "refused": 0}
         made.run_checks()
     assert told() == {"taken": 1, "refused": 0}
     path.chmod(0o644)
-    for _ in range(3 * metrics.SECRETS_BEATS):
+    for _ in range(3 * watches.SECRETS_BEATS):
         made.run_checks()
     assert told() == {"taken": 1, "refused": 1}
 

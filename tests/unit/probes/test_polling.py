@@ -17,7 +17,7 @@ from connectors.sources.snmp.usm.messages import Claim, encode_context, encode_s
 from connectors.sources.snmp.usm.protocols import Keys, sealed
 from connectors.sources.snmp.usm.users import Users
 from connectors.sources.snmp.usm.verifier import RejectedMessage, UsmVerifier
-from tests.unit.snmp.v3_ground import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
+from tests.unit.snmp.v3_controller import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
 
 AGENT, USER, NUMBER, SALT = Agent(ENGINE, 3, 1000), b"tacet", 4711, bytes(8)
 KEYS = USERS.keys(USER, ENGINE)
@@ -80,7 +80,7 @@ def reported(at: UsmVerifier, datagram: bytes) -> bytes:
     return came.report
 
 
-def test_whoever_is_asked_says_who_it_is_and_what_time_it_has() -> None:
+def test_a_discovered_agent_reports_its_engine_and_time() -> None:
     """The receiver's own gate answers such questions, so it is asked."""
     at = gate()
     report = reported(at, who_are_you(NUMBER))

@@ -5,7 +5,7 @@ import pytest
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.release.validation import load_policy
-from tests.core_ground import SITE, SOURCES, policy_text
+from tests.support.small_building import SITE, SOURCES, policy_text
 
 DIGEST = "ab" * 32
 
@@ -34,7 +34,7 @@ def test_probes_change_neither_version_nor_document() -> None:
         probe("by = 'icmp'") + probe("by = 'snmp'", source=SOURCES[1]),
     ],
 )
-def test_what_may_be_declared(text: str) -> None:
+def test_valid_probes_are_accepted(text: str) -> None:
     found = load_policy(policy_text() + text).site[SITE].probe
     assert {each.fingerprint for each in found} <= {None, DIGEST}
 

@@ -31,7 +31,7 @@ def test_a_minute_later(last: int, uptime: int, restarted: bool) -> None:
     assert has_restarted((0, last), (MINUTE, uptime)) is restarted
 
 
-def test_a_restart_while_nobody_asked_is_told_by_an_uptime_that_is_too_short() -> None:
+def test_a_restart_between_probes_shows_in_an_uptime_that_is_too_short() -> None:
     hour = 3_600
     assert has_restarted((0, 500), (hour * SECOND, hour // 2 * TICKS))
     assert not has_restarted((0, 500), (hour * SECOND, 500 + hour * TICKS))

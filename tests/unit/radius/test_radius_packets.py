@@ -10,7 +10,7 @@ from pyrad.packet import AcctPacket, Packet
 from connectors.sources.ingest.sighting import Kind, Sighting
 from connectors.sources.radius.decoder import RefusedPacket, Request, account, read, respond
 from stream.records import SECOND
-from tests.unit.radius.radius_ground import (
+from tests.unit.radius.accounting_requests import (
     INTERIM,
     NETWORK,
     OFF,
@@ -71,7 +71,7 @@ def test_a_message_authenticator_is_checked_wherever_there_is_one() -> None:
     assert refusal(packet(attribute(80, bytes(16)) * 2 + accounting())) == "malformed"
 
 
-def test_a_status_server_is_taken_by_its_message_authenticator_alone() -> None:
+def test_a_status_server_request_needs_a_message_authenticator() -> None:
     asked = read(status_server(), (OLD_SECRET, SECRET))
     assert account(asked, NOW).sighting == Sighting(Kind.KEEPALIVE)
     assert refusal(status_server(tagged=False)) == "bad_message_authenticator"
@@ -99,11 +99,11 @@ def test_a_status_server_is_taken_by_its_message_authenticator_alone() -> None:
         (packet(attributes(status=1) + attributes(status=2)), "malformed"),
     ],
 )
-def test_what_is_no_accounting_request_is_refused_for_one_reason(datagram: bytes, reason: str) -> None:
+def test_other_packets_are_refused_for_one_reason(datagram: bytes, reason: str) -> None:
     assert refusal(datagram) == reason
 
 
-def test_what_is_behind_the_declared_length_is_padding() -> None:
+def test_octets_behind_the_declared_length_are_padding() -> None:
     assert read(request() + b"\x00anything", (SECRET,)).attributes == read(request(), (SECRET,)).attributes
 
 
@@ -134,7 +134,7 @@ def test_the_status_says_whether_a_device_has_come_is_there_or_has_left(status: 
 
 
 @pytest.mark.parametrize("status", [0, 9, 15, 2**32 - 1])
-def test_other_statuses_place_nobody(status: int) -> None:
+def test_other_statuses_give_no_sighting(status: int) -> None:
     assert ignored(status=status, calling="3c0000000001", called="020000000001") == "not_an_observation"
 
 
@@ -147,7 +147,7 @@ def test_a_device_is_known_in_every_spelling(written: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "anne", "00-00-00-00-00-00", "01-00-5e-00-00-01", "+49 30 1234567", "3C-00"])
-def test_what_is_no_stations_address_is_no_client(written: str) -> None:
+def test_an_address_that_is_no_stations_is_no_client(written: str) -> None:
     assert ignored(status=1, calling=written, called="020000000001") == "no_client"
 
 
@@ -188,7 +188,7 @@ def test_its_age_is_what_delay_or_timestamp_say_and_the_older_of_both(told: dict
     assert said(**told).age == age * SECOND
 
 
-def test_a_stay_is_named_by_the_session_and_whoever_gave_it() -> None:
+def test_a_stay_is_identified_by_the_session_and_its_sender() -> None:
     assert said().session == said(STOP).session != b""
     assert len({said().session, said(session="5A40").session, said(nas="wlc-east").session}) == 3
     assert said(nas="wlc", session="west5A3F").session != said(nas="wlcwest", session="5A3F").session

@@ -13,7 +13,7 @@ from stream.errors import DataError, UsageError
 from stream.operators import scan as scan_days
 from stream.policy.attributes import ATTRIBUTES, BREAK, DayShape
 from stream.records import MINUTE, DayAttribute, OccupancyWindow
-from stream.sensing.attributes import DayAttributes
+from stream.sensing.day_attributes import DayAttributes
 
 TICK = 5 * MINUTE
 

@@ -100,3 +100,10 @@ def test_a_resident_counts_when_it_was_away_as_long_as_the_counters_ask(absent: 
     full, bounded = (counted(heard, definition(each, ignore_residents=True)) for each in (10_000, 3))
     missing = sum(full[tick] - bounded[tick] for tick in full)
     assert (days(heard, ignore_residents=True).most_hidden(3) is not None) is (missing > 0) is (absent >= 6)
+
+
+def test_a_batch_counts_like_its_observations_and_the_end_of_a_stay_is_none() -> None:
+    device, time = "a" * 16, MIDNIGHT + HOUR
+    made = DeviceDays(definition(1))
+    made.add_batch(ObservationBatch("s", "c", 0, 0, (Row(device, "ap", time), Row(device, None, time + HOUR)), None))
+    assert made.covering(Fraction(1)) == days([(device, time)]).covering(Fraction(1)) == 2

@@ -53,7 +53,7 @@ def desk(tmp_path: Path) -> Desk:
 # --- tokens -----------------------------------------------------------------------------------------------
 
 
-def test_a_token_stands_for_its_roles_as_far_as_they_are_served(tmp_path: Path) -> None:
+def test_a_token_has_those_of_its_roles_that_are_served(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "tokens", frozenset([PUBLIC]))
     who = desk.access.by_token(desk.token("ann", PUBLIC, FACILITIES, ACCOUNT))
     assert who is not None
@@ -61,7 +61,7 @@ def test_a_token_stands_for_its_roles_as_far_as_they_are_served(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("later", "known"), [(0, True), (HOUR - 1, True), (HOUR, False)])
-def test_a_token_is_good_until_it_expires(desk: Desk, later: Micros, known: bool) -> None:
+def test_a_token_is_valid_until_it_expires(desk: Desk, later: Micros, known: bool) -> None:
     secret = desk.token("ann", PUBLIC, span=HOUR)
     held = desk.access.by_token(secret)
     assert held is not None
@@ -70,7 +70,7 @@ def test_a_token_is_good_until_it_expires(desk: Desk, later: Micros, known: bool
     assert desk.access.holds(held) is known
 
 
-def test_nobody_is_known_by_another_secret_or_by_the_digest_in_the_file(desk: Desk) -> None:
+def test_another_secret_and_the_digest_in_the_file_authenticate_nobody(desk: Desk) -> None:
     secret = desk.token("ann", PUBLIC)
     digest = json.loads(desk.path.read_text())["tokens"][0]["sha256"]
     assert [desk.access.by_token(each) for each in ("", secret[:-1], secret + "x", digest)] == [None] * 4
@@ -105,7 +105,7 @@ def test_an_open_stream_by_a_token_ends_when_the_token_loses_a_role(desk: Desk) 
     assert not desk.access.holds(who)
 
 
-def test_a_role_more_changes_nothing_in_a_session_that_runs(desk: Desk) -> None:
+def test_an_added_role_does_not_change_a_running_session(desk: Desk) -> None:
     cookie, held = desk.session(desk.token("ann", PUBLIC))
     desk.rewrite("ann", PUBLIC, ACCOUNT)
     assert desk.access.by_session(cookie) == held
@@ -121,7 +121,9 @@ def test_a_session_ends_with_its_token(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("span", "ends"), [(HOUR, HOUR), (3 * DAY, SESSION)])
-def test_a_session_ends_after_its_time_and_never_behind_its_token(desk: Desk, span: Micros, ends: Micros) -> None:
+def test_a_session_ends_after_its_lifetime_and_never_later_than_its_token(
+    desk: Desk, span: Micros, ends: Micros
+) -> None:
     cookie, held = desk.session(desk.token("ann", PUBLIC, span=span))
     assert held.expires == NOW + ends
     desk.now += ends - 1
@@ -130,7 +132,7 @@ def test_a_session_ends_after_its_time_and_never_behind_its_token(desk: Desk, sp
     assert desk.access.by_session(cookie) is None
 
 
-def test_a_session_that_was_ended_is_over_and_no_other(desk: Desk) -> None:
+def test_ending_a_session_ends_no_other_session(desk: Desk) -> None:
     secret = desk.token("ann", PUBLIC)
     (one, held), (other, _) = desk.session(secret), desk.session(secret)
     desk.access.end(held)
@@ -138,7 +140,7 @@ def test_a_session_that_was_ended_is_over_and_no_other(desk: Desk) -> None:
     assert desk.access.by_session(other) is not None
 
 
-def test_who_begins_too_many_sessions_ends_their_own_oldest(desk: Desk) -> None:
+def test_too_many_sessions_of_one_principal_end_its_oldest_one(desk: Desk) -> None:
     ben, _ = desk.session(desk.token("ben", PUBLIC))
     secret = desk.token("ann", PUBLIC)
     cookies = [desk.session(secret)[0] for _ in range(MOST_SESSIONS + 2)]
@@ -149,7 +151,7 @@ def test_who_begins_too_many_sessions_ends_their_own_oldest(desk: Desk) -> None:
 # --- links, and anyone ------------------------------------------------------------------------------------
 
 
-def test_a_link_is_good_once_and_for_every_role_that_is_served(desk: Desk) -> None:
+def test_a_link_works_once_and_has_every_served_role(desk: Desk) -> None:
     secret = desk.access.new_link()
     who = desk.access.by_link(secret)
     assert who is not None
@@ -160,7 +162,7 @@ def test_a_link_is_good_once_and_for_every_role_that_is_served(desk: Desk) -> No
     assert not desk.access.holds(who), "what a link brought holds for the session alone"
 
 
-def test_anyone_has_the_role_that_was_opened_and_no_other(tmp_path: Path) -> None:
+def test_a_caller_without_credentials_has_only_the_open_role(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "tokens", opened=PUBLIC)
     desk.token("ann", ACCOUNT)
     assert desk.access.anyone("10.0.0.1") == Principal(ANYONE, frozenset([PUBLIC]), address="10.0.0.1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from connectors.serve.bands import (
+from connectors.serve.history.bands import (
     NoiseDistribution,
     likely_empty,
     lower_end,
@@ -68,7 +68,7 @@ def test_the_half_width_of_a_sum_of_gaussian_draws_covers(sigma: float, windows:
     assert sigma < 1.6 or beyond(law, width - 2) > 0.05, "by hardly more than it has to"
 
 
-def test_sums_whose_law_is_too_wide_to_work_out_have_a_wider_band() -> None:
+def test_sums_with_a_very_wide_law_have_a_conservative_band() -> None:
     exact = sum_half_width(NoiseDistribution("laplace", 1000.0), 12) / 12
     wide = sum_half_width(NoiseDistribution("laplace", 100_000.0), 12) / 12
     assert exact * 100 < wide < exact * 110
@@ -102,7 +102,7 @@ def exactly_empty(value: int, a: float) -> float:
 @pytest.mark.parametrize("half_width", [0, 1, 3, 29])
 @pytest.mark.parametrize("value", [0, 1, 4, 30])
 @pytest.mark.parametrize(("kind", "tail"), [("noise", 0.05), ("at most", 0.05), ("posterior", 0.04)])
-def test_likely_empty_is_the_share_of_nobody_among_all_counts(
+def test_likely_empty_is_the_probability_of_zero_among_all_counts(
     value: int, half_width: int, kind: str, tail: float
 ) -> None:
     expected = exactly_empty(value, tail ** (1 / (half_width + 1)))
@@ -110,7 +110,7 @@ def test_likely_empty_is_the_share_of_nobody_among_all_counts(
     assert found == pytest.approx(min(0.999, max(0.001, expected)), abs=5.1e-4)
 
 
-def test_likely_empty_is_never_yes_and_never_no() -> None:
+def test_likely_empty_is_never_certain() -> None:
     assert likely_empty(0, 0, "posterior") == 0.96, "a filter that is sure says 96 % of it"
     assert likely_empty(400, 1, "noise") == 0.001
     assert likely_empty(-50, 3, "noise") == likely_empty(0, 3, "noise")

@@ -14,7 +14,7 @@ from connectors.serve.topics import TopicOfView
 from connectors.storage.kafka.client import NoAnswerError
 from connectors.storage.kafka.connection import AccessRefusedError
 from stream.errors import FinalityError, UsageError
-from tests.patience import within_patience
+from tests.support.patience import within_patience
 from tests.unit.serve import test_feed_positions as feed_positions
 
 AWAY = [
@@ -43,13 +43,13 @@ class Clock:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ASK_SECONDS", "FIRST_WAIT"):
+    for name in ("PROBE_SECONDS", "FIRST_WAIT"):
         monkeypatch.setattr(broker_contact, name, 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("wrong", WRONG, ids=[type(error).__name__ for error in WRONG])
-async def test_a_task_begins_again_after_each_outage_and_ends_by_what_is_wrong(wrong: BaseException) -> None:
+async def test_a_task_is_restarted_after_each_outage_and_ends_by_other_errors(wrong: BaseException) -> None:
     contact = BrokerContact(needed=False)
     with pytest.raises(type(wrong)):
         await within_patience(contact.lasting(Task([*AWAY, wrong]).follow), "the error that is none of an outage")
@@ -58,7 +58,7 @@ async def test_a_task_begins_again_after_each_outage_and_ends_by_what_is_wrong(w
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("away", AWAY, ids=[type(error).__name__ for error in AWAY])
-async def test_without_anything_to_serve_an_outage_at_the_start_is_an_error(away: BaseException) -> None:
+async def test_an_outage_at_the_start_is_an_error_if_there_is_nothing_to_serve(away: BaseException) -> None:
     contact = BrokerContact(needed=True)
     with pytest.raises(type(away)):
         await within_patience(contact.lasting(Task([away]).follow), "the error")
@@ -85,7 +85,7 @@ def test_an_outage_lasts_from_the_last_answer_on() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_it_is_asked_for_and_noticed_though_no_reader_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_is_noticed_although_no_reader_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that waits for records waits through an outage without a word."""
     contact = BrokerContact(needed=False)
     answers: list[BaseException | None] = [None, ConnectionError("away"), None, UsageError("end")]
@@ -103,7 +103,7 @@ async def test_it_is_asked_for_and_noticed_though_no_reader_fails(monkeypatch: p
     assert states == [True, True, False, True]
 
 
-async def test_a_view_goes_on_where_it_was_when_its_topic_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_view_resumes_at_its_position_when_its_topic_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused messages were counted once more after each outage."""
     taken: list[bytes] = []
     feed_positions.stand_in_topic(monkeypatch, begin=0, end=8)

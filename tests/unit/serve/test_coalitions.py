@@ -9,7 +9,7 @@ import pytest
 
 from connectors.serve.ledger_views import Coalition
 from stream.errors import DataError, UsageError
-from tests.core_ground import SITE, building, laboratory, outputs_of, people
+from tests.support.small_building import SITE, building, laboratory, outputs_of, people
 
 POLICY = building()
 PLAIN = "tacet.private.facilities.plain.v1"
@@ -23,7 +23,7 @@ def units(records: list[bytes]) -> Any:
     return coalition.units()
 
 
-def test_records_say_what_they_have_cost() -> None:
+def test_records_contain_their_cost() -> None:
     told = units(RECORDS)[SITE]
     assert float(told["device_total"]) == 0.5 * len(RECORDS) > 0
 
@@ -35,12 +35,12 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=map(str, CHANGES))
-def test_what_is_no_record_of_the_audiences_is_refused(change: dict[str, Any]) -> None:
+def test_records_of_other_audiences_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=r"^record: must be a private release of one of the audiences$"):
         units([orjson.dumps(orjson.loads(RECORDS[0]) | change)])
 
 
-def test_no_more_is_added_up_than_somebody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_records_that_are_added_up_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.serve.ledger_views.MOST_RECORDS", len(RECORDS) - 1)
     with pytest.raises(UsageError, match="tacet account --coalition"):
         units(RECORDS)

@@ -6,10 +6,10 @@ import pytest
 
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time
-from tests.unit.serve.history_ground import MONDAY, TICK, attribute, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, attribute, history, window
 
 
-def test_attributes_are_shown_withheld_or_not_asked() -> None:
+def test_attributes_are_published_withheld_or_not_queried() -> None:
     kept = history()
     kept.add(
         [
@@ -51,7 +51,7 @@ def test_spends_are_summed_by_the_utc_day_in_which_windows_begin() -> None:
     assert kept.spends("public", "dbh", None, "2026-03-02") == rows[:1]
 
 
-def test_what_is_paid_by_the_day_is_summed_by_the_privacy_day() -> None:
+def test_releases_charged_by_privacy_days_are_summed_by_them() -> None:
     kept = history()
     start = parse_time("2026-03-02T12:00:00Z")  # 04:00 at the site
     paid = {"unit": "device_day", "spend": "0"}

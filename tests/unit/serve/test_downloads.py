@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from connectors.http.limits import DOWNLOADS
 from connectors.http.responses import RefusalError
 from connectors.serve.access import Principal
-from connectors.serve.downloads import AT_ONCE, OF_ONE, Download, Downloads
-from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
+from connectors.serve.downloads import Download, Downloads
+from tests.unit.serve.released_history import MONDAY, TICK, asked, history, window
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}
 
@@ -45,20 +46,20 @@ async def given(download: Download) -> list[Message]:
     return sent
 
 
-def test_one_reader_has_a_share_of_the_places() -> None:
+def test_downloads_of_one_reader_are_limited() -> None:
     downloads = Downloads()
-    for _ in range(OF_ONE):
+    for _ in range(DOWNLOADS.each):
         opened(downloads, "ann")
     with pytest.raises(RefusalError) as refused:
         opened(downloads, "ann")
     assert (refused.value.status, refused.value.retry) == (429, 10)
     opened(downloads, "bob")
-    assert len(downloads) == OF_ONE + 1
+    assert len(downloads) == DOWNLOADS.each + 1
 
 
-def test_beyond_all_places_it_is_said_when_to_come_again() -> None:
+def test_a_refused_download_says_when_to_retry() -> None:
     downloads = Downloads()
-    for number in range(AT_ONCE):
+    for number in range(DOWNLOADS.total):
         opened(downloads, f"reader {number}")
     with pytest.raises(RefusalError) as refused:
         opened(downloads, "another")
@@ -66,24 +67,24 @@ def test_beyond_all_places_it_is_said_when_to_come_again() -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
 
 
-def test_who_shows_nothing_is_a_reader_by_address_and_leaves_a_place_to_those_with_a_token() -> None:
+def test_readers_without_a_token_are_counted_by_address_and_leave_a_download_to_others() -> None:
     downloads = Downloads()
     anyone = Principal("anyone", frozenset(["audience:public"]))
 
     def open_from(address: str) -> Download:
         return downloads.open(replace(anyone, address=address), "rows", "csv", file(b"a"))
 
-    for _ in range(OF_ONE):
+    for _ in range(DOWNLOADS.each):
         open_from("10.0.0.1")
-    with pytest.raises(RefusalError, match="on their way to you"):
+    with pytest.raises(RefusalError, match="at most 2 of one reader"):
         open_from("10.0.0.1")
     open_from("10.0.0.2")
-    with pytest.raises(RefusalError, match="without a token"):
+    with pytest.raises(RefusalError, match="at most 3 without a token"):
         open_from("10.0.0.3")
     opened(downloads, "ann")
 
 
-async def test_a_place_is_free_when_its_file_has_been_given() -> None:
+async def test_a_sent_file_is_no_longer_counted() -> None:
     downloads = Downloads()
     begun, *pieces = await given(opened(downloads, "ann"))
     assert dict(begun["headers"])[b"content-disposition"] == b'attachment; filename="rows.csv"'
@@ -91,7 +92,7 @@ async def test_a_place_is_free_when_its_file_has_been_given() -> None:
     assert len(downloads) == 0
 
 
-async def test_a_reader_who_goes_leaves_neither_a_place_nor_a_file_behind(
+async def test_a_closed_connection_frees_its_download_and_deletes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -9,16 +9,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from connectors.serve.downloads import csv_file
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import Rows
-from connectors.serve.series import COLUMNS
-from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
+from connectors.serve.history.files import csv_file
+from connectors.serve.history.release_history import ReleaseHistory
+from connectors.serve.history.rows import COLUMNS, Rows
+from tests.unit.serve.released_history import MONDAY, TICK, asked, history, window
 
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> tuple[ReleaseHistory, Rows]:
-    monkeypatch.setattr("connectors.serve.history._EXPORTED_AT_ONCE", 7)  # several pages
+    monkeypatch.setattr("connectors.serve.history.release_history._EXPORTED_AT_ONCE", 7)  # several pages
     kept = history()
     kept.add([window(MONDAY + n * TICK, {"2011": n - 9, "2065": 1} if n != 4 else None) for n in range(1, 21)], {})
     return kept, kept.rows(asked(limit=1000))
@@ -34,7 +33,7 @@ def test_a_csv_file_holds_all_rows_in_their_order(rows: tuple[ReleaseHistory, Ro
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
-def test_text_that_a_spreadsheet_would_reckon_with_is_quoted(begin: str) -> None:
+def test_text_that_a_spreadsheet_would_evaluate_is_quoted(begin: str) -> None:
     page = Rows(("node", "value"), [[f"{begin}SUM(A1)", -3], ["zone:=1", -2.5]], None)
     [_, first, second] = csv.reader(io.StringIO(b"".join(csv_file([page])).decode(), newline=""))
     assert first == [f"'{begin}SUM(A1)", "-3"]
@@ -56,7 +55,7 @@ def test_a_parquet_file_holds_all_rows_with_their_types(rows: tuple[ReleaseHisto
     assert held == [(row[0], row[2], row[3], row[7], row[9]) for row in whole.rows]
 
 
-def test_an_export_is_made_as_it_is_read(rows: tuple[ReleaseHistory, Rows]) -> None:
+def test_an_export_is_created_while_it_is_read(rows: tuple[ReleaseHistory, Rows]) -> None:
     kept, whole = rows
     pieces = list(kept.export(asked(), "csv"))
     assert len(pieces) >= len(whole.rows) // 7, "a page at a time"

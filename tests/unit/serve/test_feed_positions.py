@@ -17,7 +17,7 @@ from connectors.serve.indexer import follow_outbox
 from connectors.storage.embedded.outboxes import Outboxes, OutboxRecord
 from stream.errors import UsageError
 from stream.schemas import private_topic
-from tests.unit.serve.history_ground import history
+from tests.unit.serve.released_history import history
 from tests.unit.serve.test_history import RECORDS
 
 AUDIENCE = "public"
@@ -56,7 +56,7 @@ def record(number: int) -> bytes:
     return orjson.dumps({"release_id": name(number), "audience": AUDIENCE})
 
 
-def test_a_history_keeps_the_id_of_what_was_read_last_of_each_source() -> None:
+def test_a_history_stores_the_last_id_of_each_source() -> None:
     kept = history()
     kept.add(RECORDS[:3], {"a": 3})
     kept.add([RECORDS[4], RECORDS[0]], {"b": 2})
@@ -65,7 +65,7 @@ def test_a_history_keeps_the_id_of_what_was_read_last_of_each_source() -> None:
 
 
 @pytest.mark.parametrize(("position", "last", "goes_on"), [(0, None, True), (4, 4, True), (4, 5, False), (9, 9, False)])
-async def test_an_outbox_that_was_made_anew_is_refused_though_it_has_grown_past_what_was_read(
+async def test_a_recreated_outbox_is_refused_even_if_it_is_longer(
     tmp_path: Path, position: int, last: int | None, goes_on: bool
 ) -> None:
     """It has releases 1 to 8; another one of that audience had release 5 as its fourth."""
@@ -73,9 +73,7 @@ async def test_an_outbox_that_was_made_anew_is_refused_though_it_has_grown_past_
         boxes.append(AUDIENCE, [OutboxRecord(name(n), "occupancy", "dbh", n, record(n)) for n in range(1, 9)])
     intake = Read(position, None if last is None else name(last))
     following = follow_outbox(tmp_path, AUDIENCE, intake)  # type: ignore[arg-type]
-    with pytest.raises(
-        EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must have been made"
-    ):
+    with pytest.raises(EnoughError if goes_on else UsageError, match=None if goes_on else "--index: must belong to"):
         await asyncio.wait_for(following, PATIENCE)
 
 
@@ -115,7 +113,7 @@ class Reader:
     ("position", "last", "begin", "first"),
     [(0, None, 0, 0), (4, 3, 0, 4), (4, 3, 4, 4), (4, 3, 6, 6), (4, 7, 4, 4), (4, 7, 0, None), (9, 8, 0, None)],
 )  # fmt: skip
-async def test_a_topic_that_was_made_anew_is_refused_though_it_has_grown_past_what_was_read(
+async def test_a_recreated_topic_is_refused_even_if_it_is_longer(
     monkeypatch: pytest.MonkeyPatch, position: int, last: int | None, begin: int, first: int | None
 ) -> None:
     """Offsets have the number of their release; what was read is another topic's where they differ."""

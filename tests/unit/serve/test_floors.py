@@ -28,10 +28,10 @@ def policy(*, declared: str = "", floors: tuple[str, ...] = FLOORS) -> Policy:
 
 
 def shown(of: Policy) -> list[str]:
-    return [floor["floor"] for floor in described_site(of, "dbh", {}, ("public",))["floors"]]
+    return [floor.floor for floor in described_site(of, "dbh", {}, ("public",)).floors]
 
 
-def test_floors_go_by_number_with_the_ground_floor_below_the_first() -> None:
+def test_floors_are_sorted_by_number_with_the_ground_floor_below_the_first() -> None:
     assert shown(policy()) == ["UG2", "B1", "G", "1", "2-OG", "Level-3", "10", "roof"]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connectors.serve.api import paid_for
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.local_clock import SiteClock
+from connectors.serve.api import charged_rows
+from connectors.serve.history.local_clock import SiteClock
+from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.policy_description import described_releases
 from stream.records import Published
 from tests.unit import test_heat_release as heat
@@ -36,21 +36,21 @@ def test_the_newest_window_has_its_colours(outputs: Any) -> None:
     assert {(row["end"], row["half_width"], row["likely_empty"]) for row in found} == {(last["window_end"], None, None)}
 
 
-def test_before_there_are_colours_there_are_none(outputs: Any) -> None:
+def test_without_history_there_are_no_colours(outputs: Any) -> None:
     assert {row["value"] for row in rows(outputs, 5)} == {None}
 
 
-def test_waiting_for_colours_is_no_denial_and_costs_nothing(outputs: Any) -> None:
+def test_a_heat_map_without_history_is_not_denied_and_costs_nothing(outputs: Any) -> None:
     kept = ReleaseHistory(None, {"dbh": SiteClock(heat.TIMEZONE)})
     kept.add([each.value for each in outputs if each.topic.startswith("tacet.private.a.")], {})
     told = kept.spends("a", "dbh", None, None)
     assert {row["release"] for row in told} == {"r", "heat"}
-    paid = paid_for(heat.policy(heat.PLAIN), "a", told)
+    paid = charged_rows(heat.policy(heat.PLAIN), "a", told)
     assert paid == [row for row in told if row["release"] == "r"]
     assert sum(row["denied"] for row in paid) == 0
 
 
-def test_a_heat_map_says_of_which_release_it_is() -> None:
-    told = {each["release"]: each for each in described_releases(heat.policy(heat.PLAIN), "a")}
-    assert (told["heat"]["query"], told["heat"]["base"]) == ("heatmap", "r")
-    assert (told["r"]["query"], told["r"]["base"]) == ("count", None)
+def test_a_heat_map_names_its_base_release() -> None:
+    described = {each.release: each for each in described_releases(heat.policy(heat.PLAIN), "a")}
+    assert (described["heat"].query, described["heat"].base) == ("heatmap", "r")
+    assert (described["r"].query, described["r"].base) == ("count", None)

@@ -9,11 +9,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from connectors.serve.history import ReleaseHistory
-from connectors.serve.history_interface import START, ReleasedHistory
-from connectors.serve.index import CONFIGURATION, HistoryError, Index
+from connectors.serve.history.index import CONFIGURATION, HistoryError, Index
+from connectors.serve.history.release_history import START, ReleaseHistory
 from stream.errors import DataError, FinalityError, UsageError
-from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
+from tests.unit.serve.released_history import CLOCKS, MONDAY, TICK, asked, attribute, history, window
 
 RECORDS = [window(MONDAY + n * TICK, {"2011": n}) for n in range(1, 9)]
 
@@ -22,12 +21,12 @@ def ids(given: list[tuple[str, bytes]]) -> list[str]:
     return [identity for identity, _ in given]
 
 
-def test_a_history_is_what_the_service_asks_for() -> None:
-    kept: ReleasedHistory = history()
+def test_an_empty_history_has_no_newest_record() -> None:
+    kept: ReleaseHistory = history()
     assert kept.newest("public") == START
 
 
-def test_records_are_kept_once_and_said_to_be_new_once() -> None:
+def test_records_are_stored_once_and_reported_as_new_once() -> None:
     kept = history()
     assert kept.add(RECORDS[:3], {"outbox:public": 3}) == RECORDS[:3]
     assert kept.add(RECORDS[1:5], {"outbox:public": 5}) == RECORDS[3:5]
@@ -37,7 +36,7 @@ def test_records_are_kept_once_and_said_to_be_new_once() -> None:
     assert kept.position("outbox:facilities") is None
 
 
-def test_what_differs_from_a_kept_record_is_refused_with_all_that_came_with_it() -> None:
+def test_a_record_with_other_bytes_is_refused_with_its_whole_batch() -> None:
     kept = history()
     kept.add(RECORDS[:2], {"outbox:public": 2})
     for batch in (
@@ -59,7 +58,7 @@ def test_what_differs_from_a_kept_record_is_refused_with_all_that_came_with_it()
         RECORDS[0].replace(b'"noise_scale":{"2011":1.0}', b'"noise_scale":{"2011":0.0}'),
     ],
 )  # fmt: skip
-def test_what_is_no_private_record_is_refused_and_not_quoted(value: bytes) -> None:
+def test_other_records_are_refused_and_not_quoted(value: bytes) -> None:
     kept = history()
     with pytest.raises(DataError, match="record: must be") as refused:
         kept.add([RECORDS[0], value], {"outbox:public": 1})
@@ -67,7 +66,7 @@ def test_what_is_no_private_record_is_refused_and_not_quoted(value: bytes) -> No
     assert (kept.newest("public"), kept.position("outbox:public")) == (START, None)
 
 
-def test_who_was_given_some_records_goes_on_behind_them_exactly() -> None:
+def test_reading_resumes_exactly_after_a_record() -> None:
     kept = history()
     kept.add(RECORDS[4:], {})
     kept.add(RECORDS[:4], {})  # came late: given late
@@ -79,7 +78,7 @@ def test_who_was_given_some_records_goes_on_behind_them_exactly() -> None:
     assert kept.newest("public") == given[-1][0]
 
 
-def test_an_audience_reads_its_own_records_alone() -> None:
+def test_an_audience_reads_only_its_own_records() -> None:
     kept = history()
     theirs = [window(MONDAY + n * TICK, {"2011": n}, audience="facilities") for n in range(1, 4)]
     kept.add([RECORDS[0], *theirs, RECORDS[1]], {})
@@ -92,14 +91,14 @@ def test_an_audience_reads_its_own_records_alone() -> None:
 
 
 @pytest.mark.parametrize("after", ["", "x", "dbh/occupancy/public/2026-03-02T00:05:00Z#2", "dbh/occupancy/public/noon"])
-def test_an_unknown_place_to_go_on_from_is_refused(after: str) -> None:
+def test_an_unknown_release_id_is_refused_as_a_start(after: str) -> None:
     kept = history()
     kept.add(RECORDS, {})
     with pytest.raises(UsageError, match="after must be the id of a release"):
         kept.since("public", after)
 
 
-def test_attributes_stand_in_the_order_of_all_records() -> None:
+def test_attributes_are_in_the_order_of_all_records() -> None:
     kept = history()
     records = [RECORDS[0], attribute("2026-03-02", "2065", released=True, value="09:05"), RECORDS[1]]
     kept.add(records, {})
@@ -107,7 +106,7 @@ def test_attributes_stand_in_the_order_of_all_records() -> None:
     assert [value for _, value in kept.since("public", middle)] == [RECORDS[1]]
 
 
-def test_a_file_holds_all_of_it_and_is_its_owners_alone(tmp_path: Path) -> None:
+def test_the_file_contains_everything_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "index" / "history.duckdb"
     kept = ReleaseHistory(path, CLOCKS)
     kept.add(RECORDS, {"outbox:public": 8})
@@ -134,7 +133,7 @@ def test_a_folder_that_others_enter_and_a_file_that_is_no_index_are_refused(tmp_
         ReleaseHistory(folder / "history.duckdb", CLOCKS)
 
 
-def test_what_memory_does_not_hold_lies_in_a_folder_of_its_owner_until_it_is_closed(
+def test_spilled_data_is_in_a_folder_of_its_owner_until_the_index_is_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "scratch").mkdir()
@@ -164,16 +163,16 @@ def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.Mon
     """Seen as the least that DuckDB says it holds: with the same records, and nothing let go of, it is a multiple."""
     monkeypatch.setitem(CONFIGURATION, "checkpoint_threshold", "16kB")
     held, names = {}, [str(number) for number in range(100)]
-    for letting_go in (True, False):
+    for releasing in (True, False):
         with monkeypatch.context() as patch:
-            if not letting_go:
-                patch.setattr(Index, "_let_go", lambda _: None)
-            kept = ReleaseHistory(tmp_path / str(letting_go) / "history.duckdb", CLOCKS)
+            if not releasing:
+                patch.setattr(Index, "_release_cache", lambda _: None)
+            kept = ReleaseHistory(tmp_path / str(releasing) / "history.duckdb", CLOCKS)
             sizes = []
             for n in range(1, 101):
                 kept.add([window(MONDAY + n * TICK, {name: n * int(name) % 997 for name in names})], {})
                 sizes.append(cached(kept))
-            held[letting_go] = min(sizes[-50:])
+            held[releasing] = min(sizes[-50:])
             assert len(kept.rows(asked(nodes=("zone:7",))).rows) == 100
             with kept._index.reading() as cursor:
                 assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("244.1 MiB",)]
@@ -181,7 +180,7 @@ def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.Mon
     assert held[True] < held[False] / 2
 
 
-def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_kept_while_there_are_readers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = ReleaseHistory(tmp_path / "index" / "history.duckdb", CLOCKS)
     monkeypatch.setattr(kept._index, "_written", [0])  # what was added has gone into the file, it seems
     with kept._index.reading():
@@ -192,7 +191,7 @@ def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, 
     kept.close()
 
 
-def test_an_index_whose_file_is_gone_goes_on_until_it_is_closed(tmp_path: Path) -> None:
+def test_an_index_whose_file_was_deleted_works_until_it_is_closed(tmp_path: Path) -> None:
     """Somebody has deleted it, to have it made again at the next start."""
     kept = ReleaseHistory(tmp_path / "index" / "history.duckdb", CLOCKS)
     (tmp_path / "index" / "history.duckdb").unlink()
@@ -201,7 +200,7 @@ def test_an_index_whose_file_is_gone_goes_on_until_it_is_closed(tmp_path: Path) 
     kept.close()
 
 
-def test_many_who_read_and_one_who_adds_meet_no_busy_database_and_a_close_waits_for_them(tmp_path: Path) -> None:
+def test_readers_and_a_writer_work_concurrently_and_closing_waits_for_them(tmp_path: Path) -> None:
     kept = ReleaseHistory(tmp_path / "index" / "history.duckdb", CLOCKS)
     kept.add(RECORDS[:1], {"outbox:public": 1})
     with ThreadPoolExecutor(8) as pool:
@@ -225,7 +224,7 @@ def test_many_who_read_and_one_who_adds_meet_no_busy_database_and_a_close_waits_
         assert last.result()
 
 
-def test_an_index_of_another_format_is_begun_anew(tmp_path: Path) -> None:
+def test_an_index_of_another_format_is_emptied(tmp_path: Path) -> None:
     path = tmp_path / "index" / "history.duckdb"
     kept = ReleaseHistory(path, CLOCKS)
     kept.add(RECORDS, {"outbox:public": 8})
@@ -238,7 +237,7 @@ def test_an_index_of_another_format_is_begun_anew(tmp_path: Path) -> None:
     anew.close()
 
 
-def test_an_index_made_again_gives_the_same_rows() -> None:
+def test_a_rebuilt_index_returns_the_same_rows() -> None:
     one, other = history(), history()
     one.add(RECORDS, {})
     for record in RECORDS:
@@ -270,7 +269,7 @@ def test_readers_and_a_writer_do_not_disturb_each_other() -> None:
 @pytest.mark.parametrize(
     "tables", ["CREATE TABLE mine (a INTEGER)", "CREATE TABLE meta (a INTEGER)", "CREATE VIEW mine AS SELECT 1"]
 )
-def test_a_database_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path, tables: str) -> None:
+def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path, tables: str) -> None:
     tmp_path.chmod(0o700)
     path = tmp_path / "accounts.duckdb"
     with duckdb.connect(str(path)) as database:
@@ -282,15 +281,26 @@ def test_a_database_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path
         assert len(database.execute(named).fetchall()) == 1
 
 
-def test_an_index_that_was_killed_while_it_was_made_is_made_or_is_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_during_creation_leaves_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is killed at the end of the tables has none of them: they come with the format that they have."""
     path = tmp_path / "index" / "history.duckdb"
     with monkeypatch.context() as killed:
-        killed.setattr("connectors.serve.index.FORMAT", "no number")  # the last statement is not carried out
+        killed.setattr("connectors.serve.history.index.FORMAT", "no number")  # the last statement is not carried out
         with pytest.raises((HistoryError, duckdb.Error)):
             ReleaseHistory(path, CLOCKS)
     kept = ReleaseHistory(path, CLOCKS)
     assert kept.add(RECORDS, {}) == RECORDS
     kept.close()
+
+
+def test_an_index_with_other_tables_is_emptied_and_filled_again(tmp_path: Path) -> None:
+    path = tmp_path / "index" / "history.duckdb"
+    kept = ReleaseHistory(path, CLOCKS)
+    kept.add(RECORDS, {"outbox:public": 8})
+    kept.close()
+    with duckdb.connect(str(path)) as database:
+        database.execute("ALTER TABLE release_window RENAME TO earlier_name")
+    again = ReleaseHistory(path, CLOCKS)
+    assert again.position("outbox:public") is None
+    assert again.add(RECORDS, {}) == RECORDS
+    again.close()

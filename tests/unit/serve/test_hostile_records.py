@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from connectors.serve.event_streams import event
+from connectors.serve.history.decoding import read_record
 from connectors.serve.indexer import own
 from connectors.serve.playback import came_at
-from connectors.serve.released import read_record
 from stream.errors import DataError
-from tests.unit.serve.history_ground import MONDAY, TICK, attribute, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, attribute, history, window
 
 LEVELLED = window(MONDAY, {"2011": 3}, mechanism="filter", kind="posterior", more={
     "levels": {"floor": {"2": 3}, "building": 3}, "levels_half_width_95": {"floor": {"2": 4}, "building": 4},
@@ -52,7 +52,7 @@ def changed(record: bytes, place: str, value: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("record", "place", "may"), PLACES, ids=[place for _, place, _ in PLACES])
-def test_a_field_holds_what_it_means_or_the_record_is_refused(record: bytes, place: str, may: tuple[Any, ...]) -> None:
+def test_a_record_with_an_invalid_field_is_refused(record: bytes, place: str, may: tuple[Any, ...]) -> None:
     for value in BEYOND:
         if any(value is each or (value == each and type(value) is type(each)) for each in may):
             read_record(changed(record, place, value))
@@ -63,7 +63,7 @@ def test_a_field_holds_what_it_means_or_the_record_is_refused(record: bytes, pla
 
 @pytest.mark.parametrize("node", ["values", "noise_scale"])
 @pytest.mark.parametrize("name", ["a\nb", "\u202e", "x" * 9999, ""])
-def test_a_place_has_a_name_that_can_be_shown(node: str, name: str) -> None:
+def test_the_name_of_a_node_is_printable(node: str, name: str) -> None:
     body = orjson.loads(window(MONDAY, {"2011": 3}))
     for held in ("noise_scale", "half_width_95", "values"):
         body[held] = {name: 3}
@@ -74,7 +74,7 @@ def test_a_place_has_a_name_that_can_be_shown(node: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-def test_a_record_of_several_lines_would_be_several_events_and_is_refused(end: str) -> None:
+def test_a_record_of_several_lines_is_refused(end: str) -> None:
     record = LEVELLED.replace(b'{"v":1,', f'{{{end}{end}"v":1,'.encode())
     assert orjson.loads(record) == orjson.loads(LEVELLED)
     assert len(event("release", record, "x").splitlines()) > 4
@@ -82,18 +82,18 @@ def test_a_record_of_several_lines_would_be_several_events_and_is_refused(end: s
         read_record(record)
 
 
-def test_a_record_belongs_to_the_reader_from_whose_source_it_comes() -> None:
+def test_a_record_of_another_audience_is_refused_in_a_source() -> None:
     """Else who may write what one audience reads could write what another one does."""
     assert own("public", "outbox:public", [LEVELLED, FACT]) == [LEVELLED, FACT]
     other = window(MONDAY, {"2011": 3}, audience="facilities")
-    with pytest.raises(DataError, match="outbox:public: must hold records of audience public alone"):
+    with pytest.raises(DataError, match="outbox:public: must contain only records of audience public"):
         own("public", "outbox:public", [LEVELLED, other])
 
 
 @pytest.mark.parametrize("spoil", [
     lambda body: body.pop("window_end"), lambda body: body.update(window_start=3), lambda body: body.update(lag="1"),
 ])  # fmt: skip
-def test_what_cannot_be_placed_in_a_play_is_refused(spoil: Callable[[dict[str, Any]], Any]) -> None:
+def test_a_record_without_times_is_refused_in_a_playback(spoil: Callable[[dict[str, Any]], Any]) -> None:
     body = orjson.loads(LEVELLED)
     assert came_at(LEVELLED) == MONDAY
     spoil(body)

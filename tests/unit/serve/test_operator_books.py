@@ -10,7 +10,7 @@ from connectors.serve.ledger_views import APART, SPAN, AccountView, ClusterView
 from stream.records import DAY, MINUTE, Micros
 from stream.release.validation import load_policy
 from stream.schemas import rfc3339
-from tests.core_ground import building, policy_text
+from tests.support.small_building import building, policy_text
 
 TICK = 5 * MINUTE
 ROOM = 'access_points = ["02:00:00:00:00:01"'
@@ -31,7 +31,7 @@ def book(*records: bytes) -> AccountView:
 
 
 def told(of: AccountView, site: str = "dbh") -> dict[tuple[str, str, str], int]:
-    return {(row["release"], row["audience"], row["reason"]): row["windows"] for row in of.denials.of(site)}
+    return {(row.release, row.audience, row.reason): row.windows for row in of.denials.of(site)}
 
 
 BUDGET, WAITING = ("occupancy/public", "budget"), ("flow/public", "waiting")
@@ -43,7 +43,7 @@ def test_denied_windows_are_counted_by_release_audience_and_reason() -> None:
     assert told(held, "other") == {}
 
 
-def test_a_window_that_comes_again_is_counted_once_as_its_last_account_has_it() -> None:
+def test_a_repeated_window_is_counted_once_by_its_last_account() -> None:
     """A backfill publishes later windows again, and a worker that was killed may."""
     held = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE, BUDGET))
     assert told(held) == {("occupancy", "public", "budget"): 2}
@@ -51,11 +51,11 @@ def test_a_window_that_comes_again_is_counted_once_as_its_last_account_has_it() 
     assert told(held) == {("flow", "public", "waiting"): 1}
 
 
-def test_attributes_that_were_not_asked_are_no_windows() -> None:
+def test_attributes_that_were_not_queried_are_not_counted_as_windows() -> None:
     assert told(book(account(NINE, ("office-day/public", "asked"), kind="attributes"))) == {}
 
 
-def test_only_the_last_week_counts_however_late_an_older_window_comes() -> None:
+def test_only_windows_of_the_last_week_are_counted() -> None:
     held = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE + SPAN, BUDGET))
     assert told(held) == {("occupancy", "public", "budget"): 2}, "the first is a week older than the last"
     held.add([account(NINE - TICK, BUDGET)])
@@ -64,16 +64,16 @@ def test_only_the_last_week_counts_however_late_an_older_window_comes() -> None:
 
 def figures(of: ClusterView) -> dict[str, Any]:
     (row,) = of.newest().values()
-    return row
+    return dict(row)
 
 
-def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
+def test_the_figures_of_a_cluster_come_only_from_its_topics() -> None:
     now = [NINE]
     cluster = ClusterView(book(account(NINE), account(NINE + TICK)), EIGHT, lambda: now[0])
-    cluster.take_refused([b"{}", b"{}"])
-    cluster.take_refused([b"{}"])
+    cluster.add_rejected([b"{}", b"{}"])
+    cluster.add_rejected([b"{}"])
     now[0] += APART
-    cluster.take_agreed("0123", {"dbh": 1})
+    cluster.set_control_state("0123", {"dbh": 1})
     known = {name: value for name, value in figures(cluster).items() if value is not None}
     assert known == {
         "v": 1, "site": "dbh", "window_end": rfc3339(NINE + TICK), "rejected_messages": 3, "policy_version": "0123",
@@ -82,22 +82,22 @@ def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
     assert ClusterView(AccountView(), EIGHT, lambda: NINE).newest() == {}
 
 
-def test_what_a_cluster_put_aside_is_told_as_of_points_of_the_grid_alone() -> None:
+def test_rejected_messages_of_a_cluster_are_published_at_points_of_the_grid_only() -> None:
     now = [NINE + MINUTE]
     cluster = ClusterView(book(account(NINE)), EIGHT, lambda: now[0])
-    cluster.take_refused([b"{}"])
+    cluster.add_rejected([b"{}"])
     assert figures(cluster)["rejected_messages"] is None, "no point has passed"
     now[0] = NINE + APART
-    cluster.take_refused([b"{}"] * 4)
+    cluster.add_rejected([b"{}"] * 4)
     now[0] += APART - 1
     assert figures(cluster)["rejected_messages"] == 1, "the four came behind the last point"
     now[0] += 1
     assert figures(cluster)["rejected_messages"] == 5
 
 
-def test_of_six_access_points_it_is_not_told_how_much_a_cluster_put_aside() -> None:
+def test_rejected_messages_are_not_published_for_six_access_points() -> None:
     now = [NINE]
     cluster = ClusterView(book(account(NINE)), building(), lambda: now[0])
-    cluster.take_refused([b"{}"])
+    cluster.add_rejected([b"{}"])
     now[0] += 2 * APART
     assert figures(cluster)["rejected_messages"] is None

@@ -26,7 +26,7 @@ def name(path: Path) -> str:
     return path.relative_to(STATIC).as_posix()
 
 
-def test_everything_that_a_browser_fetches_weighs_under_150_kb_compressed() -> None:
+def test_all_page_files_have_at_most_150_kb_compressed() -> None:
     fetched = [path for path in STATIC.rglob("*") if path.suffix in {".js", ".css", ".html", ".svg"}]
     assert fetched
     assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in fetched) < MOST
@@ -175,7 +175,7 @@ def test_text_on_cards_and_paper_can_be_read(ink: str, theme: int) -> None:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("vision", VISION)
-def test_the_steps_around_usual_are_told_apart_by_every_kind_of_eye(vision: str, theme: int) -> None:
+def test_the_steps_around_usual_differ_for_every_kind_of_colour_vision(vision: str, theme: int) -> None:
     steps = [COLOURS[f"d{i}"][theme] for i in range(10)]
     assert min(apart(a, b, vision) for a, b in itertools.combinations(steps, 2)) >= 12
 

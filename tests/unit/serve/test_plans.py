@@ -86,7 +86,7 @@ def test_every_allowed_element_becomes_a_path(element: str, drawn: str | None) -
         ("M1e1 0L-0 .001", "M10 0L0 0"),
     ],
 )
-def test_path_data_is_written_anew_in_absolute_commands(data: str, drawn: str | None) -> None:
+def test_path_data_is_rewritten_in_absolute_commands(data: str, drawn: str | None) -> None:
     if drawn is None:
         with pytest.raises(DataError):
             parse_path(data)
@@ -94,7 +94,7 @@ def test_path_data_is_written_anew_in_absolute_commands(data: str, drawn: str | 
         assert path(data) == drawn
 
 
-def test_transforms_of_groups_and_shapes_are_worked_into_the_points() -> None:
+def test_transforms_of_groups_and_shapes_are_applied_to_the_points() -> None:
     plan = plan_of('<g transform="translate(10 20)"><path transform="scale(2) rotate(90)" d="M1 0L2 0"/></g>')
     assert plan.outline == ("M10 22L10 24",)
 
@@ -267,6 +267,6 @@ def test_a_file_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
         read_plans(tmp_path, {("dbh", "2"): []})
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="folder"):
         read_plans(tmp_path / "none", {})

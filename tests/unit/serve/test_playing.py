@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from connectors.http.responses import answer
-from connectors.serve.aggregates import Moments
 from connectors.serve.app import page_files
+from connectors.serve.history.aggregates import Moments
 from connectors.serve.playback import Playback
 from stream.records import HOUR
 
@@ -19,18 +19,18 @@ def playing() -> Playback:
     return Playback([(hour * HOUR, b"{}") for hour in range(10)], speed=1.0, clock=itertools.count().__next__)
 
 
-def test_a_pause_does_not_go_back_though_the_clock_runs_on_while_it_is_made() -> None:
+def test_a_pause_does_not_move_back() -> None:
     play = playing()
     assert play.change(paused=True) is False
     assert play.at() == play.at()
 
 
-def test_another_speed_does_not_go_back() -> None:
+def test_another_speed_does_not_move_back() -> None:
     assert playing().change(speed=2.0) is False
 
 
 @pytest.mark.parametrize(("at", "back"), [(0, True), (9 * HOUR, False)])
-def test_only_an_earlier_time_goes_back(at: int, back: bool) -> None:
+def test_only_an_earlier_time_moves_back(at: int, back: bool) -> None:
     assert playing().change(at=at) is back
 
 
@@ -40,7 +40,7 @@ def test_named_tuples_of_the_history_are_sent_as_lists() -> None:
     }
 
 
-def test_what_json_is_not_made_of_is_a_fault() -> None:
+def test_an_object_without_a_json_form_is_an_error() -> None:
     with pytest.raises(TypeError):
         answer({"a": object()})
 

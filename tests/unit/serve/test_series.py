@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from connectors.serve.bands import NoiseDistribution, sum_half_width
-from connectors.serve.series import COLUMNS, node_order
+from connectors.serve.history.bands import NoiseDistribution, sum_half_width
+from connectors.serve.history.rows import COLUMNS, node_order
 from stream.errors import UsageError
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time, rfc3339
-from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, named, revised, window
+from tests.unit.serve.released_history import MONDAY, TICK, asked, history, named, revised, window
 
 ROW = {
     "start": "2026-03-02T00:00:00Z", "end": "2026-03-02T00:05:00Z", "node": "zone:2011", "value": 4, "low": 1.0,
@@ -25,7 +25,7 @@ def hour(values: range, **more: Any) -> list[bytes]:
     return [window(MONDAY + (place + 1) * TICK, {"2011": value}, **more) for place, value in enumerate(values)]
 
 
-def test_a_window_is_given_as_its_record_says_it() -> None:
+def test_a_window_has_the_values_of_its_record() -> None:
     kept = history()
     kept.add([window(MONDAY + TICK, {"2011": 4})], {})
     assert named(kept.rows(asked())) == [ROW]
@@ -51,7 +51,7 @@ def test_a_denied_window_is_a_row_without_values_and_enters_no_mean() -> None:
     ]
 
 
-def test_what_was_never_released_is_no_row() -> None:
+def test_nodes_that_were_never_released_have_no_rows() -> None:
     kept = history()
     kept.add([window(MONDAY + n * TICK, {"2011": n}) for n in (1, 3, 14)], {})
     assert [row[1][11:16] for row in kept.rows(asked()).rows] == ["00:05", "00:15", "01:10"]
@@ -83,7 +83,7 @@ def filtered(number: int, half_width: float = 2.0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("granularity", ["15min", "1h"])
-def test_a_mean_shows_what_the_filter_knows_as_its_windows_do(granularity: str) -> None:
+def test_a_mean_of_a_filter_is_the_mean_of_its_windows(granularity: str) -> None:
     """Live shows single windows: a history of raw noise beside it would contradict it."""
     kept = history()
     kept.add(filtered(12), {})
@@ -115,7 +115,7 @@ def test_the_only_window_of_a_mean_is_shown_as_live_shows_it(granularity: str) -
 
 
 @pytest.mark.parametrize(("mechanism", "kind"), [("filter", "posterior"), ("pegasus", "noise"), ("ba", "noise")])
-def test_errors_that_may_go_the_same_way_leave_a_mean_as_unsure_as_its_windows(mechanism: str, kind: str) -> None:
+def test_correlated_errors_are_not_reduced_in_a_mean(mechanism: str, kind: str) -> None:
     kept = history()
     kept.add(hour(range(6), mechanism=mechanism, kind=kind, half_width=2.0), {})
     kept.add([window(MONDAY + 7 * TICK, {"2011": 9}, mechanism=mechanism, kind=kind, half_width=9.0)], {})
@@ -141,7 +141,7 @@ def test_windows_of_different_noise_add_their_squared_half_widths() -> None:
     assert row["kind"] == "noise"
 
 
-def test_levels_of_plain_noise_are_no_less_sure_for_being_sums() -> None:
+def test_levels_of_plain_noise_have_bands_of_their_sums() -> None:
     kept = history()
     more = {"levels": {"floor": {"2": 8}, "building": 8}, "levels_half_width_95": {"floor": {"2": 5}, "building": 5}}
     kept.add([window(MONDAY + n * TICK, {"2011": 4, "2065": 4}, more=more) for n in range(1, 13)], {})
@@ -151,7 +151,7 @@ def test_levels_of_plain_noise_are_no_less_sure_for_being_sums() -> None:
     assert rows[0]["half_width"] == rows[1]["half_width"] == pytest.approx(6 * math.sqrt(12) / 12, abs=1e-4)
 
 
-def test_a_node_that_may_have_been_skipped_is_as_unsure_as_the_record_says() -> None:
+def test_a_node_that_may_have_been_skipped_has_the_band_of_its_record() -> None:
     kept = history()
     kept.add([window(MONDAY + n * TICK, {"2011": 0}, half_width=8.0) for n in range(1, 13)], {})
     [row] = named(kept.rows(asked("1h")))
@@ -161,7 +161,7 @@ def test_a_node_that_may_have_been_skipped_is_as_unsure_as_the_record_says() -> 
 # --- revised values -----------------------------------------------------------------------------------
 
 
-def test_revised_values_stand_in_the_place_of_first_ones_and_say_so() -> None:
+def test_revised_values_replace_first_ones_and_are_counted() -> None:
     kept = history()
     kept.add(hour(range(12), mechanism="filter", kind="posterior"), {})
     kept.add([revised(MONDAY + n * TICK, {"2011": 50 + n}) for n in range(1, 7)], {})
@@ -174,7 +174,7 @@ def test_revised_values_stand_in_the_place_of_first_ones_and_say_so() -> None:
     assert mean["value"] == pytest.approx((81 + 82 + 83 + 54 + 55 + 56 + 6 + 7 + 8 + 9 + 10 + 11) / 12, abs=1e-4)
 
 
-def test_a_mean_is_of_revised_values_and_a_day_of_noisy_ones_where_these_are_surer() -> None:
+def test_a_mean_uses_revised_values_and_a_day_noisy_ones_if_their_band_is_narrower() -> None:
     kept = history()
     noisy = {"noisy": {"2011": 3}}
     kept.add(hour(range(12), mechanism="filter", kind="posterior", more=noisy), {})
@@ -185,14 +185,14 @@ def test_a_mean_is_of_revised_values_and_a_day_of_noisy_ones_where_these_are_sur
     assert (day["value"], day["kind"], day["revised"]) == (3.0, "noise", 0)
 
 
-def test_revised_values_can_be_asked_for_alone() -> None:
+def test_revised_values_can_be_queried_separately() -> None:
     kept = history()
     kept.add(hour(range(3), mechanism="filter", kind="posterior"), {})
     kept.add([revised(MONDAY + TICK, {"2011": 51})], {})
     assert [row[3] for row in kept.rows(asked(release="occupancy-revised")).rows] == [51]
 
 
-def test_a_second_release_of_a_window_is_believed() -> None:
+def test_a_second_release_of_a_window_replaces_the_first() -> None:
     kept = history()
     first = f"dbh/occupancy/public/{rfc3339(MONDAY + TICK)}"
     kept.add([window(MONDAY + TICK, None), window(MONDAY + TICK, {"2011": 5}, more={"release_id": f"{first}#2"})], {})
@@ -204,7 +204,7 @@ def test_a_second_release_of_a_window_is_believed() -> None:
 
 
 @pytest.mark.parametrize(("date", "hours"), [("2026-03-07", 24), ("2026-03-08", 23), ("2026-11-01", 25)])
-def test_a_day_is_one_of_the_sites_clocks(date: str, hours: int) -> None:
+def test_a_day_is_a_local_day_of_the_site(date: str, hours: int) -> None:
     kept = history()
     start = parse_time(f"{date}T08:00:00Z") - 26 * HOUR
     ends = range(start, start + 4 * DAY, TICK)
@@ -226,7 +226,7 @@ def test_every_hour_has_its_windows_also_where_the_clocks_change(date: str) -> N
     assert [parse_time(row["start"]) for row in rows] == list(range(start, start + DAY, HOUR))
 
 
-def test_rows_are_asked_for_by_the_ends_of_their_windows() -> None:
+def test_rows_are_selected_by_the_ends_of_their_windows() -> None:
     kept = history()
     kept.add(hour(range(12)), {})
     span = {"start": MONDAY + 2 * TICK, "end": MONDAY + 5 * TICK}
@@ -251,7 +251,7 @@ def pages(kept: Any, granularity: str, limit: int, **more: Any) -> list[list[Any
 
 @pytest.mark.parametrize("granularity", ["5min", "15min", "1h", "1d"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
-def test_pages_make_up_the_whole_with_nothing_twice(granularity: str, limit: int) -> None:
+def test_pages_contain_every_row_once(granularity: str, limit: int) -> None:
     kept = history()
     values: list[dict[str, int] | None] = [{"2011": n, "2065": 1, "10": 3} for n in range(40)]
     values[7] = values[23] = None
@@ -262,14 +262,14 @@ def test_pages_make_up_the_whole_with_nothing_twice(granularity: str, limit: int
     assert whole == sorted(whole, key=lambda row: (row[0], node_order(row[2])))
 
 
-def test_a_page_goes_on_where_a_node_has_no_values_for_long() -> None:
+def test_paging_continues_past_long_gaps_of_a_node() -> None:
     kept = history()
     kept.add([window(MONDAY + n * TICK, {"2011": n} if n < 30 else {"2065": n}) for n in range(1, 33)], {})
     assert [row[3] for row in pages(kept, "5min", 2, nodes=("zone:2065",))] == [30, 31, 32]
 
 
 @pytest.mark.parametrize("after", ["x", "2026-03-02T00:05:00Z/attic", "noon/zone:2011", ""])
-def test_a_place_that_no_page_gave_is_refused(after: str) -> None:
+def test_an_invalid_next_is_refused(after: str) -> None:
     kept = history()
     kept.add(hour(range(3)), {})
     with pytest.raises(UsageError, match="after must be the next"):
@@ -281,7 +281,7 @@ def test_a_site_without_a_clock_is_refused() -> None:
         history().rows(asked(site="attic"))
 
 
-def test_nodes_are_told_building_first_and_numbers_as_numbers() -> None:
+def test_nodes_are_sorted_with_the_building_first_and_by_number() -> None:
     nodes = ["zone:2065", "zone:10", "floor:10", "zone:9b", "building", "floor:2", "zone:lab-3"]
     assert sorted(nodes, key=node_order) == [
         "building", "floor:2", "floor:10", "zone:9b", "zone:10", "zone:2065", "zone:lab-3",

@@ -10,7 +10,7 @@ RELEASES = [(f"east/occupancy/public/{number}", str(number).encode()) for number
 
 
 @pytest.mark.parametrize("cuts", [(10,), (1,) * 10, (3, 4, 3)])
-def test_behind_a_release_stand_all_that_came_after_it(cuts: tuple[int, ...]) -> None:
+def test_the_tail_returns_all_releases_after_one(cuts: tuple[int, ...]) -> None:
     tail, begin = Tail(kept=10), 0
     for length in cuts:
         tail.add(RELEASES[begin : begin + length])
@@ -19,7 +19,7 @@ def test_behind_a_release_stand_all_that_came_after_it(cuts: tuple[int, ...]) ->
         assert tail.behind(name) == RELEASES[place + 1 :]
 
 
-def test_a_release_that_was_let_go_is_not_known_any_more() -> None:
+def test_a_dropped_release_is_unknown_to_the_tail() -> None:
     tail = Tail(kept=4)
     tail.add(RELEASES)
     assert [tail.behind(name) for name, _ in RELEASES[:6]] == [None] * 6

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from typing import Any
 
 from stream.records import DAY, HOUR
 from stream.schemas import parse_time
-from tests.unit.serve.history_ground import MONDAY, TICK, history, window
+from tests.unit.serve.released_history import MONDAY, TICK, history, window
 
 SLOT = 15 * 60
 
 
-def test_usual_is_told_by_class_of_day_and_quarter_of_an_hour() -> None:
+def test_usual_values_have_classes_of_days_and_quarters_of_an_hour() -> None:
     kept = history()
     seen: dict[str, list[int]] = {"workday": [], "saturday": [], "sunday": []}
     for day in range(14):
@@ -20,7 +21,7 @@ def test_usual_is_told_by_class_of_day_and_quarter_of_an_hour() -> None:
             seen["saturday" if day % 7 == 5 else "sunday" if day % 7 == 6 else "workday"].append(value)
             kept.add([window(MONDAY + day * DAY + 9 * HOUR + (place + 1) * TICK, {"2011": value})], {})
     kept.add([window(MONDAY + 14 * DAY + 9 * HOUR + TICK, {"2011": 999})], {})
-    usual = kept.usual("public", "occupancy", "dbh")
+    usual: Any = kept.usual("public", "occupancy", "dbh")
     assert usual["slot_seconds"] == SLOT
     for name, values in seen.items():
         slots = usual["nodes"]["zone:2011"][name]
@@ -31,24 +32,26 @@ def test_usual_is_told_by_class_of_day_and_quarter_of_an_hour() -> None:
         assert len(slots) == 96
 
 
-def test_usual_is_of_the_days_before_and_of_no_more_than_eight_weeks() -> None:
+def test_usual_values_are_computed_from_the_last_eight_weeks_before_today() -> None:
     kept = history()
     for day in range(70):
         kept.add([window(MONDAY + day * DAY + TICK, {"2011": day})], {})
-    slots = kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]
+    slots: Any = kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]
     assert sum(slot.n for name in slots for slot in slots[name] if slot) == 56
     assert min(slot.mean for name in slots for slot in slots[name] if slot) > 12
 
 
-def test_what_comes_late_changes_what_is_usual() -> None:
+def test_late_records_change_usual_values() -> None:
     kept = history()
     kept.add([window(MONDAY + TICK, {"2011": 4}), window(MONDAY + DAY + TICK, {"2011": 0})], {})
-    assert kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]["workday"][0].mean == 4
+    nodes: Any = kept.usual("public", "occupancy", "dbh")["nodes"]
+    assert nodes["zone:2011"]["workday"][0].mean == 4
     kept.add([window(MONDAY + 2 * TICK, {"2011": 8})], {})
-    assert kept.usual("public", "occupancy", "dbh")["nodes"]["zone:2011"]["workday"][0].mean == 6
+    nodes = kept.usual("public", "occupancy", "dbh")["nodes"]
+    assert nodes["zone:2011"]["workday"][0].mean == 6
 
 
-def test_slots_are_those_of_the_sites_clocks_in_summer_and_winter() -> None:
+def test_slots_follow_local_time_in_summer_and_winter() -> None:
     kept = history()
     for start in ("2026-03-06T17:00:00Z", "2026-03-09T16:00:00Z"):  # nine o'clock, before and after the change
         kept.add([window(parse_time(start) + TICK, {"2011": 5}, site="la")], {})
@@ -59,12 +62,12 @@ def test_slots_are_those_of_the_sites_clocks_in_summer_and_winter() -> None:
     assert row["usual"] == {"mean": 5.0, "deviation": 0.0, "n": 2, "class": "workday"}
 
 
-def test_the_latest_window_of_each_release_is_told_with_what_is_usual() -> None:
+def test_the_latest_window_of_each_release_has_usual_values() -> None:
     kept = history()
     for day in range(3):
         kept.add([window(MONDAY + day * DAY + TICK, {"2011": day, "2065": 0})], {})
     kept.add([window(MONDAY + 2 * DAY + TICK, {"2011": 40}, release="coarse", half_width=30.0, scale=10.0)], {})
-    latest = kept.latest("public", "dbh")
+    latest: Any = kept.latest("public", "dbh")
     assert latest["feed"] == {"window_end": "2026-03-04T00:05:00Z", "coverage": 1.0, "denied": False}
     assert [(row["release"], row["node"], row["value"]) for row in latest["rows"]] == [
         ("coarse", "zone:2011", 40), ("occupancy", "zone:2011", 2), ("occupancy", "zone:2065", 0),
@@ -74,15 +77,15 @@ def test_the_latest_window_of_each_release_is_told_with_what_is_usual() -> None:
     assert latest["rows"][2]["likely_empty"] > latest["rows"][1]["likely_empty"] > 0
 
 
-def test_a_denied_window_is_told_as_the_latest() -> None:
+def test_a_denied_window_can_be_the_latest() -> None:
     kept = history()
     kept.add([window(MONDAY + TICK, {"2011": 3, "2065": 1}), window(MONDAY + 2 * TICK, None)], {})
-    latest = kept.latest("public", "dbh")
+    latest: Any = kept.latest("public", "dbh")
     assert latest["feed"]["denied"]
     assert [(row["value"], row["likely_empty"], row["denied"]) for row in latest["rows"]] == [(None, None, 1)] * 2
 
 
-def test_nothing_released_is_nothing_told() -> None:
+def test_without_releases_there_are_no_latest_rows() -> None:
     assert history().latest("public", "dbh") == {"rows": [], "feed": None}
     assert history().usual("public", "occupancy", "dbh") == {"nodes": {}, "slot_seconds": SLOT}
 

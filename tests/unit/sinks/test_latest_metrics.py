@@ -9,7 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from connectors.sinks.prometheus import LatestReleases
-from tests.released_store import count
+from tests.support.released_store import count
 
 
 def record(number: int, values: dict[str, int] | None = None, **more: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from connectors.sinks.mqtt import discovery, messages
-from tests.released_store import count
+from tests.support.released_store import count
 
 
 def test_each_node_has_a_topic_with_its_value_its_band_and_its_window() -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from connectors.sinks.feed import Notes
 from connectors.sinks.occasions import Occasion
-from tests.released_store import count
+from tests.support.released_store import count
 
 
 def reported(occasion: Occasion, *records: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Return (window, node, what is said besides) of every event, delivered as they come."""
-    notes: dict[str, Any] = {}
+    notes: Notes = {}
     found = []
     for record in records:
         for event in occasion.events(record, notes):
@@ -62,7 +63,7 @@ def test_only_the_nodes_that_are_named_are_reported() -> None:
 
 def test_an_event_has_the_same_id_and_data_whenever_it_is_reported() -> None:
     """A sink that was killed before it noted what it had delivered."""
-    before: dict[str, Any] = {}
+    before: Notes = {}
     occasion, (first, second) = Occasion("change"), values(10, 30)
     occasion.note(first, before)
     again = [occasion.events(second, before) for _ in range(2)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream.errors import OPTIONAL
-from tests.documents import ROOT
-from tests.released_store import count, give
+from tests.support.documents import ROOT
+from tests.support.released_store import count, give
 
 MISSING = ("pandas", "httpx", "aiomqtt", "paho", "standardwebhooks", "prometheus_client")
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({MISSING}, None)); "

@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "communities"
 
 
-def test_a_new_community_counts_at_once_and_the_old_one_until_it_is_gone(file: Path) -> None:
+def test_a_new_community_is_accepted_at_once_and_the_old_one_until_it_is_removed(file: Path) -> None:
     senders = CommunityAuth(AllowList(["127.0.0.1"]), CommunityFile(file))
     assert [senders.share(each) for each in (b"old-one", b"new-one")] == [True, False]
     write(file, "old-one", "new-one")
@@ -37,7 +37,7 @@ def test_a_new_community_counts_at_once_and_the_old_one_until_it_is_gone(file: P
 
 
 @pytest.mark.parametrize("how", ["gone", "empty", "open"])
-def test_a_file_that_is_not_as_it_must_be_changes_nothing_and_is_told_of_once(file: Path, how: str) -> None:
+def test_an_invalid_file_changes_nothing_and_is_reported_once(file: Path, how: str) -> None:
     held = CommunityFile(file)
     if how == "gone":
         file.unlink()

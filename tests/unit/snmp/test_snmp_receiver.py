@@ -18,7 +18,7 @@ from connectors.sources.ingest.ingest import Ingest, SiteLimits
 from connectors.sources.ingest.listeners import RECEIVE_BUFFER
 from connectors.sources.ingest.queue import QueuedSighting
 from connectors.sources.ingest.receiver import Receiver
-from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.ingest.sighting import Kind, Message, Sighting
 from connectors.sources.ingest.source_filter import AllowList
 from connectors.sources.snmp.communities import CommunityAuth
 from connectors.sources.snmp.listener import TrapListener
@@ -33,32 +33,25 @@ from connectors.sources.snmp.sender import (
 )
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
-from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, Row
-from tests.patience import PATIENCE, until, waiting_for, within_patience
+from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch
+from tests.support import receivers
+from tests.support.patience import PATIENCE, until, waiting_for, within_patience
 
 RADIOS = [f"5c:52:1e:00:00:{n:02x}" for n in range(8)]
 OCTETS = [bytes.fromhex(mac.replace(":", "")) for mac in RADIOS]
 BASE: dict[str, Any] = {"community": b"c0mm", "uptime": 100}
 
 
-class Log:
-    """A sink that remembers, and waits or fails when told to."""
+class Log(receivers.Log):
+    """A sink that may fail, too."""
 
-    def __init__(self) -> None:
-        self.messages: list[Heartbeat | ObservationBatch] = []
-        self.gate = asyncio.Event()
-        self.failure: Exception | None = None
-        self.gate.set()
+    failure: Exception | None = None
 
-    async def append(self, message: Heartbeat | ObservationBatch) -> None:
+    async def append(self, message: Message) -> None:
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
         self.messages.append(message)
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 SENDERS = CommunityAuth(AllowList(["127.0.0.1"]), [b"c0mm"])
@@ -162,7 +155,7 @@ async def test_a_repeated_sighting_is_collapsed_and_counted() -> None:
     assert (receiver.counters.accepted, receiver.counters.dropped["collapsed"], len(sink.rows)) == (1, 3, 1)
 
 
-async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken() -> None:
+async def test_a_clean_stop_loses_no_datagram_that_the_kernel_has_queued() -> None:
     sink = Log()
     async with receiving(sink) as receiver:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -174,7 +167,7 @@ async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken() -> None:
     assert receiver.counters.kernel_drops == 0
 
 
-async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
+async def test_the_kernels_drops_are_counted_exactly() -> None:
     sink = Log()
     async with receiving(sink, buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -186,7 +179,7 @@ async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
     assert counters.check()
 
 
-async def test_what_the_kernel_dropped_last_is_counted_after_the_end() -> None:
+async def test_the_kernels_last_drops_are_counted_after_the_end() -> None:
     async with receiving(Log(), buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
@@ -212,7 +205,7 @@ async def test_a_stand_alone_access_point_is_known_by_its_address_also_at_a_sock
     assert [row.access_point for row in sink.rows] == [RADIOS[0]]
 
 
-async def test_a_port_that_is_taken_is_named_with_its_address() -> None:
+async def test_a_port_in_use_is_reported_with_its_address() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         host, port = taken.getsockname()
@@ -257,7 +250,7 @@ def stuffed_inform(number: int, stuffing: bytes) -> bytes:
     )  # fmt: skip
 
 
-async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -> None:
+async def test_a_buffer_smaller_than_requested_is_logged_with_the_setting_to_raise() -> None:
     with structlog.testing.capture_logs() as logs:
         async with receiving(Log(), buffer=2**30 - 1) as receiver:
             assert receiver.counters.receive_buffer < 2**30 - 1
@@ -428,7 +421,7 @@ class Hands(AnchoredClock):
         return self.time
 
 
-async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_them(
+async def test_a_chunk_that_leaves_traps_in_the_queue_confirms_no_coverage_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("connectors.sources.ingest.receiver.CHUNK", 2)
@@ -441,7 +434,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
     received = hands.time
     for n in range(1, 4):
         seen = Sighting(Kind.ASSOCIATE, client(n), OCTETS[0])
-        receiver._ingest_queue.put(QueuedSighting(received, "127.0.0.1", "127.0.0.1", seen))
+        receiver._queue.put(QueuedSighting(received, "127.0.0.1", "127.0.0.1", seen))
     hands.time += 20 * SECOND
     assert await receiver._chunk()
     assert all(m.watermark < received for m in sink.messages if isinstance(m, Heartbeat))
@@ -461,7 +454,7 @@ async def test_a_clock_that_was_set_stops_the_receiver() -> None:
             await within_patience(receiver.wait(), "the receiver to end")
 
 
-async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on() -> None:
+async def test_a_receiver_that_paused_confirms_no_coverage_of_the_pause() -> None:
     passed, sink = [0], Log()
     leaping = AnchoredClock(lambda: time.time_ns() // 1000 + passed[0], lambda: time.monotonic_ns() // 1000 + passed[0])
 
@@ -485,9 +478,7 @@ async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on
 
 
 @pytest.mark.parametrize("failure", [OSError("no buffer space"), RuntimeError("a fault")])
-async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
-    monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
+async def test_a_port_that_fails_ends_the_receiver(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     """Otherwise heartbeats would go on and vouch for time in which nothing was heard."""
     sink = Log()
 
@@ -498,7 +489,7 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
         async with receiving(sink) as receiver:
             await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
             await until(lambda: receiver.counters.accepted == 1)
-            [entrance] = receiver.entrances
+            [entrance] = receiver.listeners
             assert isinstance(entrance, TrapListener)
             monkeypatch.setattr(entrance._port, "read", fail)
             await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
@@ -506,7 +497,7 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
     assert [task.exception() for task in ended[0]] == [failure]
 
 
-def test_nobody_is_heard_without_communities() -> None:
+def test_without_communities_no_sender_is_accepted() -> None:
     with pytest.raises(UsageError, match="communities"):
         CommunityAuth(AllowList(["127.0.0.1"]), [])
 
@@ -524,10 +515,10 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
         await post(receiver, trap, trap[:-1], trap + b"x")
         await until(lambda: receiver.counters.datagrams == 3)
         shown = (
-            repr(receiver._queue)
+            repr(receiver._queue.sightings)
             + repr(receiver._acknowledgements._by_batch)
             + repr(receiver)
-            + repr(receiver.entrances)
+            + repr(receiver.listeners)
         )
         shown += repr(list(receiver._acknowledgements.due(())))
     shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())

@@ -123,7 +123,7 @@ def test_version_1_is_the_same_trap_under_its_rfc_3584_identifier() -> None:
     assert decode(aireos("0.53", column(34, octets(CLIENT)), column(35, octets(RADIO)))).kind is Kind.ASSOCIATE
 
 
-def test_the_station_is_taken_from_the_index_where_lwapp_has_no_other_place_for_it() -> None:
+def test_the_station_is_in_the_index_if_lwapp_has_no_other_field_for_it() -> None:
     index = ".".join(map(str, CLIENT))
     datagram = encode_notification(
         f"{LWAPP}.0.7",
@@ -203,11 +203,11 @@ def test_six_octets_are_raw_even_when_they_can_be_read() -> None:
         b"123.456.789",
     ],
 )
-def test_what_is_no_address(text: bytes) -> None:
+def test_other_texts_are_not_addresses(text: bytes) -> None:
     assert mac(text) is None
 
 
-def test_an_access_point_given_as_address_and_name_has_both() -> None:
+def test_an_access_point_with_address_and_name_has_both() -> None:
     base = f"{ENTERPRISES}.25053.2.2"
     client = varbind(f"{base}.2.15.0", octets(b"5c:52:e:12:34:56"))
     for written in (b"f8:4f:57:ab:cd:ef@lobby", b"lobby@f8:4f:57:ab:cd:ef"):
@@ -215,7 +215,7 @@ def test_an_access_point_given_as_address_and_name_has_both() -> None:
         assert (trap.client, trap.access_point, trap.name) == (CLIENT, RADIO, b"lobby")
 
 
-def test_a_name_that_no_access_point_can_bear_is_not_kept() -> None:
+def test_a_name_that_no_access_point_can_have_is_dropped() -> None:
     """It would lie in memory with every trap that waits and every inform that was heard."""
     assert decode(encode_associate(Association(CLIENT, RADIO, name=b"n" * 256), **BASE)).name == b"n" * 256
     assert decode(encode_associate(Association(CLIENT, RADIO, name=b"n" * 257), **BASE)).name == b""
@@ -227,7 +227,7 @@ def test_names_are_printable_text_of_bounded_length() -> None:
 
 
 @pytest.mark.parametrize("client", ["000000000000", "ffffffffffff", "01005e000001"])
-def test_nobody_and_groups_are_no_station(client: str) -> None:
+def test_zeros_and_group_addresses_are_not_stations(client: str) -> None:
     assert decode(encode_associate(Association(bytes.fromhex(client), RADIO), **BASE)).reason == NO_CLIENT
 
 
@@ -245,7 +245,7 @@ def test_keep_alives_restarts_and_strangers() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_only_that_somebody_was_refused_tells_of_a_refusal(version: int) -> None:
+def test_only_authentication_failure_reports_a_refusal(version: int) -> None:
     trap = decode(encode_notification(AUTHENTICATION_FAILURE, **(BASE | {"version": version})))
     assert trap.reports_refusal
     assert trap.reason == NOT_AN_OBSERVATION
@@ -321,11 +321,11 @@ def test_the_whole_datagram_must_be_consumed() -> None:
         (v2(TRAP_OID + column(34, octets(CLIENT)) + column(34, octets(RADIO))), MALFORMED),  # contradiction
     ],
 )  # fmt: skip
-def test_what_is_refused_and_why(datagram: bytes, why: str) -> None:
+def test_invalid_messages_are_refused_with_a_reason(datagram: bytes, why: str) -> None:
     assert reason(datagram) == why
 
 
-def test_what_is_around_a_trap_is_read_without_what_is_in_it() -> None:
+def test_an_envelope_is_read_without_its_content() -> None:
     broken = v2(b"\x30\x80")
     assert envelope(broken).community == b"c"
     assert reason(broken) == TRUNCATED

@@ -25,7 +25,7 @@ from connectors.sources.snmp.traps import decode
 from stream.errors import DataError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, Heartbeat, ObservationBatch
-from tests.patience import until, within_patience
+from tests.support.patience import until, within_patience
 
 AIRESPACE, RADIO = ".1.3.6.1.4.1.14179.2.6", "02:00:00:00:00:01"
 HEAD = "T|UDP: [127.0.0.1]:51513->[127.0.0.1]:11641|1795349901|0.0.0.0|.|0|0|"
@@ -58,7 +58,7 @@ def test_a_line_is_the_trap_that_it_tells_of_in_both_versions() -> None:
     assert decode(notification(START.encode())[1]).kind is Kind.RESTART
 
 
-def test_what_is_no_trap_is_passed_over_and_what_is_a_broken_one_refused() -> None:
+def test_other_lines_are_skipped_and_broken_traps_refused() -> None:
     assert reason("NET-SNMP version 5.9.3") == NO_TRAP_LINE
     for broken in (
         "T|", V2.replace("Hex-STRING: 3C", "Hex-STRING: 3"), V2.replace("UDP: [127.0.0.1]", "UDP: 127.0.0.1"),
@@ -128,7 +128,7 @@ def fifo(tmp_path: Path) -> Path:
     return path
 
 
-async def test_lines_of_a_named_pipe_are_taken_in_parts_too_and_from_a_writer_that_came_again(fifo: Path) -> None:
+async def test_lines_of_a_named_pipe_are_read_in_parts_and_after_its_writer_restarts(fifo: Path) -> None:
     sink, line = Log(), V2.encode() + b"\n"
     async with receiving(fifo, sink) as receiver:
         for text in (b"NET-SNMP version 5.9.3\n" + line[:50], line[50:] + V1.encode() + b"\n" + line[:9]):
@@ -157,7 +157,7 @@ async def test_standard_input_that_ends_stops_the_receiver(monkeypatch: pytest.M
     """Otherwise heartbeats would go on and vouch for time in which nothing could be heard."""
     reader, writer = os.pipe()
     monkeypatch.setattr("connectors.sources.ingest.listeners.os.dup", lambda _: reader)
-    with pytest.raises(DataError, match="its writer has gone"):  # noqa: PT012
+    with pytest.raises(DataError, match="its writer has ended"):  # noqa: PT012
         async with receiving(Path("-"), Log()) as receiver:
             os.write(writer, V2.encode() + b"\n")
             await until(lambda: receiver.counters.accepted == 1)
@@ -165,7 +165,7 @@ async def test_standard_input_that_ends_stops_the_receiver(monkeypatch: pytest.M
             await within_patience(receiver.wait(), "the receiver to end")
 
 
-async def test_what_is_no_pipe_is_refused_by_name(tmp_path: Path) -> None:
+async def test_a_path_that_is_no_pipe_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(V2)
     with pytest.raises(OSError, match=r"log: must be a pipe"):
         async with receiving(tmp_path / "log", Log()):

@@ -15,8 +15,8 @@ from connectors.sources.snmp.listener import TrapListener
 from connectors.sources.snmp.sender import Association, encode_associate
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.patience import until
-from tests.receiving_ground import Hands, Log, SlowLog
+from tests.support.patience import until
+from tests.support.receivers import Hands, Log, SlowLog
 
 RADIO = "5c:52:1e:00:00:00"
 TRAPS = 6_000
@@ -55,7 +55,7 @@ async def filled(receiver: Receiver, controller: socket.socket, *, inform: bool)
 
 
 @pytest.mark.parametrize("inform", [False, True])
-async def test_what_cannot_be_taken_in_in_time_is_dropped_counted_and_not_answered(
+async def test_sightings_not_processed_in_time_are_dropped_counted_and_not_answered(
     controller: socket.socket, *, inform: bool
 ) -> None:
     hands = Hands()
@@ -89,7 +89,7 @@ async def test_no_window_is_closed_over_what_was_dropped(controller: socket.sock
     assert all(beat.watermark < heard for beat in sink.beats)
 
 
-async def test_hours_that_nobody_has_heard_of_yet_do_not_hold_the_end_either(controller: socket.socket) -> None:
+async def test_hours_without_heartbeats_do_not_delay_the_end(controller: socket.socket) -> None:
     hands = Hands()
     sink = SlowLog(hands)
     async with receiving(sink, hands) as receiver:
@@ -112,7 +112,7 @@ async def test_a_sink_that_is_fast_enough_loses_nothing(controller: socket.socke
     assert receiver.counters.accepted == receiver.counters.informs_answered == len(sink.rows) == TRAPS
 
 
-async def test_what_is_sent_after_the_word_to_stop_is_not_received(controller: socket.socket) -> None:
+async def test_datagrams_sent_after_the_stop_are_not_received(controller: socket.socket) -> None:
     hands, sink = Hands(), Log()
     sent = 0
 

@@ -21,7 +21,7 @@ from connectors.sources.snmp.communities import CommunityFile
 from connectors.sources.snmp.drop_reasons import BAD_COMMUNITY
 from connectors.sources.snmp.telegraf import LONGEST, NO_TRAP_METRIC, metric
 from connectors.sources.snmp.traps import IGNORED_REASONS, decode
-from tests.receiving_ground import Hands
+from tests.support.receivers import Hands
 
 BSN = "iso.3.6.1.4.1.14179.2.6.2"
 AP_NAME = "iso.3.6.1.4.1.14179.2.2.1.1.3.0"
@@ -106,7 +106,7 @@ def test_a_line_says_what_the_same_trap_says_as_json(told: str, as_json: str) ->
         LINE_TAGS.replace("oid=", "o=") + "x=1i",
     ],
 )  # fmt: skip
-def test_what_is_no_line_or_more_than_one_is_malformed(told: str) -> None:
+def test_anything_but_exactly_one_line_is_malformed(told: str) -> None:
     with pytest.raises(MalformedTrap, match=MALFORMED):
         metric(told.encode())
 
@@ -116,7 +116,7 @@ def test_a_community_is_that_which_was_escaped() -> None:
     assert metric(told.encode()).community == b"a b,c=d"
 
 
-def test_who_sent_it_and_with_which_community_comes_with_it_and_is_not_shown() -> None:
+def test_sender_and_community_are_returned_and_never_shown() -> None:
     one, other = metric(AS_TEXT.encode()), metric(VERSION_1.encode())
     assert (one.address, one.community, other.address) == ("127.0.0.1", b"public", "10.2.0.5")
     assert repr(one) == "Metric()"
@@ -124,6 +124,7 @@ def test_who_sent_it_and_with_which_community_comes_with_it_and_is_not_shown() -
 
 def test_over_snmpv3_telegraf_has_asked_for_more_than_a_community() -> None:
     assert metric(changed(version="3").encode()).community is None
+    assert metric(changed(version="1").encode()).community is not None, "SNMPv1 has a community, too"
     without = json.loads(AS_TEXT)
     del without["tags"]["community"]
     assert metric(json.dumps(without).encode()).community == b"", "which is nobody's"
@@ -160,7 +161,7 @@ def test_variables_are_known_by_number_from_every_root(root: str) -> None:
     assert decode(metric(message.encode()).datagram).client.hex() == "a45e60112233"
 
 
-def test_what_a_mib_has_named_stays_in_the_decoder() -> None:
+def test_variables_that_a_mib_has_named_are_dropped() -> None:
     message = AS_DIGITS.replace("iso.3.6.1.4.1.14179.2.6.2.34.0", "bsnStationMacAddress.0")
     assert decode(metric(message.encode()).datagram).reason == "no_client"
 
@@ -178,14 +179,14 @@ def test_what_a_mib_has_named_stays_in_the_decoder() -> None:
         ('{"name":"snmp_trap","tags":' + "[" * 5000 + "]" * 5000 + "}", None),
     ],
 )  # fmt: skip
-def test_what_tells_of_no_trap_is_refused_for_one_reason(message: str, reason: str | None) -> None:
+def test_a_message_without_a_trap_is_refused_for_one_reason(message: str, reason: str | None) -> None:
     with pytest.raises(MalformedTrap) as refused:
         metric(message.encode())
     assert refused.value.reason == reason if reason else refused.value.reason in {MALFORMED, NO_TRAP_METRIC}
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, 2**40, -(2**40), [], {}, "\ud800"])
-def test_values_of_other_kinds_place_nobody(value: Any) -> None:
+def test_values_of_other_types_give_no_sighting(value: Any) -> None:
     try:
         trap = decode(metric(with_fields(**{"__.34.0": value})).datagram)
     except MalformedTrap:
@@ -272,7 +273,7 @@ def test_a_sender_must_be_listed(communities: Path) -> None:
     assert judged(entrance(communities), VERSION_1) == UNKNOWN_SOURCE
 
 
-def test_who_was_asked_with_a_wrong_community_proves_the_way_of_its_traps(communities: Path) -> None:
+def test_a_report_of_a_wrong_community_proves_the_trap_path(communities: Path) -> None:
     made = entrance(communities)
     assert judged(made, changed(oid=".1.3.6.1.6.3.1.1.5.5")) == "not_an_observation"
     assert made.queue.refusals == {"127.0.0.1": 1}

@@ -97,7 +97,7 @@ def fuzz(number: int, seed: int = 1) -> Counter[str]:
     return found
 
 
-def test_a_hostile_message_is_taken_or_refused_by_a_listed_reason() -> None:
+def test_a_hostile_message_is_accepted_or_refused_for_a_listed_reason() -> None:
     found = fuzz(20_000)
     assert found["taken"] > 100
     assert len(found) >= 4
@@ -136,7 +136,7 @@ def test_huge_deep_and_endless_messages_end_by_a_listed_reason(name: str) -> Non
     assert told == "taken" or told in REASONS or isinstance(told, FollowedLine)
 
 
-def test_what_is_longer_than_a_datagram_is_not_read() -> None:
+def test_a_message_longer_than_a_datagram_is_not_read() -> None:
     content = orjson.dumps(TRAP | {"x": "x" * LONGEST})
     assert heard(content) == heard(None) == "malformed"
     with pytest.raises(MalformedTrap):

@@ -17,8 +17,8 @@ from connectors.sources.snmp.usm.users import UserFile
 from connectors.sources.snmp.usm.verifier import RejectedMessage, VerifiedMessage
 from stream.errors import KeyFileError
 from stream.records import SECOND
-from tests.unit.snmp.test_v3_gate import outcome
-from tests.unit.snmp.v3_ground import (
+from tests.unit.snmp.test_v3_verifier import outcome
+from tests.unit.snmp.v3_controller import (
     AUTH,
     CLIENT,
     ENGINE,
@@ -54,11 +54,11 @@ class TestUsers:
         assert not users.knows(HOST, OTHER_ENGINE)
         assert not users.knows(STRANGER, ENGINE)
 
-    def test_a_source_of_the_file_is_heard_over_v3_only_unless_it_is_being_changed_over(self, file: Path) -> None:
-        assert UserFile(file).demanded_of(HOST)
-        assert not UserFile(file).demanded_of(STRANGER)
+    def test_a_source_of_the_file_must_use_v3_unless_it_is_being_changed_over(self, file: Path) -> None:
+        assert UserFile(file).requires_v3(HOST)
+        assert not UserFile(file).requires_v3(STRANGER)
         file.write_text(USER + SOURCE + "also_v2c = true\n")
-        assert not UserFile(file).demanded_of(HOST)
+        assert not UserFile(file).requires_v3(HOST)
 
     @pytest.mark.parametrize(
         ("text", "rule"),
@@ -81,7 +81,7 @@ class TestUsers:
             (f"name = {AUTH}", "must be TOML, is not at line 1"),
         ],
     )
-    def test_what_breaks_a_rule_is_refused_and_no_password_is_shown(self, file: Path, text: str, rule: str) -> None:
+    def test_an_invalid_file_is_refused_and_no_password_shown(self, file: Path, text: str, rule: str) -> None:
         file.write_text(text)
         with pytest.raises(KeyFileError) as told:
             UserFile(file)
@@ -114,35 +114,37 @@ class TestWhileItIsChanged:
     def test_both_passwords_count_while_both_are_there(self, file: Path) -> None:
         new, old = self.controllers(file.parent)
         rewritten(file, USER + OLD + SOURCE)
-        hearing = gate(UserFile(file))
-        assert [outcome(hearing, each.trap(NOON, number)) for number, each in enumerate((new, old), 1)] == ["heard"] * 2
+        can_receive = gate(UserFile(file))
+        assert [outcome(can_receive, each.trap(NOON, number)) for number, each in enumerate((new, old), 1)] == [
+            "heard"
+        ] * 2
 
     def test_an_inform_is_answered_under_the_key_that_it_came_by(self, file: Path) -> None:
         _, old = self.controllers(file.parent)
         rewritten(file, USER + OLD + SOURCE)
-        hearing, sender = gate(UserFile(file)), informing(users=old.users)
-        heard = hearing.open(sender.inform(NOON), HOST, NOON)
+        can_receive, sender = gate(UserFile(file)), informing(users=old.users)
+        heard = can_receive.open(sender.inform(NOON), HOST, NOON)
         assert isinstance(heard, VerifiedMessage)
-        answer = hearing.respond(heard, NOON)
+        answer = can_receive.respond(heard, NOON)
         assert is_genuine(sender.keys(), answer, secured(answer))
 
-    async def test_a_new_password_is_heard_at_once_and_an_old_one_until_it_is_gone(self, file: Path) -> None:
+    async def test_a_new_password_is_accepted_at_once_and_the_old_one_until_it_is_removed(self, file: Path) -> None:
         new, old = self.controllers(file.parent)
         rewritten(file, OLD + SOURCE)
-        hearing = TrapAuthenticator(
+        can_receive = TrapAuthenticator(
             CommunityAuth(AllowList([HOST]), (), or_v3=True),
             V3(gate(UserFile(file)), EngineFile(file.with_name("state"))),
         )
 
         def heard(sender: Controller) -> str:
-            said = hearing.read(sender.trap(NOON), HOST, NOON)
+            said = can_receive.read(sender.trap(NOON), HOST, NOON)
             return said.reason if isinstance(said, RejectedMessage) else "heard"
 
         assert [heard(new), heard(old)] == ["wrong_tag", "heard"]
         rewritten(file, USER + OLD + SOURCE)
         assert [heard(new), heard(old)] == ["heard", "heard"]
         rewritten(file, USER + SOURCE)
-        hearing.renew()
+        can_receive.renew()
         assert [heard(new), heard(old)] == ["heard", "wrong_tag"]
 
     @pytest.mark.parametrize(("text", "mode"), [("", 0o600), (USER + SOURCE, 0o644), (USER + "x = ", 0o600)])
@@ -157,7 +159,7 @@ class TestWhileItIsChanged:
         assert users.file.refusals == 1
         assert outcome(gate(users), Controller().trap(NOON)) == "heard"
 
-    def test_a_user_that_is_gone_has_no_keys(self, file: Path) -> None:
+    def test_a_removed_user_has_no_keys(self, file: Path) -> None:
         """Who is asked by such a user is silent, and nothing fails."""
         users = UserFile(file)
         rewritten(file, USER.replace("tacet", "other") + SOURCE)
@@ -194,7 +196,7 @@ class TestWhatIsKept:
             EngineFile(tmp_path / "state")
         file.close()
 
-    def test_what_was_kept_is_known_after_a_crash(self, tmp_path: Path) -> None:
+    def test_stored_messages_are_known_after_a_crash(self, tmp_path: Path) -> None:
         file, sender = EngineFile(tmp_path / "state"), Controller()
         at = gate(engines=file.engines())
         datagrams = [sender.trap(NOON + n * SECOND) for n in range(5)]
@@ -227,7 +229,7 @@ class TestWhatIsKept:
         database.close()
         assert WINDOW <= held <= WINDOW + 10
 
-    def test_what_is_no_such_file_is_refused(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_format_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "state"
         path.write_bytes(b"canary" * 100)
         path.chmod(0o600)

@@ -1,4 +1,4 @@
-// Day: what was told of rooms' days, what was withheld, and what a withheld one means.
+// Day: published and withheld attributes of rooms, and the meaning of a withheld one.
 
 import { ask } from "../api.js";
 import { h, put, throttled } from "../dom.js";
@@ -15,7 +15,7 @@ const DAYS = 35;
 const AGAIN = 1000;
 const MS = 86_400_000;
 
-/** Draw the page; see shell.js for the context. Another day is drawn as soon as it is told. */
+/** Draw the page; see shell.js for the context. A new day is drawn when it is released. */
 export async function mount(place, context) {
   const { parameters, signal } = context;
   const state = { day: parameters.get("day"), room: parameters.get("room") };
@@ -52,7 +52,7 @@ async function drawAll(place, context, state) {
   show();
 }
 
-/** The attributes that a reader is given of a site: name, release, epsilon, and which values are never shown. */
+/** The attributes of a site for a reader: name, release, epsilon and sensitive values. */
 export function attributesOf(releases, audience, site) {
   return releases
     .filter((release) => release.audience === audience && release.query === "attributes" && release.sites.includes(site.site))
@@ -90,7 +90,7 @@ function cell(row) {
   return h("td", {}, h("span", { class: "withheld" }, words.withheld));
 }
 
-/** What stands behind an attribute: how many are shown, and what the others mean. */
+/** The summary of an attribute: the number of shown values, and the meaning of the others. */
 function meaning({ attribute, epsilon, sensitive }, rows) {
   const asked = rows.filter((row) => !row.reason);
   const chance = percent(1 - Math.exp(-Number(epsilon)));

@@ -1,4 +1,4 @@
-// History: what was released of some places over some time, with its bands; the day by hour, a typical week, files.
+// History: released values of some places over a period, with bands; the day by hour, a typical week, and files.
 
 import { address, allRows, ask, newestOf } from "../api.js";
 import { chart } from "../chart.js";
@@ -132,7 +132,7 @@ async function drawAll(parts, context, state) {
   await drawByTime(parts, context, state, from, to);
 }
 
-/** Links to files of what the chart shows: a file has places of one release. */
+/** Links to files with the chart's figures: each contains places of one release. */
 function exportLinks(shares, question) {
   return shares.flatMap(([{ release }, nodes]) => ["csv", "parquet"].map((format) => {
     const href = address(`releases/${encodeURIComponent(release)}/records`, { ...question, nodes: nodes.join(","), format });

@@ -1,4 +1,4 @@
-// Learn: what epsilon does to a simulated day, and the detective's game on private series whose truth is known.
+// Learn: the effect of epsilon on a simulated day, and the detective game on series with known true counts.
 
 import { ask, newestOf } from "../api.js";
 import { chart } from "../chart.js";
@@ -57,7 +57,7 @@ export async function mount(place, context) {
   };
 }
 
-/** The slider: steps of epsilon, said in words as it moves. */
+/** The slider of epsilon, with a description that changes as it moves. */
 function epsilonSlider(epsilons, chosen, change) {
   const said = h("output", { class: "lesson-epsilon" });
   const field = h("input", { type: "range", min: 0, max: epsilons.length - 1, step: 1, value: epsilons.indexOf(chosen), "aria-label": words.epsilonLabel });

@@ -1,4 +1,4 @@
-// Live: what is there now, how sure that is, against what is usual, and whether the feed is well.
+// Live: current counts with bands, compared with usual values, and the state of the data feed.
 
 import { ask } from "../api.js";
 import { segmented } from "../controls.js";
@@ -15,7 +15,7 @@ import { strings } from "../strings.en.js";
 
 const AGAIN = 700;
 const TODAY_AGAIN = 2500;
-/** What is usual changes from day to day, and a page may be left open for weeks. */
+/** Usual values change daily, and a page may stay open for weeks. */
 const USUAL_AGAIN = 300_000;
 const AGE_EVERY = 5000;
 const POLL = 60_000;
@@ -49,7 +49,7 @@ export async function mount(place, context) {
   };
 }
 
-/** What is there for a reader to whom no counts are released: the alerts, where there are streams of them. */
+/** The page of a reader without counts: alerts, if there are threshold streams. */
 async function alertsAlone(place, { site, audience, signal, onRelease }, streams, alerts) {
   put(place, h("p", { class: "notice" }, strings.live.noCounts), alerts.element);
   if (!streams.length) return () => {};
@@ -64,7 +64,7 @@ async function alertsAlone(place, { site, audience, signal, onRelease }, streams
   return () => later.stop();
 }
 
-/** The plans of the floors that have one; a floor whose plan does not come has tiles. */
+/** The plans of the floors that have one; if a plan cannot be loaded, its floor has tiles. */
 async function plansOf(site, signal) {
   const wanted = site.floors.filter((floor) => floor.plan);
   const answers = await Promise.all(wanted.map((floor) =>
@@ -72,7 +72,7 @@ async function plansOf(site, signal) {
   return new Map(wanted.map((floor, i) => [floor.floor, answers[i]]).filter(([, plan]) => plan !== null));
 }
 
-/** What was given up because the page was left is no error; another is shown by the age of the figures, and tried again. */
+/** A request that was aborted because the page was left is no error. After other errors the age of the figures shows, and the request is repeated. */
 const quiet = (signal) => (error) => { if (!signal.aborted && error.status === undefined && error.name !== "TypeError") throw error; };
 
 function drawn(place, context, state) {
@@ -135,7 +135,7 @@ function drawn(place, context, state) {
   };
 }
 
-/** Give the rooms of a release the colours of their window in its heat map; of another window they have none. */
+/** Set the heat map colours of a release's rooms for their window; rooms without a colour for this window have none. */
 function colour(rows, base, heat) {
   const colours = new Map(heat.map((row) => [row.node, row]));
   for (const row of rows.values()) {
@@ -168,7 +168,7 @@ async function drawToday(view, { site, audience, signal, counts }, state) {
   }
 }
 
-/** What is usual in a release, asked for again after a while. */
+/** The usual values of a release, reloaded after a while. */
 async function usualOf(release, { site, audience, signal }, state) {
   const known = state.usual.get(release);
   if (known && performance.now() - known.asked <= USUAL_AGAIN) return known;

@@ -53,7 +53,7 @@ function card(figures, freeMib, { sites }) {
     h("p", { class: "ops-state" }, words.state[stateOf(figures)]), figures.closed === null ? h("p", { class: "soft why" }, words.cluster) : null, h("dl", { class: "facts" }, rows));
 }
 
-/** How old the oldest key is, by the service's own time: that of the newest window and what it lags behind. */
+/** The age of the oldest key, by the service's time: that of the newest window plus its lag. */
 function keyAge({ window_end: end, lag_seconds: lag, oldest_key_day: oldest }) {
   return end ? words.keyAge(Math.max(0, Math.floor((Date.parse(end) + lag * 1000 - Date.parse(oldest)) / DAY))) : null;
 }

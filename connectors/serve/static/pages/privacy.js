@@ -1,4 +1,4 @@
-// Privacy: what a device's day costs, what has been spent, what is left, and the promise as a page to print and sign.
+// Privacy: the cost of a device's day, the budget spent and left, and the guarantee as a page to print and sign.
 
 import { ask } from "../api.js";
 import { h, put, throttled } from "../dom.js";
@@ -10,7 +10,7 @@ import { attributesOf } from "./day.js";
 
 const words = strings.privacy;
 const AGAIN = 60_000;
-/** People of whom a delta is said in words. */
+/** Number of people in the description of a delta. */
 const MANY = 1000 * 30;
 
 /** Draw the page; see shell.js for the context. */
@@ -44,7 +44,7 @@ async function readerPart(context) {
   ];
 }
 
-/** What one device's whole day costs in a release of counts. */
+/** The cost of one device's whole day in a count release. */
 function price(release, units) {
   const unit = units.find((each) => each.release === release.release && each.unit === "device_day");
   if (!unit) return null;
@@ -61,7 +61,7 @@ function attributePrice({ attribute, epsilon }) {
     h("p", { class: "big-price" }, words.epsilon(epsilon)), h("p", { class: "soft why" }, words.attributeText(factorOf(epsilon))));
 }
 
-/** What each day has cost, and what is left of the day's budget. */
+/** The cost of each day, and the rest of the current day's budget. */
 function spentPart({ rows, left }) {
   const denied = rows.reduce((sum, row) => sum + row.denied, 0);
   const head = words.spent;
@@ -77,7 +77,7 @@ function spentPart({ rows, left }) {
   ];
 }
 
-/** What a privacy officer reads and signs: on paper this alone stands. */
+/** The guarantee for the privacy officer to sign; only this is printed. */
 function promisePage(promised, units, { site, audience, version }) {
   const releases = [...new Set(units.map((each) => each.release))];
   const print = h("button", { class: "button main-button screen-only", on: { click: () => window.print() } }, words.print);

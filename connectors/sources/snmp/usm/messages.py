@@ -127,8 +127,8 @@ def _secured(data: bytes) -> Secured:
     message_id, flags, pos = _globals(data, pos, end)
     start, pos = header(data, pos, end, OCTET_STRING)
     parameters = _parameters(data, start, pos)
-    wanted = OCTET_STRING if flags & PRIVATE else SEQUENCE
-    inside, stop = header(data, pos, end, wanted)
+    expected = OCTET_STRING if flags & PRIVATE else SEQUENCE
+    inside, stop = header(data, pos, end, expected)
     if stop != end:
         raise MalformedTrap(MALFORMED)
     return Secured(message_id, flags, *parameters, inside if flags & PRIVATE else pos, stop)

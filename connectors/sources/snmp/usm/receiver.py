@@ -1,10 +1,9 @@
 """A receiver's SNMPv3 state while it listens: the verifier, and the file of its replay protection.
 
 The file (``EngineFile``) contains the clocks of engines, the accepted messages, and this receiver's own starts. It is
-one
-SQLite file of mode 0600, locked by one process. It is durable before any message that it describes counts; so a message
-is accepted at most once, whenever the receiver is stopped. It contains no key and nothing of a message's content: only
-engines, times, and tags that mean nothing without the keys.
+one SQLite file of mode 0600, locked by one process. It is durable before any message that it describes counts; so a
+message is accepted at most once, whenever the receiver is stopped. It contains no key and nothing of a message's
+content: only engines, times, and tags that mean nothing without the keys.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class EngineFile:
         ``engine`` is its identifier from the first start on.
         """
         with self._file.usable():
-            held = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
-            engine, boots = (engine, 0) if held is None else (bytes(held[0]), int(held[1]))
+            stored = self._file.database.execute("SELECT engine, boots FROM own").fetchone()
+            engine, boots = (engine, 0) if stored is None else (bytes(stored[0]), int(stored[1]))
         if boots + 1 >= LAST_BOOTS:
             msg = f"{self._file.path}: must be replaced, its engine has started as often as one may"
             raise KeyFileError(msg)
@@ -97,15 +96,15 @@ class V3Files:
     state: Path
 
 
-class Memory(Protocol):
+class ReplayStorage(Protocol):
     """Stores the replay protection."""
 
     def keep(self, engines: Engines) -> None:
         """Write everything since the last call durably."""
 
 
-class Passing:
-    """A memory that ends with the process."""
+class NoStorage:
+    """Storage that ends with the process."""
 
     def keep(self, engines: Engines) -> None:
         """Do nothing."""
@@ -114,20 +113,20 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class V3:
-    """The verifier and its memory."""
+    """The verifier and the storage of its replay protection."""
 
-    gate: UsmVerifier
-    file: Memory
+    verifier: UsmVerifier
+    file: ReplayStorage
 
     def keep(self) -> None:
         """Write the replay protection durably; no received message may count before."""
-        self.file.keep(self.gate.engines)
+        self.file.keep(self.verifier.engines)
 
 
-def in_passing(users: Users, now: Micros) -> V3:
-    """Listen from ``now`` on without a file, for processes without storage: a copy of an older trap counts as new."""
+def without_storage(users: Users, now: Micros) -> V3:
+    """Return a verifier from ``now`` on that stores nothing: a copy of an older trap counts as new."""
     own = OwnEngine(_PREFIX + secrets.token_bytes(12), 1, now)
-    return V3(UsmVerifier(users, own, Engines(), secrets.randbits(64)), Passing())
+    return V3(UsmVerifier(users, own, Engines(), secrets.randbits(64)), NoStorage())
 
 
 @contextmanager

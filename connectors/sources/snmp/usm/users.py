@@ -47,7 +47,7 @@ class User(Table):
     privacy: Literal["AES-128", "AES-256"] = "AES-128"
     privacy_password: Password | None = None
     level: Literal["authPriv", "authNoPriv"] = "authPriv"
-    """The least that is taken of this user; a message without a tag never is."""
+    """The lowest accepted level; a message without a tag is never accepted."""
 
     @model_validator(mode="after")
     def _check_algorithms(self) -> User:
@@ -65,9 +65,9 @@ class Source(Table):
 
     address: str
     engines: tuple[EngineId, ...] = Field(default=(), strict=False)
-    """Whose traps are taken from it; informs need none."""
+    """The engines whose traps are accepted from it; informs need none."""
     also_v2c: bool = False
-    """Communities are still heard, while the controller is being changed over."""
+    """Whether communities are accepted, too, while the controller is being changed over."""
 
 
 class _File(Table):
@@ -98,13 +98,13 @@ class Users:
 
     def __init__(self, users: Iterable[User], sources: Iterable[Source] = ()) -> None:
         """Raises ``UsageError`` for a source that is no address; deriving the keys takes milliseconds for each user."""
-        self._take(users, sources)
+        self._set(users, sources)
 
-    def _take(self, users: Iterable[User], sources: Iterable[Source]) -> None:
-        held: dict[bytes, list[tuple[User, tuple[bytes, bytes]]]] = {}
+    def _set(self, users: Iterable[User], sources: Iterable[Source]) -> None:
+        by_name: dict[bytes, list[tuple[User, tuple[bytes, bytes]]]] = {}
         for user in users:
-            held.setdefault(user.name.encode(), []).append((user, _masters(user)))
-        self._users = held
+            by_name.setdefault(user.name.encode(), []).append((user, _masters(user)))
+        self._users = by_name
         self._sources = {source.address: source for source in sources}
         self._listed = AllowList(self._sources) if self._sources else None
         self.all_keys = functools.lru_cache(maxsize=4096)(self._all_keys)
@@ -138,7 +138,7 @@ class Users:
         """Return whether there is such a user."""
         return name.encode() in self._users
 
-    def demanded_of(self, host: str) -> bool:
+    def requires_v3(self, host: str) -> bool:
         """Return whether an address must use SNMPv3."""
         source = self._source(host)
         return source is not None and not source.also_v2c
@@ -202,5 +202,5 @@ class UserFile(Users):
         if self.file.content is self._content:
             return False
         self._content = self.file.content
-        self._take(self._content.user, self._content.source)
+        self._set(self._content.user, self._content.source)
         return True

@@ -3,9 +3,9 @@
     engine known ─► user known ─► level ─► tag ─► time ─► not seen before ─► decrypted ─► a trap or an inform
 
 The order is that of RFC 3414, section 3.2, so that nothing is learnt from a message, and nothing remembered of it,
-before
-its tag is verified. A trap's sender is the authority over its time and expects no answer. For an inform the receiver is
-the authority: the sender first discovers the receiver's engine and time, with messages that are answered with a report.
+before its tag is verified. A trap's sender is the authority over its time and expects no answer. For an inform the
+receiver is the authority: the sender first discovers the receiver's engine and time, with messages that are answered
+with a report.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class VerifiedMessage(NamedTuple):
 
     def __repr__(self) -> str:
         """Show nothing."""
-        return "Heard()"
+        return "VerifiedMessage()"
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class UsmVerifier:
         Raises ``MalformedTrap`` for a datagram that is not such a message, or contains neither a trap nor an inform.
         """
         head = secured(datagram)
-        reason = self._stranger(head, host)
+        reason = self._rejection(head, host)
         keys = None if reason is not None else self._genuine(datagram, head)
         if keys is None:
             return RejectedMessage(reason or WRONG_TAG, self._report(head, reason or WRONG_TAG, now, None))
@@ -153,7 +153,7 @@ class UsmVerifier:
         """Forget an inform that found no space in the queue, so that it may be sent again unchanged."""
         self._informs.pop(message.mark, None)
 
-    def _stranger(self, head: Secured, host: str) -> str | None:
+    def _rejection(self, head: Secured, host: str) -> str | None:
         """Return why a header is rejected: its engine, its user or its security level; None if it is not."""
         if head.engine != self.own.engine and not self.users.knows(host, head.engine):
             return UNKNOWN_ENGINE if head.engine or not head.flags & REPORTABLE else DISCOVERY

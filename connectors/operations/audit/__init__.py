@@ -1,0 +1,1 @@
+"""Audit of ledgers: audit bundles of stores, clusters and files, their verification, and signed heads."""

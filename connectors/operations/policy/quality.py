@@ -1,0 +1,288 @@
+"""The quality of a release's counts on given days: errors at every level, compared with those of constants.
+
+Exact counts pass through the release's own mechanism under a public key, so that anybody can reproduce a plan. A
+release that is charged per day is compared with bounded counts, which are what it counts.
+
+The days are recorded ones (restricted) or the simulated day, which contains no real people. The simulated day is the
+demo's, in the site's own time zone, sensed with the site's tick, validity and privacy day. A zone of the policy uses
+the simulated zone of the same id and kind; if there is none, the next simulated zone of the same kind; if its kind is
+unknown, the next one that is not an office.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import count, groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from connectors.sources.recordings.dialect import OWN, Dialect
+from connectors.sources.recordings.observations import NO_DROPS, ObservationFile, shortfall
+from stream.domains import Purpose
+from stream.errors import DataError
+from stream.keys import LaboratoryKeys, key_day_of, subkey
+from stream.lab.simulator.building import OFFICE
+from stream.lab.simulator.events import DAY_SHOWN, Simulation, simulate
+from stream.local_time import MIDNIGHT, slot_of
+from stream.mechanisms.base import CountMechanism, TickInput, WeekSlot
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.noise_labels import Context, counts_digest
+from stream.mechanisms.noise_parameters import noise_chain
+from stream.pipeline import Pipeline, definition_of
+from stream.policy.counts import CountRelease
+from stream.policy.privacy_days import PrivacyDays
+from stream.policy.sites import Site, Zone
+from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
+from stream.release.count_plan import ByLevel, CountPlan
+from stream.release.validation import Policy
+from stream.sensing.contribution import ContributionBound
+from stream.sensing.occupancy import OccupancyOperator
+
+KEY = b"a plan draws the same noise again"
+"""A public key: noise drawn with it hides nothing."""
+
+Windows = Mapping[str, Sequence[OccupancyWindow]]
+"""Site -> its windows, in order."""
+
+
+def plan_keys() -> LaboratoryKeys:
+    """Return the public keys with which a plan draws."""
+    return LaboratoryKeys(KEY, "plan", KEY)
+
+
+def simulated_windows(policy: Policy) -> Windows:
+    """Return the simulated day as each site of a policy would count it."""
+    return {name: _as_site(name, site) for name, site in policy.site.items()}
+
+
+def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
+    day = simulated_day(site.tick, site.validity, site.timezone, definition_of(site))
+    places = stand_ins(site.zones, day.zones, day.kinds)
+    return [
+        replace(
+            window,
+            site=name,
+            counts=tuple(window.counts[place] for place in places),
+            bounded=None if window.bounded is None else tuple(window.bounded[place] for place in places),
+        )
+        for window in day.windows
+    ]
+
+
+class ObservedWindows(NamedTuple):
+    """What comes of a recording."""
+
+    windows: Windows
+    problem: DataError | None
+    """What to report of rows that were bad or lost, once the answer is printed; None where there is nothing."""
+
+
+def observed_windows(
+    policy: Policy,
+    path: Path,
+    progress: Callable[..., None] | None = None,
+    dialect: Dialect = OWN,
+    heard: Callable[[ObservationBatch], None] = lambda _: None,
+) -> ObservedWindows:
+    """Return the windows of a recording, sensed as a replay would: restricted, as their counts are true ones.
+
+    Pseudonyms are temporary. Each batch is also passed to ``heard``.
+
+    Raises:
+        UsageError: the file cannot be read.
+        DataError: it cannot be read to its end, or no window comes of it.
+    """
+    file = ObservationFile(path, policy, secrets.token_bytes(32), dialect=dialect, progress=progress)
+    stages = {site: Pipeline(policy, site, plan_keys()).stages.occupancy for site in policy.site}
+    states = {site: sense.initial() for site, sense in stages.items()}
+    windows: dict[str, list[OccupancyWindow]] = {site: [] for site in policy.site}
+    for message in file.messages():
+        if isinstance(message, ObservationBatch):
+            heard(message)
+        states[message.site], made = stages[message.site].step(states[message.site], message)
+        windows[message.site] += [each for each in made if isinstance(each, OccupancyWindow)]
+    dropped = Counter[str]()
+    for state in states.values():
+        dropped.update({reason: rows for reason, rows in state.counters.items() if reason not in NO_DROPS})
+    problem = shortfall(file.tally, dropped)
+    if not any(windows.values()):
+        raise problem or DataError("no window comes of this file")
+    return ObservedWindows(windows, problem)
+
+
+class SimulatedDay(NamedTuple):
+    """A simulated building on its day; it contains no real people, so its counts may be shown."""
+
+    zones: tuple[str, ...]
+    kinds: tuple[str, ...]
+    windows: tuple[OccupancyWindow, ...]
+
+
+@lru_cache(maxsize=4)
+def simulated_day(
+    tick_length: Micros = 5 * MINUTE,
+    validity: Micros = 10 * MINUTE,
+    timezone: str = "America/Los_Angeles",
+    by_day: ContributionBound | None = None,
+) -> SimulatedDay:
+    """Return the simulated day as a site with this tick, validity, time zone and privacy day would count it."""
+    return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day)
+
+
+def sensed(
+    simulation: Simulation, tick_length: Micros, validity: Micros, by_day: ContributionBound | None
+) -> SimulatedDay:
+    """Return a simulated run as a site with this tick, validity and privacy day would count it."""
+    site, building = simulation.config.site, simulation.building
+    sense = OccupancyOperator(
+        site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,
+        access_points=dict(zip(building.access_points, building.zones, strict=True)),
+        tick_length=tick_length, validity=validity, lateness=30_000_000, by_day=by_day,
+    )  # fmt: skip
+    state, windows = sense.initial(), list[OccupancyWindow]()
+    beats = (Heartbeat(site, "simulated", 0, simulation.start), Heartbeat(site, "simulated", 0, simulation.end))
+    items: tuple[ObservationBatch | Heartbeat, ...] = (*_batches(simulation, by_day), *beats)
+    for item in items:
+        state, produced = sense.step(state, item)
+        windows += [output for output in produced if isinstance(output, OccupancyWindow)]
+    return SimulatedDay(building.zones, building.kinds, tuple(windows))
+
+
+def _batches(simulation: Simulation, by_day: ContributionBound | None) -> Iterator[ObservationBatch]:
+    """Yield the observations, one batch for each privacy day."""
+    days = None if by_day is None else PrivacyDays(by_day.day_starts, by_day.timezone)
+    columns = zip(simulation.device.tolist(), simulation.access_point.tolist(), simulation.time.tolist(), strict=True)
+    rows = (
+        Row(simulation.devices[device], simulation.building.access_points[point], time)
+        for device, point, time in columns
+    )
+    of_days = groupby(rows, lambda row: None if days is None else days.at(row.time))
+    for number, (day, batch) in enumerate(of_days):
+        yield ObservationBatch(simulation.config.site, "simulated", 0, number, tuple(batch), day)
+
+
+def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[int]:
+    """Return, for each zone of a policy, the index of the simulated zone whose counts it uses.
+
+    Args:
+        zones: those of the policy's site, in registry order.
+        names: ids of the simulated zones.
+        kinds: their kinds.
+    """
+    known = {named: place for place, named in enumerate(zip(names, kinds, strict=True))}
+    of_kind = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in kinds}
+    public = [place for place, kind in enumerate(kinds) if kind != OFFICE]
+    nexts = {kind: count() for kind in ("", *of_kind)}
+    chosen = []
+    for zone in zones:
+        place = known.get((zone.id, zone.kind))
+        if place is None:
+            like, kind = of_kind.get(zone.kind, public), zone.kind if zone.kind in of_kind else ""
+            place = like[next(nexts[kind]) % len(like)]
+        chosen.append(place)
+    return chosen
+
+
+class Quality(NamedTuple):
+    """The quality of a release at one level, per value and window."""
+
+    error: float
+    """Mean absolute error."""
+    mean: float
+    """Mean true count, which is the error of a constant 0."""
+    median: float
+    """Mean absolute error of the median of the same zone, floor or building as a constant."""
+
+    @property
+    def worse_than_zero(self) -> bool:
+        """Whether a constant 0 would be nearer to the truth."""
+        return self.error > self.mean
+
+    @property
+    def worse_than_median(self) -> bool:
+        """Whether a constant median would be nearer to the truth."""
+        return self.error > self.median
+
+    @property
+    def poor(self) -> bool:
+        """Whether one of these constants would be nearer to the truth."""
+        return self.worse_than_zero or self.worse_than_median
+
+
+ByLevelQuality = Mapping[str, Quality]
+"""Level -> quality, what is counted first."""
+
+
+def expected_quality(
+    policy: Policy, site: str, release: CountRelease, epsilon: Fraction, days: Windows,
+    tick: Callable[[], None] = lambda: None,
+) -> ByLevelQuality:  # fmt: skip
+    """Return how good a release is at an epsilon on a site's windows; nothing where none can be released.
+
+    ``tick`` is called after each window.
+    """
+    plan = CountPlan(policy, release, site)
+    windows = tried_windows(release, days[site])
+    truth, published = [plan.truth(window) for window in windows], []
+    for counts in _published(policy, plan, epsilon, windows):
+        published.append(counts)
+        tick()
+    return by_level_quality(truth, published)
+
+
+def tried_windows(release: CountRelease, windows: Sequence[OccupancyWindow]) -> list[OccupancyWindow]:
+    """Return the windows on which a release is tried: those that have the counts that it publishes."""
+    return [window for window in windows if not release.by_day or window.bounded is not None]
+
+
+def by_level_quality(truth: Sequence[ByLevel], published: Sequence[ByLevel]) -> ByLevelQuality:
+    """Return the quality of counts, window by window, against the true ones of the same names."""
+    levels = truth[0] if truth else {}
+    return {
+        level: _quality(_table(truth, level, names), _table(published, level, names)) for level, names in levels.items()
+    }
+
+
+def _table(rows: Sequence[ByLevel], level: str, names: Iterable[str]) -> Ints:
+    """Return one level's counts, shape [windows, names]."""
+    return np.array([[row[level][name] for name in names] for row in rows], dtype=np.int64)
+
+
+def _quality(truth: Ints, published: Ints) -> Quality:
+    always = np.median(truth, axis=0)
+    return Quality(*(float(np.mean(each)) for each in (np.abs(published - truth), truth, np.abs(truth - always))))
+
+
+def _published(
+    policy: Policy, plan: CountPlan, epsilon: Fraction, windows: Sequence[OccupancyWindow]
+) -> Iterator[ByLevel]:
+    """Yield the published counts of each window: with one audience, those of a replay under the same keys."""
+    site, mechanism = policy.site[plan.site], plan.mechanisms[epsilon]
+    state, today = mechanism.initial(), None
+    for window in windows:
+        key_day = key_day_of(window.window_end - site.tick)
+        if key_day != today:
+            state, today = mechanism.pause(state), key_day
+        key = subkey(plan_keys().noise_key(key_day), Purpose.NOISE)
+        slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
+        item = _input(plan, mechanism, window, key, slot)
+        state, [made] = mechanism.step(state, item)
+        yield plan.published_counts(mechanism, made)
+
+
+def _input(
+    plan: CountPlan, mechanism: CountMechanism, window: OccupancyWindow, key: bytes, slot: WeekSlot
+) -> TickInput:
+    context = Context(plan.site, plan.release.name, window.window_end, 1, plan.names, plan.suffix(window))
+    counts, law = plan.counts(window), mechanism.noise
+    noise = np.zeros_like(counts)
+    if not plan.draws_own_noise:
+        noise = noise_chain(key, context, counts_digest(counts), [law], len(counts))[law]
+    return TickInput(counts, noise, key, context, slot)

@@ -1,1 +1,0 @@
-"""Reports for people: status, plans, audits and recovery."""

@@ -1,0 +1,1 @@
+"""The history of released records: an index, rows with bands, aggregates, and files to download."""

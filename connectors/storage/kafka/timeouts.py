@@ -1,0 +1,35 @@
+"""How long processes wait for brokers: every constant, and how one depends on the other.
+
+Two waits are settings (``stream.settings``): ``session_timeout``, after which a silent worker loses its partitions, and
+``open_timeout``, after which a worker ends if its partitions are not open. The rest follows from these rules:
+
+1. A hanging broker is found out within half a session, so that the worker still has time to continue with another
+   broker before it loses its partitions (``SESSION_PARTS``).
+2. A commit is given up before the broker aborts the transaction: ``COMMIT_TIMEOUT`` < ``TRANSACTION_TIMEOUT``.
+3. Starting outlives the restart of one broker: ``BROKER_PATIENCE`` is longer than a broker takes to start.
+4. A worker that is told to stop ends before a supervisor kills it, 30 s by default: ``CHECKPOINT_TIMEOUT``,
+   ``LEAVE_TIMEOUT`` and ``CLOSE_TIMEOUT`` together are less.
+"""
+
+from __future__ import annotations
+
+SESSION_PARTS = 4
+"""A session timeout is divided into so many waits: two detect a hanging broker, two are left to continue elsewhere."""
+FETCH_WAIT_MS = 100
+"""Milliseconds for which a broker may delay the answer to a fetch if there is nothing new."""
+BROKER_PATIENCE = 60.0
+"""Seconds for which a broker may be away before a read or a start fails."""
+PATIENCE_MS = int(BROKER_PATIENCE * 1000)
+"""The same in milliseconds, the request timeout of clients that only read."""
+COMMIT_TIMEOUT = 30.0
+"""Seconds after which a transaction is given up that the broker has not ended; the partition is then reopened."""
+TRANSACTION_TIMEOUT = 60.0
+"""Seconds after which the broker ends a transaction by itself and fences its producer.
+
+A writer that hangs and that no other writer fences may delay readers for so long."""
+CHECKPOINT_TIMEOUT = 4.0
+"""Seconds for the last snapshots of a worker that is told to stop."""
+LEAVE_TIMEOUT = 4.0
+"""Seconds for a worker to leave its consumer group; the process exits after that."""
+CLOSE_TIMEOUT = 5.0
+"""Seconds for a client to close its connections."""

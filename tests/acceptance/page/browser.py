@@ -1,0 +1,133 @@
+"""A browser, a service in a thread, and an eye on what the page says in its console and asks of others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from starlette.types import ASGIApp
+
+from tests.support import patience
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+PATIENCE = patience.PATIENCE * 1000
+"""Milliseconds that a page may take on a machine that has other things to do; no test measures it."""
+
+
+PROGRAMS = "chromium-headless-shell", "chromium", "chromium-browser"
+"""What Debian calls them; the first draws the same pages without a window's machinery, in half the time."""
+
+
+class NoBrowserError(Exception):
+    """Why there is no browser here."""
+
+
+def find_browser() -> Path:
+    """Return where Chromium is.
+
+    Raises:
+        NoBrowserError: it is not installed.
+    """
+    found = os.environ.get("TACET_TEST_BROWSER") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if found is None:
+        raise NoBrowserError("chromium is not installed (apt-get install chromium), and TACET_TEST_BROWSER names none")
+    return Path(found)
+
+
+@contextmanager
+def a_browser() -> Iterator[Browser]:
+    """A browser without a window; skips with the reason where there is none, fails under TACET_REQUIRE_BROWSER=1."""
+    try:
+        program = find_browser()
+    except NoBrowserError as reason:
+        if os.environ.get("TACET_REQUIRE_BROWSER") == "1":
+            pytest.fail(f"TACET_REQUIRE_BROWSER=1, but no browser: {reason}")
+        pytest.skip(f"no browser: {reason}")
+    with sync_playwright() as playwright:
+        browser = launched(playwright, program)
+        yield browser
+        browser.close()
+
+
+def launched(playwright: Playwright, program: Path) -> Browser:
+    return playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+
+
+@contextmanager
+def served(application: ASGIApp) -> Iterator[str]:
+    """Serve an application on loopback from a thread of its own; yields its address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            application, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1, access_log=False
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@dataclass
+class Watched:
+    """A page, and what it has said and asked for."""
+
+    page: Page
+    origin: str
+    said: list[str] = field(default_factory=list)
+    """Errors and warnings of the console, errors of scripts."""
+    elsewhere: list[str] = field(default_factory=list)
+    """Addresses outside of the origin."""
+
+    def listen(self) -> None:
+        self.page.on("console", lambda message: self._console(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self._request(request.url))
+
+    def _console(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.said.append(text)
+
+    def _request(self, url: str) -> None:
+        asked = urlsplit(url)
+        if asked.scheme != "data" and f"{asked.scheme}://{asked.netloc}" != self.origin:
+            self.elsewhere.append(url)
+
+    def go(self, fragment: str = "#/live") -> Page:
+        """Open the page at a fragment, and wait until it is drawn."""
+        self.page.goto(f"{self.origin}/{fragment}")
+        self.page.locator("main:not([aria-busy])").wait_for()
+        return self.page
+
+
+def watched(browser: Browser, origin: str, width: int = 1440, theme: str = "light") -> Watched:
+    """Return a new page of its own context."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if theme == "dark" else "light",
+        accept_downloads=True,
+        reduced_motion="reduce",  # what is looked at has its last colour at once
+    )
+    context.set_default_timeout(PATIENCE)
+    made = Watched(context.new_page(), origin)
+    made.listen()
+    return made

@@ -1,0 +1,40 @@
+"""Parts of policies: sites with privacy days, and releases that are paid by the day."""
+
+from __future__ import annotations
+
+from stream.policy.privacy_days import PrivacyDays
+from stream.records import HOUR, PrivacyDay
+from stream.schemas import parse_time
+
+
+def day_site(contribution: str = "8h", *, day_starts: str = "04:00", residents: str = "count") -> str:
+    """Return the keys that give a site privacy days."""
+    return f'day_starts = "{day_starts}"\ncontribution = "{contribution}"\nresidents = "{residents}"\n'
+
+
+def day_release(
+    name: str = "day", mechanism: str = "plain", *, noise: str = "gaussian", more: str = "", **epsilon: str
+) -> str:
+    """Return a count release that is paid by the day; without ``epsilon`` 2 for the public and 4 for facilities."""
+    prices = ", ".join(f'{who} = "{each}"' for who, each in (epsilon or {"public": "2", "facilities": "4"}).items())
+    return f"""
+[[release]]
+name = "{name}"
+query = "count"
+mechanism = "{mechanism}"
+noise = "{noise}"
+unit = "device_day"
+epsilon = {{ {prices} }}
+{more}"""
+
+
+def shared(**parts: str) -> str:
+    """Return levels, each with its share of the price."""
+    names = ", ".join(f'"{level}"' for level in parts)
+    shares = ", ".join(f'{level} = "{part}"' for level, part in parts.items())
+    return f"levels = [{names}]\nshares = {{ {shares} }}\n"
+
+
+def day_on(day_starts: str, date: str) -> PrivacyDay:
+    """Return the privacy day of Los Angeles that begins on a date of its summer time or the day before."""
+    return PrivacyDays(day_starts, "America/Los_Angeles").at(parse_time(f"{date}T{day_starts}:00-07:00") + 3 * HOUR)

@@ -1,0 +1,58 @@
+"""The mechanism version to come, for tests of the way to it: other noise, and equal audit entries.
+
+``python -m tests.support.later_mechanism_version worker …`` is ``tacet`` of that version.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import connectors.cli.recover
+import connectors.cli.worker  # noqa: F401 - both must be there to be changed
+from connectors.cli.main import main
+from stream import encoding
+from stream.encryption import Vault
+from stream.engine import partition, snapshot
+from stream.keys import subkey
+from stream.mechanisms.noise_parameters import noise_chain
+from stream.release import counts, stage
+
+NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
+
+
+def begin(setattr_of: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Let every module take the version to come for the present one, and the present one for one before."""
+    for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", snapshot.BEFORE, (*snapshot.BEFORE, NOW))):
+        for module in list(sys.modules.values()):
+            if module.__name__.startswith(("stream.", "connectors.")) and getattr(module, name, None) == former:
+                setattr_of(module, name, new)
+    setattr_of(counts, "noise_chain", other_noise)
+    setattr_of(partition, "decode_message", also_later)
+
+
+@contextmanager
+def later() -> Iterator[None]:
+    """Let the version to come be the present one meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch.setattr)
+        yield
+
+
+def also_later(value: bytes, vault: Vault | None = None) -> encoding.Read:
+    """Read also messages of the version to come, which differ in their number alone."""
+    return encoding.decode_message(value.replace(b'{"v":2,', b'{"v":1,'), vault)
+
+
+def other_noise(key: bytes, *rest: Any) -> Any:
+    """Draw noise that is another one for the same label."""
+    return noise_chain(subkey(key, f"version {LATER}"), *rest)
+
+
+if __name__ == "__main__":
+    begin()
+    main()

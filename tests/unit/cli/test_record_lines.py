@@ -1,0 +1,30 @@
+"""A record as a line for people: zones, or floors and building; answers without half-widths."""
+
+from typing import Any
+
+import pytest
+
+from connectors.cli.subscribe import one_line
+
+RECORD: dict[str, Any] = {
+    "site": "dbh", "release": "r", "window_end": "12:05", "released": True, "spend": "1", "laboratory": False,
+    "values": {"101": 4, "102": 0}, "half_width_95": {"101": 3.0, "102": 3.0},
+}  # fmt: skip
+LEVELS: dict[str, Any] = {
+    "values": {}, "half_width_95": {}, "levels": {"floor": {"1": 12, "2": 3}, "building": 15},
+    "levels_half_width_95": {"floor": {"1": 5, "2": 4}, "building": 6},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({}, "dbh/r  12:05 101 4±3  102 0±3  ε 1"),
+        (LEVELS, "dbh/r  12:05 floor 1 12±5  floor 2 3±4  building 15±6  ε 1"),
+        ({"half_width_95": None}, "dbh/r  12:05 101 4  102 0  ε 1"),
+        ({"released": False, "reason": "budget"}, "dbh/r  12:05 not released: budget  ε 1"),
+    ],
+    ids=["zones", "levels alone", "an answer that has no half-width", "denied"],
+)
+def test_a_record_is_a_line_for_people(changed: dict[str, Any], line: str) -> None:
+    assert one_line(RECORD | changed) == line

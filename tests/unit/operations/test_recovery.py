@@ -1,0 +1,337 @@
+"""``recover``: what prevents a run, every remedy, and the remedies that change something."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.keys import key_files
+from connectors.operations.recovery.mark import rebuild_mark
+from connectors.operations.recovery.store import store_obstacles
+from connectors.secrets import private_files
+from connectors.storage.embedded.reader import read_outbox
+from connectors.storage.embedded.rollback_mark import mark_path
+from connectors.storage.embedded.runner import embedded
+from stream.errors import AuditError, FinalityError, TacetError, UsageError
+from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Row
+from stream.schemas import rfc3339
+from tests.acceptance.command_line import run
+from tests.support.small_building import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
+
+POLICY = building(releases=COUNTS)
+OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))
+LOG = list(messages(people(hours=2, devices=3), POLICY))
+
+
+def reached(message: ObservationBatch | Heartbeat) -> Micros:
+    assert isinstance(message, Heartbeat)
+    return message.watermark
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    """Return a folder with a production key and a store that has released, and ``half`` its earlier copy."""
+    key_files.create(tmp_path / "key", laboratory=False)
+    for part, name in ((LOG[: len(LOG) // 2], "half"), (LOG[len(LOG) // 2 :], "heads")):
+        with embedded(POLICY, tmp_path / "key", tmp_path / "store") as runner:
+            for message in part:
+                runner.process(message, durable=False)
+        if name == "half":
+            shutil.copytree(tmp_path / "store", tmp_path / "half")
+            note_heads(tmp_path, "early.json")
+    note_heads(tmp_path, "heads.json")
+    return tmp_path
+
+
+def note_heads(ground: Path, name: str) -> None:
+    (ground / name).write_text(run("audit", "verify", "--store", ground / "store", "--json").out)
+
+
+def set_back(ground: Path) -> None:
+    shutil.rmtree(ground / "store")
+    shutil.copytree(ground / "half", ground / "store")
+
+
+def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
+    return {
+        each.what: [way.do for way in each.remedies]
+        for each in store_obstacles(ground / "store", ground / "key", policy)
+    }
+
+
+def test_a_closed_site_is_named_and_continues_when_it_is_reopened(ground: Any) -> None:
+    small = building(releases=COUNTS, site="max_devices = 1")
+    (ground / "policy.toml").write_text(policy_text(COUNTS, site="max_devices = 1"))
+    begin = reached(LOG[-1])
+    rows = tuple(Row(f"{n:016x}", access_point("a"), begin + 1) for n in range(2))
+    with embedded(small, ground / "key", ground / "store", accept_policy=True) as runner:
+        runner.process(ObservationBatch(SITE, SOURCES[0], 1, 1000, rows))
+    state = json.loads(run("status", "--store", ground / "store", "--json").out)
+    assert state["partitions"][0]["sites"][SITE]["closed"]
+    what, ways = only(ground, small)
+    assert (what, ways[0].split("'")[1].split()[-2:]) == (
+        f"site {SITE}: is closed; it would have held more devices than max_devices", ["--reopen", SITE]
+    )  # fmt: skip
+
+    given = ("--store", ground / "store", "--key-file", ground / "key", "--policy", ground / "policy.toml")
+    unknown = run("recover", *given, "--reopen", "elsewhere")
+    assert (unknown.code, "must name a site of the policy (dbh), got 'elsewhere'" in unknown.problem) == (2, True)
+    assert run("recover", *given, "--reopen", SITE).out == "nothing prevents a run from continuing\n"
+    twice = run("recover", *given, "--reopen", SITE)
+    assert (twice.code, "must be one that has shut" in twice.problem) == (2, True)
+    with embedded(small, ground / "key", ground / "store") as runner:
+        before = len(read_outbox(ground / "store", "board", 0))
+        for source in SOURCES:
+            runner.process(Heartbeat(SITE, source, 1, begin + 2 * 15 * MINUTE, 0), durable=False)
+    shares = [orjson.loads(value)["coverage"] for _, value in read_outbox(ground / "store", "board", 0)[before:]]
+    assert shares
+    assert set(shares) == {0.0}
+
+
+def only(ground: Path, policy: Any = POLICY) -> tuple[str, list[str]]:
+    ((what, ways),) = found(ground, policy).items()
+    return what, ways
+
+
+def test_nothing_is_found_where_nothing_is_wrong(ground: Any) -> None:
+    assert found(ground) == {}
+    done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--json")
+    assert json.loads(done.out) == {"ok": True, "findings": []}
+
+
+def test_a_store_that_was_set_back_has_three_remedies_with_prices(ground: Any) -> None:
+    set_back(ground)
+    what, ways = only(ground)
+    assert f"site {SITE}: the store was set back; it knows of " in what
+    assert [way.split()[0] for way in ways] == ["put", "'tacet", "begin"]
+    done = run("recover", "--store", ground / "store", "--key-file", ground / "key")
+    assert done.out.count("price: ") == 3
+    assert done.code == 0
+
+
+def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(ground: Any) -> None:
+    before = read_outbox(ground / "store", "board", 0)
+    set_back(ground)
+    with embedded(POLICY, ground / "key", ground / "store") as runner:
+        for message in LOG[len(LOG) // 2 :]:
+            runner.process(message, durable=False)
+    assert found(ground) == {}
+    assert read_outbox(ground / "store", "board", 0) == before
+
+
+def test_a_store_that_was_set_back_names_recover_when_it_stops(ground: Any) -> None:
+    set_back(ground)
+
+    def start_and_stop() -> None:
+        with embedded(POLICY, ground / "key", ground / "store"):
+            pass
+
+    with pytest.raises(FinalityError, match=r"set back.*'tacet recover' says what can be done"):
+        start_and_stop()
+
+
+def test_a_store_that_contradicts_the_mark_has_no_remedy_that_forks(ground: Any) -> None:
+    document = json.loads(mark_path(ground / "key").read_text())
+    ((_, sites),) = document["stores"].items()
+    sites[SITE][1] = "0" * 64
+    private_files.replace_file(mark_path(ground / "key"), document)
+    what, ways = only(ground)
+    assert "must be the one that the mark knows: the store is not the one that released" in what
+    assert [way.split()[0] for way in ways] == ["put", "begin"]
+
+
+def test_a_lost_store_is_named_with_the_entries_of_the_mark(ground: Any) -> None:
+    shutil.rmtree(ground / "store")
+    what, ways = only(ground)
+    assert "there is no store; the mark beside the key knows of " in what
+    assert [way.split()[0] for way in ways] == ["put", "begin"]
+
+
+def test_missing_entries_are_named(ground: Any) -> None:
+    with closing(sqlite3.connect(ground / "store" / "store.sqlite", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM outputs WHERE topic = 'tacet.audit.v1' AND id = 'dbh/9'")
+    assert any("entry 9 must be there" in what for what in found(ground))
+
+
+def test_another_policy_is_named_with_both_versions(ground: Any) -> None:
+    what, ways = only(ground, OTHER)
+    assert f"continues under policy {POLICY.version}, which it keeps; the given policy is {OTHER.version}" in what
+    assert "'tacet run --accept-policy'" in ways
+
+
+def test_a_key_of_another_store_is_named(ground: Any) -> None:
+    key_files.create(ground / "key2", laboratory=False)
+    with embedded(POLICY, ground / "key2", ground / "store2"):
+        pass
+    (found,) = store_obstacles(ground / "store", ground / "key2", POLICY)
+    assert "belongs to store" in found.what
+    assert [remedy.do.split()[0] for remedy in found.remedies] == ["use", "if", "begin"]
+
+
+@pytest.mark.parametrize("laboratory", [False, True])
+def test_a_key_that_was_never_used_is_no_key_of_a_store_that_has_released(ground: Any, laboratory: bool) -> None:
+    key_files.create(ground / "unused", laboratory=laboratory)
+    (found,) = store_obstacles(ground / "store", ground / "unused", POLICY)
+    assert found.what == f"{ground / 'unused'}: is not the key with which store {ground / 'store'} was begun"
+    assert f"'tacet key retire --store {ground / 'store'} --lost" in found.remedies[1].do
+
+
+# --- files that cannot be read --------------------------------------------------------------------------
+
+
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
+def starts(ground: Path) -> str:
+    """Return what a start on the store says, "" when nothing keeps it from going on."""
+    try:
+        with embedded(POLICY, ground / "key", ground / "store"):
+            return ""
+    except TacetError as problem:
+        return str(problem)
+
+
+@pytest.mark.parametrize(
+    ("damage", "first_words"),
+    [
+        (lambda g: (g / "store/store.sqlite").write_bytes(bytes(range(256)) * 99), ["put", "begin"]),
+        (lambda g: os.truncate(g / "store/store.sqlite", 40_000), ["put", "begin"]),
+        (lambda g: (g / "store/private/board.sqlite").write_bytes(bytes(range(256)) * 99), ["put", "move"]),
+        (lambda g: change(g / "store/private/board.sqlite", "UPDATE records SET value = x'7b7d'"), ["put", "move"]),
+        (lambda g: (g / "store").chmod(0o755), ["'chmod"]),
+        (lambda g: (g / "store/private").chmod(0o750), ["'chmod"]),
+        (lambda g: (g / "key").unlink(), ["put", "if", "begin"]),
+        (lambda g: (g / "key").write_text("{"), ["put", "if", "begin"]),
+        (lambda g: (g / "key").chmod(0o644), ["put", "if", "begin"]),
+        (lambda g: mark_path(g / "key").write_text("{"), ["put", "'tacet", "begin"]),
+    ],
+    ids=[
+        "store",
+        "store cut",
+        "outbox",
+        "another's outbox",
+        "folder",
+        "folder of outboxes",
+        "no key",
+        "key",
+        "key open to all",
+        "mark",
+    ],
+)
+def test_whatever_prevents_a_start_has_remedies(ground: Any, damage: Any, first_words: Any) -> None:
+    assert starts(ground) == ""
+    for shared in (*(ground / "store").rglob("*-wal"), *(ground / "store").rglob("*-shm")):
+        shared.unlink()
+    damage(ground)
+    assert starts(ground)
+    _, ways = only(ground)
+    assert [way.split()[0] for way in ways] == first_words
+
+
+def test_an_unreadable_key_and_a_missing_store_are_both_named(ground: Any) -> None:
+    shutil.rmtree(ground / "store")
+    (ground / "key").chmod(0o644)
+    key, store = store_obstacles(ground / "store", ground / "key", POLICY)
+    assert "readable by its owner only" in key.what
+    assert store.what == f"{ground / 'store'}: there is no store"
+    assert [remedy.do.split()[0] for remedy in store.remedies] == ["put", "begin"]
+
+
+def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any) -> None:
+    shutil.rmtree(ground / "store")
+    assert "a new ledger needs a new key; 'tacet recover' says what can be done" in starts(ground)
+    what, ways = only(ground)
+    assert "there is no store; the mark beside the key knows of " in what
+    assert [way.split()[0] for way in ways] == ["put", "begin"]
+
+
+def test_the_same_observations_are_no_remedy_once_the_key_of_their_day_is_destroyed(ground: Any) -> None:
+    set_back(ground)
+    assert len(only(ground)[1]) == 3
+    key_files.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
+    assert "must contain the requested day" in starts_with(ground, LOG[len(LOG) // 2 :])
+    assert [way.split()[0] for way in only(ground)[1]] == ["put", "begin"]
+
+
+def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
+    try:
+        with embedded(POLICY, ground / "key", ground / "store") as runner:
+            for message in log:
+                runner.process(message, durable=False)
+    except TacetError as problem:
+        return str(problem)
+    return ""
+
+
+def test_a_clock_that_is_behind_the_store_has_remedies(ground: Any) -> None:
+    now = reached(LOG[-1])
+    assert store_obstacles(ground / "store", ground / "key", POLICY, now) == []
+    (finding,) = store_obstacles(ground / "store", ground / "key", POLICY, now - MINUTE)
+    assert finding.what.startswith(f"clock: is at {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
+    assert [way.do.split()[0] for way in finding.remedies] == ["set", "wait", "begin"]
+
+
+# --- a mark that is gone --------------------------------------------------------------------------------
+
+
+def test_a_missing_mark_is_rebuilt_from_recorded_heads(ground: Any) -> None:
+    kept = mark_path(ground / "key").read_bytes()
+    mark_path(ground / "key").unlink()
+    assert "is missing" in only(ground)[0]
+    done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--heads", ground / "heads.json")
+    assert (done.code, done.out) == (0, "nothing prevents a run from continuing\n")
+    assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
+    with embedded(POLICY, ground / "key", ground / "store"):
+        pass
+
+
+def test_a_damaged_mark_is_rebuilt_like_a_missing_one(ground: Any) -> None:
+    kept = mark_path(ground / "key").read_bytes()
+    mark_path(ground / "key").write_bytes(kept[:30])
+    assert "is damaged, so it is unknown whether the store was set back" in only(ground)[0]
+    rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
+    assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
+
+
+def test_older_heads_suffice_if_the_store_contains_them(ground: Any) -> None:
+    kept = mark_path(ground / "key").read_bytes()
+    mark_path(ground / "key").unlink()
+    rebuild_mark(ground / "store", ground / "key", ground / "early.json")
+    assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
+
+
+def test_a_store_that_was_set_back_does_not_contain_newer_heads(ground: Any) -> None:
+    set_back(ground)
+    mark_path(ground / "key").unlink()
+    with pytest.raises(AuditError, match="is missing; the mark knows of"):
+        rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
+    assert not mark_path(ground / "key").exists()
+
+
+def test_an_existing_mark_is_never_overwritten(ground: Any) -> None:
+    before = mark_path(ground / "key").read_bytes()
+    with pytest.raises(UsageError, match="whose mark is gone"):
+        rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
+    assert mark_path(ground / "key").read_bytes() == before
+
+
+def test_heads_must_name_every_site_of_the_store(ground: Any) -> None:
+    mark_path(ground / "key").unlink()
+    (ground / "none.json").write_bytes(orjson.dumps({"sites": {}}))
+    with pytest.raises(UsageError, match="must have the head of every site of the store, lacks dbh"):
+        rebuild_mark(ground / "store", ground / "key", ground / "none.json")
+
+
+def test_the_verb_needs_the_key_for_heads(ground: Any) -> None:
+    done = run("recover", "--store", ground / "store", "--heads", ground / "heads.json")
+    assert (done.code, "--heads needs --key-file" in done.problem) == (2, True)

@@ -1,0 +1,606 @@
+"""The task of a partition: what it publishes, in which order, and when it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import orjson
+import pytest
+
+from stream.engine.ports import (
+    Bounds,
+    DeliveryError,
+    FencedError,
+    InterruptedWriteError,
+    LossError,
+    Output,
+    UnexpectedCancellationError,
+)
+from stream.errors import FinalityError, UsageError
+from stream.runners.partition_tasks import PartitionTask, TaskManager
+from tests.integration.chain_engine import EVERY, ChainEngine, Topics, chain
+from tests.support.patience import until, within_patience
+
+TOPICS = Topics.of("t")
+
+
+@pytest.fixture(autouse=True)
+def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots follow each other at once, unless a test says otherwise."""
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.0)
+
+
+class FakeJournal:
+    """A journal in memory that notes what happened in order; the last who took it is its one writer."""
+
+    def __init__(self) -> None:
+        self.audit: list[bytes] = []
+        self.snapshots: list[bytes] = []
+        self.snapshot_lost = False
+        self.happened: list[str] = []
+        self.owner: FakeWriter | None = None
+        self.gate = asyncio.Event()
+        """Commits wait for it."""
+        self.gate.set()
+        self.log: dict[int, bytes] = {}
+        """Messages of the input that are others than what was fed."""
+        self.holes: set[int] = set()
+        """Offsets of the input that hold nothing."""
+        self.used: str | None = None
+        """A topic of results that holds records."""
+        self.error: Exception | None = None
+        """What the next commits end with."""
+        self.begun = 0
+        """Commits."""
+        self.marks = 0
+        """Offsets of the audit that marks of transactions have taken, before its first record."""
+
+    async def acquire(self, partition: int) -> FakeWriter:
+        self.owner = FakeWriter(self)
+        self.happened.append("take")
+        return self.owner
+
+    def entries(self) -> list[str]:
+        """Return what happened since the last one was taken."""
+        return self.happened[len(self.happened) - self.happened[::-1].index("take") :]
+
+
+class FakeWriter:
+    def __init__(self, journal: FakeJournal) -> None:
+        self.journal = journal
+        self.closed = False
+
+    async def last_snapshot(self) -> bytes | None:
+        self.journal.happened.append("read snapshot")
+        if self.journal.snapshot_lost:
+            msg = "its snapshot was deleted"
+            raise LossError(msg)
+        return self.journal.snapshots[-1] if self.journal.snapshots else None
+
+    async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
+        self.journal.happened.append("read audit")
+        end = len(self.journal.audit) + self.journal.marks
+        if offset > end:
+            msg = f"partition 0 of the audit: offset {offset} is needed, the log holds [0, {end})"
+            raise LossError(msg)
+        return self.journal.audit[max(0, offset - self.journal.marks) :], end
+
+    async def missing(self, start: int, end: int) -> int:
+        return len(self.journal.holes & set(range(start, end)))
+
+    async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
+        return b"s", self.journal.log.get(offset, orjson.dumps({"n": offset}))
+
+    async def released(self) -> str | None:
+        return self.journal.used
+
+    async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
+        self.journal.begun += 1
+        await self.journal.gate.wait()
+        if self.journal.owner is not self:
+            raise FencedError("another owner has taken it")
+        if self.journal.error is not None:
+            raise self.journal.error
+        self.journal.happened += [*(f"publish {output.topic}" for output in outputs), "snapshot"]
+        audit = [output.value for output in outputs if output.topic == TOPICS.audit]
+        self.journal.audit += audit
+        self.journal.snapshots.append(snapshot)
+        return len(self.journal.audit) + self.journal.marks if audit else None
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def bounds(begin: int, end: int) -> Bounds:
+    async def report() -> tuple[int, int]:
+        return begin, end
+
+    return report
+
+
+def tenures(journal: FakeJournal, *, accept_loss: bool = False, engine: type[ChainEngine] = ChainEngine) -> TaskManager:
+    async def made(partition: int) -> ChainEngine:
+        return engine(TOPICS)
+
+    return TaskManager(made, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
+
+
+async def feed(tenure: PartitionTask, count: int, first: int = 0) -> None:
+    """Feed numbered messages of one site, and let the checkpoint that they may begin come to its end."""
+    for number in range(first, first + count):
+        await tenure.process(number, number, b"s", orjson.dumps({"n": number}), None)
+        await asyncio.sleep(0)  # as between two messages of a stream
+    await settled()
+
+
+async def settled() -> None:
+    """Let everything that is under way come as far as it can; nothing here waits for the clock."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+COMMIT = ["publish t.audit", "publish t.private", "snapshot"]
+
+
+async def test_a_partition_is_taken_before_its_snapshot_its_audit_and_its_bounds_are_read() -> None:
+    journal = FakeJournal()
+
+    async def asked() -> tuple[int, int]:
+        journal.happened.append("bounds")
+        return 0, 100
+
+    await tenures(journal).open(0, asked)
+    assert journal.happened == ["take", "read snapshot", "read audit", "bounds"]
+
+
+async def test_a_checkpoint_is_one_commit_of_audit_then_the_rest_then_the_snapshot_then_acknowledges() -> None:
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.happened.clear()
+    await feed(tenure, EVERY - 1)
+    assert journal.happened == []
+    assert tenure.committed_offset is None
+    await feed(tenure, 1, EVERY - 1)
+    assert journal.happened == COMMIT
+    assert tenure.committed_offset == EVERY
+
+
+async def test_a_commit_that_the_broker_refuses_acknowledges_nothing_and_ends_the_work() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.error = OSError()
+    await feed(tenure, EVERY)
+    assert tenure.committed_offset is None
+    assert isinstance(held.failure, OSError)
+    assert held.failed.is_set()
+    assert tenure.ended
+
+
+async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> None:
+    journal = FakeJournal()
+    first, second = tenures(journal), tenures(journal)
+    asleep = await first.open(0, bounds(0, 100))
+    await feed(asleep, EVERY - 1)
+    await feed(await second.open(0, bounds(0, 100)), EVERY)
+    written = list(journal.happened)
+    await feed(asleep, 1, EVERY - 1)
+    assert isinstance(asleep.loss_error, FencedError)
+    assert asleep.ended
+    assert asleep.committed_offset is None
+    assert journal.happened == written
+    assert first.failure is None
+
+
+async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what_became_of_it() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.error = InterruptedWriteError("no answer")
+    await feed(tenure, EVERY)
+    assert isinstance(tenure.loss_error, InterruptedWriteError)
+    assert held.failure is None
+    journal.error = None
+    again = await held.open(0, bounds(0, 100))
+    assert again.fetch_offset == 0
+    assert held.tasks == {0: again}
+    await feed(again, EVERY)
+    assert journal.entries()[-3:] == COMMIT
+
+
+async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 2)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.error = FencedError("another owner has taken it")
+    await feed(tenure, 3 * EVERY)
+    await held.checkpoint(last=True)
+    await held.close()
+    assert held.failure is None
+    assert journal.owner is not None
+    assert journal.owner.closed
+
+
+async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next_covers_them_all() -> None:
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.happened.clear()
+    journal.gate.clear()
+    await feed(tenure, 3 * EVERY + 1)
+    assert tenure.position == 3 * EVERY + 1
+    assert journal.happened == []
+    assert tenure.committed_offset is None
+    journal.gate.set()
+    await settled()
+    first, second = journal.happened[:3], journal.happened[3:]
+    assert first == COMMIT
+    assert second == ["publish t.audit"] * 2 + ["publish t.private"] * 2 + ["snapshot"]
+    assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY + 1]
+    assert tenure.committed_offset == 3 * EVERY + 1
+
+
+async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowledged_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 30.0)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY)
+    journal.gate.set()
+    await until(lambda: tenure.committed_offset is not None)
+    assert tenure.committed_offset == orjson.loads(journal.snapshots[0])["next"] == EVERY
+    await held.close()
+
+
+async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.2)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, 3 * EVERY)
+    assert journal.happened.count("publish t.private") == 1
+    assert tenure.committed_offset == EVERY
+    await until(lambda: len(journal.snapshots) >= 2)
+    assert journal.happened.count("publish t.private") == 3
+    assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
+    await feed(tenure, 1, 3 * EVERY)
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
+    await held.checkpoint()
+    await feed(tenure, 1, 3 * EVERY + 1)
+    await within_patience(held.checkpoint(last=True), "the last checkpoint")  # the end of work does not wait
+    assert orjson.loads(journal.snapshots[-1])["next"] == 3 * EVERY + 2
+
+
+async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY)
+    ending = asyncio.create_task(held.checkpoint(last=True))
+    await settled()
+    journal.gate.set()
+    await within_patience(ending, "the last checkpoint")
+    assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 2 * EVERY]
+
+
+async def test_partitions_are_saved_side_by_side() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    journal.gate.clear()
+    for partition in (0, 1):
+        await feed(await held.open(partition, bounds(0, 100)), 1)
+    saving = asyncio.create_task(held.checkpoint())
+    await settled()
+    assert journal.begun == 2
+    journal.gate.set()
+    await saving
+
+
+async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 4)
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.gate.clear()
+    feeding = asyncio.create_task(feed(tenure, 10 * EVERY))
+    await settled()
+    assert tenure.position == 3 * EVERY  # one window under way, two held back
+    journal.gate.set()
+    await feeding
+    assert tenure.committed_offset == 10 * EVERY
+
+
+async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_has_gone_on() -> None:
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY - 1)
+    journal.gate.set()
+    await settled()
+    saved = orjson.loads(journal.snapshots[0])
+    assert saved["next"] == EVERY
+    assert saved["sites"]["s"][0] == EVERY
+
+
+async def test_checkpoint_between_windows_saves_state_and_position_and_nothing_twice() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, 3)
+    await held.checkpoint()
+    await held.checkpoint()
+    assert journal.happened[-2:] == ["read audit", "snapshot"]
+    assert orjson.loads(journal.snapshots[0])["next"] == 3
+    again = await tenures(journal).open(0, bounds(0, 100))
+    assert again.fetch_offset == 3
+
+
+async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> None:
+    tenure = await tenures(FakeJournal()).open(0, bounds(0, 100))
+    await feed(tenure, 2)
+    with pytest.raises(DeliveryError, match="partition 0: offset 2 was due, 3 came"):
+        await tenure.process(3, 3, b"s", b'{"n":3}', None)
+    assert tenure.position == 2
+
+
+async def test_an_ended_tenure_processes_publishes_and_saves_nothing() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, EVERY - 1)
+    held.end()
+    await feed(tenure, 1, EVERY - 1)
+    await tenure.checkpoint()
+    assert journal.snapshots == []
+    assert tenure.position == EVERY - 1
+
+
+async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_tenure_has_ended() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY)
+    held.end()
+    journal.gate.set()
+    await settled()
+    assert journal.happened.count("publish t.private") == 1
+
+
+async def test_after_a_restart_a_different_rerun_of_a_published_window_is_refused() -> None:
+    journal = FakeJournal()
+    journal.audit.append(orjson.dumps({"release_id": f"s/{EVERY}", "head": "00"}))
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    with pytest.raises(FinalityError):
+        await feed(tenure, EVERY)
+    assert journal.snapshots == []
+
+
+async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_published_came_out_again() -> None:
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    await feed(tenure, 3 * EVERY)
+    journal.snapshots.clear()  # a crash that lost every snapshot but no audit record
+    again = await tenures(journal).open(0, bounds(0, 100))
+    await feed(again, EVERY)
+    assert orjson.loads(journal.snapshots[-1])["audit"] == 0
+    await feed(again, 2 * EVERY, EVERY)
+    known = orjson.loads(journal.snapshots[-1])["audit"]
+    assert known == len(journal.audit) - 1  # all but the entry that was written with it
+
+
+async def adopted(journal: FakeJournal) -> PartitionTask:
+    """Open a partition whose state another policy has made."""
+    return await tenures(journal, engine=AdoptedEngine).open(0, bounds(0, 100))
+
+
+class AdoptedEngine(ChainEngine):
+    def adopted(self) -> bool:
+        return True
+
+
+async def test_consent_that_was_given_to_a_start_is_saved_though_nothing_comes() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    await (await adopted(journal)).checkpoint()
+    assert journal.entries() == ["read snapshot", "read audit", "snapshot"]
+    assert orjson.loads(journal.snapshots[-1])["next"] == EVERY
+
+
+async def test_without_consent_nothing_is_saved_before_something_comes() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    await (await tenures(journal).open(0, bounds(0, 100))).checkpoint()
+    assert journal.entries() == ["read snapshot", "read audit"]
+
+
+async def test_consent_is_not_saved_while_a_window_that_was_begun_before_is_unfinished() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), 2 * EVERY)
+    journal.snapshots.clear()  # a crash that lost the snapshot, but not the records of the windows
+    tenure = await adopted(journal)
+    await tenure.checkpoint()
+    assert journal.snapshots == []
+
+
+async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_gone() -> None:
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(2, bounds(0, 100))
+    await feed(tenure, EVERY)
+    with pytest.raises(LossError, match=r"partition 2 .* offset 5 is next, .* begins at 9: 4 messages are gone"):
+        await tenures(journal).open(2, bounds(9, 100))
+    price = r"the windows of site dbh from the one that ends at 2026-03-02T14:00:00Z on, .* coverage 0, and are charged"
+    with pytest.raises(LossError, match=f"'tacet worker --accept-loss' goes on .*: {price}"):
+        await tenures(journal).open(2, bounds(9, 20))
+    with pytest.raises(LossError, match=r"ends at 3: 2 messages that were read are gone"):
+        await tenures(journal).open(2, bounds(0, 3))
+    accepted = await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
+    assert accepted.fetch_offset == 9
+
+
+async def test_a_position_at_either_end_of_the_log_is_no_loss() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    assert (await tenures(journal).open(0, bounds(EVERY, 100))).fetch_offset == EVERY
+    assert (await tenures(journal).open(0, bounds(0, EVERY))).fetch_offset == EVERY
+
+
+async def test_a_log_made_anew_under_a_running_worker_is_told_from_one_that_comes_again() -> None:
+    """Its consumer begins once more with the first message: only what lies there says whether it is the same log."""
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(2, bounds(0, 100))
+    tenure.fetch_offset = 2 * EVERY
+    await feed(tenure, 2 * EVERY)
+    await tenure.check_same_log(bounds(0, 2 * EVERY))
+    with pytest.raises(LossError, match=r"partition 2 .* ends at 3: 7 messages that were read are gone"):
+        await tenure.check_same_log(bounds(0, 3))
+    with pytest.raises(LossError, match=r"log begins at 13: 3 messages are gone; 'tacet worker --accept-loss' goes on"):
+        await tenure.check_same_log(bounds(2 * EVERY + 3, 100))
+    journal.log[2 * EVERY - 1] = b'{"n": 77}'
+    with pytest.raises(LossError, match=r"partition 2 .* the topic was made anew"):
+        await tenure.check_same_log(bounds(0, 100))
+
+
+async def test_messages_gone_from_within_the_log_are_a_loss_and_marks_of_transactions_are_none() -> None:
+    journal = FakeJournal()
+    journal.holes = {EVERY + 1, EVERY + 2, 99}
+    tenure = await tenures(journal).open(2, bounds(0, 100))
+    await feed(tenure, EVERY)
+    tenure.fetch_offset = EVERY
+    said = r"partition 2 .* offset 5 is next, but 2 messages between it and offset 9 are gone.*--accept-loss"
+    with pytest.raises(LossError, match=said):
+        await tenure.accept_hole(9)
+    assert not await tenure.accept_hole(EVERY + 1)
+
+
+async def test_the_engine_learns_of_an_accepted_hole_in_its_place_and_the_state_goes_on_behind_it() -> None:
+    journal = FakeJournal()
+    journal.holes = {EVERY + 1, EVERY + 2}
+    tenure = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
+    tenure.fetch_offset = EVERY
+    assert await tenure.accept_hole(9)
+    await feed(tenure, EVERY)
+    assert b"lost" not in journal.snapshots[-1]
+    await tenure.process(EVERY, 9, b"s", b'{"n":9}', None, after_loss=True)
+    await tenure.checkpoint()
+    assert b"lost" in journal.snapshots[-1]
+    assert tenure.committed_offset == 10
+
+
+async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(2, bounds(0, 100))
+    await feed(tenure, 2 * EVERY)
+    journal.audit = []
+    await feed(tenure, EVERY, 2 * EVERY)
+    with pytest.raises(LossError, match="partition 2 of the audit: its records end at 1, 1 of them new, where 2 had"):
+        await tenure.checkpoint()
+    assert isinstance(held.failure, LossError)
+
+
+async def test_an_audit_topic_that_lost_its_last_records_stops_a_worker_that_has_written_more_than_were_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An unclean election takes records away; one message that closes many windows writes more than that at once."""
+    monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 1000.0)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(2, bounds(0, 100))
+    await feed(tenure, 2 * EVERY)
+    await tenure.checkpoint()
+    assert len(journal.audit) == 2
+    del journal.audit[1:]
+    await feed(tenure, 3 * EVERY, 2 * EVERY)
+    with pytest.raises(LossError, match="its records end at 4, 3 of them new, where 2 had been written"):
+        await tenure.checkpoint()
+    assert isinstance(held.failure, LossError)
+
+
+async def test_an_audit_topic_whose_records_are_gone_is_a_loss_at_every_start() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
+    whole, journal.audit = journal.audit, []
+    for there in ([], whole[:1], whole[2:]):
+        journal.audit = list(there)
+        with pytest.raises(LossError, match="offset 2 is needed"):
+            await tenures(journal, accept_loss=True).open(0, bounds(0, 100))
+
+
+async def test_an_audit_topic_that_was_put_back_from_a_mirror_is_read_from_its_beginning() -> None:
+    """A mirror has the records, not the marks of transactions: the same records lie at smaller offsets."""
+    journal = FakeJournal()
+    journal.marks = 5
+    await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
+    journal.marks = 0
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, EVERY, 3 * EVERY)
+    assert held.failure is None
+    assert [orjson.loads(value)["release_id"] for value in journal.audit] == ["s/5", "s/10", "s/15", "s/20"]
+
+
+async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
+    journal = FakeJournal()
+    journal.snapshot_lost = True
+    with pytest.raises(LossError):
+        await tenures(journal).open(0, bounds(0, 100))
+    assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).fetch_offset == 7
+
+
+async def test_a_log_that_was_made_anew_is_a_loss_and_not_gone_on_with() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(2, bounds(0, 100)), EVERY)
+    journal.log[EVERY - 1] = b'{"n":77}'
+    with pytest.raises(LossError, match=r"partition 2 .* offset 4 holds another message .* made anew"):
+        await tenures(journal).open(2, bounds(0, 100))
+    accepted = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
+    assert accepted.fetch_offset == 0
+    later = await tenures(journal).open(2, bounds(EVERY, 100))  # past its time in the log: nothing to compare
+    assert later.fetch_offset == EVERY
+
+
+async def test_books_are_not_begun_anew_where_results_were_published() -> None:
+    journal = FakeJournal()
+    journal.used = TOPICS.private
+    with pytest.raises(
+        UsageError, match=r"partition 1: must have the audit .* t.private holds.*'tacet recover --kafka'"
+    ):
+        await tenures(journal, accept_loss=True).open(1, bounds(0, 100))
+    assert journal.snapshots == []
+
+
+async def test_a_partition_whose_first_transaction_was_cut_off_is_begun_again() -> None:
+    journal = FakeJournal()
+    journal.used = TOPICS.private
+    ((release_id, head),) = chain("s", range(EVERY))
+    journal.audit.append(orjson.dumps({"release_id": release_id, "head": head.hex()}))
+    await feed(await tenures(journal).open(1, bounds(0, 100)), EVERY)
+    assert len(journal.snapshots) == 1
+
+
+async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
+    """What it held has left the tenure: going on without it would lose it."""
+
+    class Cancelled(FakeJournal):
+        async def acquire(self, partition: int) -> FakeWriter:
+            writer = await super().acquire(partition)
+
+            async def commit(*_: object) -> int | None:
+                raise asyncio.CancelledError
+
+            writer.commit = commit  # type: ignore[method-assign,assignment]
+            return writer
+
+    held = tenures(Cancelled())
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, EVERY)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert isinstance(held.failure, UnexpectedCancellationError)
+    assert tenure.ended
