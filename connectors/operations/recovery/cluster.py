@@ -273,13 +273,13 @@ async def _read_partition(
     known = {site for policy in given.policies for site in policy.site}
     beyond = entries_beyond(entries, chains(snapshot), known)
     end = (await end_offsets(servers, OBSERVATIONS))[partition]  # read after the state, because workers may be running
-    loss = await _loss(servers, partition, snapshot, end, given)
+    missing = await _loss(servers, partition, snapshot, end, given)
     lost: Obstacle | None = None
-    if loss is not None:
+    if missing is not None:
         ticks = {name: site.tick for policy in given.policies for name, site in policy.site.items()}
         status = {site: sensing_status(stages) for site, stages in sites.items()}
         price = await price_of_loss(servers, partition, status, ticks)
-        lost = Obstacle(loss, remedies_after_loss(beyond, price))
+        lost = Obstacle(missing, remedies_after_loss(beyond, price))
     state = StoredState(
         name,
         snapshot,
