@@ -263,7 +263,7 @@ async def _read_partition(
     try:
         snapshot = await last_snapshot(servers, partition)
     except LossError as loss:
-        return StoredState(f"{name}: {loss}", None, committed=True), []
+        return StoredState(name, None, deleted=str(loss)), []
     entries, _ = await read_range(servers, AUDIT, partition, 0, committed=False)
     if snapshot is None:
         used = await first_used(servers, results, partition)
