@@ -263,7 +263,7 @@ async def _read_partition(
     try:
         snapshot = await last_snapshot(servers, partition)
     except LossError as loss:
-        return StoredState(f"{name}: {loss}", None, committed=True), []
+        return StoredState(name, None, deleted=str(loss)), []
     entries, _ = await read_range(servers, AUDIT, partition, 0, committed=False)
     if snapshot is None:
         used = await first_used(servers, results, partition)
@@ -273,7 +273,8 @@ async def _read_partition(
     known = {site for policy in given.policies for site in policy.site}
     beyond = entries_beyond(entries, chains(snapshot), known)
     end = (await end_offsets(servers, OBSERVATIONS))[partition]  # read after the state, because workers may be running
-    missing, lost = await _loss(servers, partition, snapshot, end, given), None
+    missing = await _loss(servers, partition, snapshot, end, given)
+    lost: Obstacle | None = None
     if missing is not None:
         ticks = {name: site.tick for policy in given.policies for name, site in policy.site.items()}
         status = {site: sensing_status(stages) for site, stages in sites.items()}

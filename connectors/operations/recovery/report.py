@@ -56,6 +56,8 @@ class StoredState:
     """The mechanism versions that may have published entries beyond the state."""
     used: str | None = None
     """Where results exist although neither state nor ledger does; None if there are none."""
+    deleted: str | None = None
+    """What the storage says of a snapshot that existed and was deleted."""
     lost_entries: bool = False
     """Whether ledger entries are lost that the state includes."""
     lost_observations: Obstacle | None = None
@@ -178,10 +180,11 @@ def _without_state(state: StoredState, advice: Advice) -> Iterator[Obstacle]:
             "have worked here, so it is unknown which version made the entries",
             (advice.copy, advice.new_ledger),
         )
-    elif state.committed:
+    elif state.committed or state.deleted is not None:
         rebuild = () if advice.rebuild is None else (advice.rebuild,)
         yield Obstacle(
-            f"{state.name}: the audit holds records, but there is no state: the snapshots were deleted",
+            state.deleted
+            or f"{state.name}: the audit holds records, but there is no state: the snapshots were deleted",
             (advice.copy, *rebuild, advice.new_ledger),
         )
     elif not state.beyond and state.used is not None:

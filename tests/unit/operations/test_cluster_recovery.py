@@ -90,6 +90,7 @@ def test_a_partition_of_an_ended_ledger_has_to_be_taken_over() -> None:
     [
         (StoredState("partition 0", None, beyond=3, committed=True), "the audit holds records, but there is no state"),
         (StoredState("partition 0", None, used="topic"), "topic holds records, but audit and snapshot hold none"),
+        (StoredState("partition 0", None, deleted="its snapshot was deleted"), "its snapshot was deleted"),
         (StoredState("partition 0", None, beyond=3), None),
         (StoredState("partition 0", None), None),
     ],
