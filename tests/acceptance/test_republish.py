@@ -175,5 +175,9 @@ def test_a_store_on_which_several_mechanism_versions_have_worked_is_refused_and_
     with closing(sqlite3.connect(ground / "store" / "store.sqlite")) as connection, connection:
         connection.execute("INSERT INTO meta VALUES ('mechanisms/another', '')")
     done = republish(ground)
-    assert (done.code, "another" in done.problem, "nobody can say which made them" in done.problem) == (2, True, True)
+    assert (done.code, "another" in done.problem, "it is not known which of them made" in done.problem) == (
+        2,
+        True,
+        True,
+    )
     assert held(ground)["board"] == []

@@ -337,7 +337,7 @@ def test_a_snapshot_topic_made_anew_is_told_with_its_ways_out(ground: Ground) ->
         assert "the audit holds records, but there is no state" in found["what"]
         copy, again, anew = found["ways"]
         assert "put the records of the topic back from a mirror" in copy["do"]
-        assert "if the observations still reach back to the first window" in again["do"]
+        assert "if the observations reach back to the first window" in again["do"]
         assert "new ledger" in anew["do"]
 
 

@@ -333,5 +333,5 @@ def test_a_day_that_there_is_not_is_refused(browser: httpx.Client, question: str
     for end in ("from", "to"):
         refused = browser.get(f"/api/v1/{question}?audience=public&site=east&{end}={day}")
         assert (refused.status_code, refused.json()["error"]) == (
-            422, {"what": end, "rule": "must be a day that there is"},
+            422, {"what": end, "rule": "must be an existing day"},
         )  # fmt: skip
