@@ -133,7 +133,7 @@ def test_an_outbox_that_becomes_another_one_meanwhile_stops_the_service(
 ) -> None:
     """A history put together of two stores would be one of neither."""
     box = boxes_only / "store" / "private" / "public.sqlite"
-    with pytest.raises(UsageError, match="the outbox of public in .* must only grow, but it was replaced"):
+    with pytest.raises(UsageError, match=r"the outbox of public in .* must only grow, but it was replaced"):
         served_until_it_ends(folder, boxes_only, lambda: replaced(box, change))
 
 
