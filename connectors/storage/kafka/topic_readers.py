@@ -411,7 +411,7 @@ async def open_tail(
     begin: Callable[[str, int], int] | None = None,
     identity: Callable[[Record], Hashable] = by_release_id,
 ) -> AsyncIterator[TopicTail]:
-    """Open topics that exist (see ``Following.open``)."""
+    """Open topics that exist (see ``TopicTail.open``)."""
     async with reader_of(bootstrap) as reader:
         records = TopicTail(reader, identity)
         await records.open(topics, begin, from_start=from_start)
