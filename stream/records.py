@@ -255,7 +255,10 @@ class CountCharge:
 
 @dataclass(frozen=True, slots=True)
 class AttributeCharge:
-    """The charge of one attribute record to one audience; contains nothing that its readers do not know."""
+    """The charge of one attribute record to one audience; contains nothing that its readers do not know.
+
+    The account reads it. The ledger charges the ``spend`` of the record (``AttributePlan.record``), not this.
+    """
 
     release: str
     audience: str

@@ -80,8 +80,8 @@ Steps of a commit
 
 1. Wait until the spacing since the last commit is over. Stop if the task has ended. Clear ``_checkpoint_requested``.
 2. Without any await in between, take the snapshot, ``position`` and all pending outputs, and clear ``_unsaved``. The
-   snapshot moves its audit offset past this task's entries only if every published entry has been replayed: entries
-   that are still outstanding must be read by the next owner.
+   snapshot's audit offset moves to the end of the audit topic before this commit only if every published entry has been
+   replayed: entries that are still outstanding must be read by the next owner.
 3. Sort the outputs: audit records come first.
 4. The first time, if the restored state has to be saved before anything that follows from it (``Engine.unsaved``) and
    there are outputs, commit that state alone. If a crash then interrupts step 5 and leaves audit entries, the saved
@@ -95,6 +95,17 @@ Steps of a commit
 A crash before step 5 leaves no output. A crash during step 5 leaves records of an aborted transaction, which readers of
 uncommitted records have seen: the next owner must produce the same bytes again. A crash after step 5 loses nothing,
 because processing resumes at the offset in the snapshot, not at the acknowledged one.
+
+
+Steps of the next owner
+=======================
+
+1. ``WriterFactory.acquire`` fences the former owner and ends its open transaction.
+2. The engine is restored from the last committed snapshot.
+3. ``audit_beyond`` reads the audit topic from the snapshot's audit offset on, including uncommitted entries, and passes
+   them to the engine (``Engine.expect_replay``).
+4. Processing begins at the offset in the snapshot. ``ReplayVerifier.compare`` checks each new entry against the
+   outstanding one of the same number; an entry that differs raises FinalityError, and its step publishes nothing.
 """
 
 from __future__ import annotations
