@@ -49,7 +49,7 @@ class DeviceDays:
 
     def add_batch(self, batch: ObservationBatch) -> None:
         """Add the observations of a batch."""
-        self.add((row.device, row.time) for row in batch.rows if row.access_point is not None)
+        self.add((row.device, row.time) for row in batch.rows if row.is_sighting)
 
     def covering(self, share: Fraction) -> int:
         """Return the smallest number of ticks that this share of device-days does not exceed; 0 if there are none."""

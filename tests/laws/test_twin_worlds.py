@@ -43,7 +43,7 @@ from tests.support.twin_worlds import first_difference, twins
 
 SEEDS = (2, 6, 10, 12)
 MANY = range(100, 300)
-FOUND = 0
+FOUND = 49
 """A seed that finds each fault that is put in."""
 
 
@@ -73,7 +73,7 @@ def resuming_at_the_latest_observation(patch: pytest.MonkeyPatch) -> None:
     """Counting under another privacy day begins behind the latest observation held."""
 
     def decode(self: OccupancyOperator, data: bytes) -> Any:
-        state = sense_state.decode(data, self.zones)
+        state = sense_state.decode(data, self.places)
         times = [time for _, time in state.current.values()]
         times += [entry[0] for waiting in state.pending.values() for entry in waiting.entries.values()]
         state.tally = migrated_counter(state.tally, self.by_day, max(times, default=None))

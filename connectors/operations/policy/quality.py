@@ -63,7 +63,7 @@ def simulated_windows(policy: Policy) -> Windows:
 
 
 def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
-    day = simulated_day(site.tick, site.validity, site.timezone, definition_of(site))
+    day = simulated_day(site.tick, site.counts_for, site.timezone, definition_of(site))
     places = stand_ins(site.zones, day.zones, day.kinds)
     return [
         replace(
