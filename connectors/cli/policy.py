@@ -37,7 +37,13 @@ from connectors.operations.policy.contracts import contract_files
 from connectors.operations.policy.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
 from connectors.operations.policy.contribution_loss import losses as losses_of
 from connectors.operations.policy.diff import Change, Difference, difference
-from connectors.operations.policy.guarantees import COUNTED, counted_lines, describe_unit, signed_sentence
+from connectors.operations.policy.guarantees import (
+    COUNTED,
+    counted_lines,
+    describe_unit,
+    people_lines,
+    signed_sentence,
+)
 from connectors.operations.policy.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.accounting.adversaries import Knowledge
@@ -270,6 +276,8 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
         console.print(_ERRORS)
     for promise in threshold_promises(policy):
         console.print(f"{promise.sentence()}\n")
+    for line in people_lines(policy):
+        console.print(f"{line}\n")
     for loss in losses:
         console.print(f"{loss_sentence(loss)} {_TRIED}\n")
     _print_attributes(console, policy)
