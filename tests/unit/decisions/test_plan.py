@@ -1,4 +1,4 @@
-"""Epsilons and shifts of threshold decisions: their definitions, checked with exact or longer arithmetic."""
+"""Epsilons and shifts of threshold decisions, checked with longer arithmetic, and the tables that they decide on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from stream.decisions.plan import GRID, epsilon_for, geometric, printed_epsilon, printed_shift, shift_for
+from stream.decisions.progressive import Table
 from stream.errors import UsageError
 
 BETAS = (Fraction(1, 200), Fraction(1, 10), Fraction(49, 100))
@@ -62,3 +64,10 @@ def test_steps_have_a_constant_ratio_and_are_rounded_up() -> None:
 def test_epsilons_that_the_grid_cannot_tell_apart_are_refused() -> None:
     with pytest.raises(UsageError, match="by enough for 3 steps"):
         geometric(Fraction(1), 1 + Fraction(1, GRID), 3)
+
+
+def test_a_predicate_that_is_named_twice_is_refused() -> None:
+    numbers, alphas = np.array([1, 2]), (Fraction(1), Fraction(1))
+    assert Table(("a", "b"), numbers, numbers, alphas).predicates == ("a", "b")
+    with pytest.raises(UsageError, match="predicates must be named once each"):
+        Table(("a", "a"), numbers, numbers, alphas)
