@@ -82,7 +82,7 @@ class _Record(BaseModel):
 
 
 class CountRecord(_Record):
-    """One window's private counts for one audience."""
+    """One window's private counts for one audience: of devices, or of people where people counters report."""
 
     release_id: str
     site: str

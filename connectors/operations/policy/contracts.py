@@ -382,7 +382,8 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
         "info": {
             "title": "Tacet: private occupancy streams",
             "version": VERSION,
-            "description": "Counts and attributes under differential privacy; x-privacy says what each costs whom.",
+            "description": "Counts of devices, people estimated from them, and attributes, under differential privacy; "
+            "x-privacy says what each costs whom.",
         },
         "defaultContentType": "application/json",
         "channels": channels,
