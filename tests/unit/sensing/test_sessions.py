@@ -39,10 +39,10 @@ def counted(
     *, snapshots: bool = True,
 ) -> list[tuple[int, ...]]:  # fmt: skip
     """Return the counts from noon on; each row is a batch, and each message is followed by a snapshot."""
-    beats = [Heartbeat("dbh", "s", 1, NOON - TICK, 0)], [Heartbeat("dbh", "s", 1, NOON + ticks * TICK, 0)]
     batches = [ObservationBatch("dbh", "s", 1, n, (row,), epoch) for n, row in enumerate(rows)]
-    state, found = engine.initial(), []
-    for message in (*beats[0], *batches, *beats[1]):
+    first, last = (Heartbeat("dbh", "s", 1, time, 0) for time in (NOON - TICK, NOON + ticks * TICK))
+    state, found = engine.initial(), list[tuple[int, ...]]()
+    for message in (first, *batches, last):
         state, out = engine.step(state, message)
         found += [each.counts for each in out if isinstance(each, OccupancyWindow) and each.window_end >= NOON]
         if snapshots:
