@@ -265,15 +265,13 @@ class CountCharge:
 
 @dataclass(frozen=True, slots=True)
 class AttributeCharge:
-    """The charge of one attribute record to one audience; contains nothing that its readers do not know.
-
-    The account reads it. The ledger charges the ``spend`` of the record (``AttributePlan.record``), not this.
-    """
+    """The charge of one attribute record to one audience, for the account; contains nothing that its readers do not
+    know."""
 
     release: str
     audience: str
     epsilon: Fraction
-    """0 if the attribute was not queried."""
+    """What the ledger charges for the record; 0 if the attribute was not queried."""
     zone: str
     attribute: str
     day: str

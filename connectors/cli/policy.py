@@ -41,6 +41,7 @@ from connectors.operations.policy.guarantees import (
     COUNTED,
     counted_lines,
     describe_unit,
+    people_lines,
     session_lines,
     signed_sentence,
 )
@@ -275,6 +276,8 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
         console.print(_ERRORS)
     for promise in threshold_promises(policy):
         console.print(f"{promise.sentence()}\n")
+    for line in people_lines(policy):
+        console.print(f"{line}\n")
     for loss in losses:
         console.print(f"{loss_sentence(loss)} {_TRIED}\n")
     _print_attributes(console, policy)

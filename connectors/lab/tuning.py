@@ -27,7 +27,8 @@ from connectors.sources.recordings.dialect import OWN, Dialect
 from stream.domains import Purpose
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
-from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, LearntDistribution, by_span, learn, opened, prior
+from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, by_span, opened, prior
+from stream.lab.attackers.likelihoods import LearntDistribution, learn
 from stream.lab.tuning.bench import (
     EPSILONS,
     Bench,

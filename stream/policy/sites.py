@@ -2,8 +2,9 @@
 
 ``ZoneMetadata`` holds the names that building systems use for a zone: Brick and RealEstateCore classes, a BACnet
 object, a name for people; never an address. A ``Probe`` says how a source is queried for liveness; coverage then
-depends on its answers alone. Neither changes a guarantee, and probes change no released value but ``coverage``. So
-metadata and probes are not part of a policy's version.
+depends on its answers alone. Neither changes a guarantee, and probes change no released value but ``coverage``. A
+``Poll`` says whose client table is read. It is one more way of observing devices, as traps are. So metadata, probes and
+polls are not part of a policy's version.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from stream.policy.fields import (
     refuse_repeats,
     worded,
 )
+from stream.policy.polls import Poll, check_polls
 from stream.policy.privacy_days import EARLY, PrivacyDays, date_off_tick, privacy_days
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 
@@ -243,6 +245,8 @@ class Site(Frozen):
     its version."""
     probe: tuple[Probe, ...] = Field(default=(), exclude=True)
     """How sources are queried for liveness. Not part of the policy's meaning: left out of its version."""
+    poll: tuple[Poll, ...] = Field(default=(), exclude=True)
+    """Whose client tables are read, and how often. Not part of the policy's meaning: left out of its version."""
 
     @field_validator("timezone")
     @classmethod
@@ -299,6 +303,11 @@ class Site(Frozen):
     @model_validator(mode="after")
     def _probes_fit(self) -> Self:
         check_probes(self.probe, self.sources, self.lateness)
+        return self
+
+    @model_validator(mode="after")
+    def _polls_fit(self) -> Self:
+        check_polls(self.poll, self.sources, {probe.source for probe in self.probe}, self.validity)
         return self
 
     @model_validator(mode="after")

@@ -210,7 +210,7 @@ class FreeDecision(ThresholdPlan):
         return after, said
 
     def _counts(self, values: Values) -> Sequence[int]:
-        noisy = values.values if self.plan.release.mechanism == "laplace" else noisy_of(values)
+        noisy = values.values if self.plan.release.declared.plain else noisy_of(values)
         zones = [int(noisy[at]) for at in self._at]
         return [sum(zones[place] for place in places) for places in self.members]
 

@@ -441,6 +441,14 @@ _NO_MODEL = {"model": None, "cap": None, "guard": None, "information_target": No
 _BOOKED = [{"zone": "a", "day": "mon", "start": "08:00", "end": "18:00"}]
 _THRESHOLDS = {"threshold": None, "thresholds": None, "of_capacity": None}
 _PROBE = {"source": "127.0.0.1", "by": "snmp"}
+
+
+def _polled(**more: Any) -> Document:
+    """Return a poll of a source, and the probe that it needs."""
+    return {"probe": [_PROBE], "poll": [{"source": "127.0.0.1", "by": "cisco-lwapp"} | more]}
+
+
+_UNPOLLED: Document = {"poll": None}
 _GAUSSIAN = {
     "unit": "device_day", "noise": "gaussian", "mechanism": "laplace", "daily_budget": None, "w_budget": None,
     "queries": None, "states": None, "prune": None, "w": None, "refresh": None,
@@ -501,6 +509,12 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Probe.fingerprint": (
         _to(_sites, "probe", [{"source": "127.0.0.1", "by": "https", "fingerprint": "ab" * 32}], None),
     ),
+    "Site.poll": (_set(_sites, (_polled(), _UNPOLLED)),),
+    "Poll.source": (_set(_sites, (_polled(), _UNPOLLED)),),
+    "Poll.by": (_set(_sites, (_polled(by="aruba"), _polled())),),
+    "Poll.port": (_set(_sites, (_polled(port=1161), _polled())),),
+    "Poll.user": (_set(_sites, (_polled(user="monitor"), _polled())),),
+    "Poll.interval": (_set(_sites, (_polled(interval="10min"), _polled())),),
     # adversaries and persons
     "Privacy.devices_per_person": (_to(_PRIVACY, "devices_per_person", 1, 2, 3),),
     "Privacy.max_factor": (_to(_PRIVACY, "max_factor", 20.5, 1000.0, 1e9),),

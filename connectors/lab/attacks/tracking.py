@@ -11,12 +11,12 @@ from connectors.lab.attacks.published import Channel, Nodes, PublishedDay
 from connectors.lab.attacks.recording import Day, RecordedSightings
 from stream.accounting.leakage.temporal import learn_transitions, stationary
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import (
+from stream.lab.attackers.beliefs import Floats, Ints
+from stream.lab.attackers.likelihoods import NoiseDistribution
+from stream.lab.attackers.localised import Success, wilson
+from stream.lab.attackers.tracking import (
     OUTSIDE,
-    Floats,
-    Ints,
     Mobility,
-    NoiseDistribution,
     bounds,
     collectively,
     filtered_beliefs,
@@ -24,7 +24,6 @@ from stream.lab.attackers.beliefs import (
     most_believed,
     unobserved,
 )
-from stream.lab.attackers.localised import Success, wilson
 from stream.pseudonyms.rotation import Sightings
 from stream.records import Micros
 

@@ -58,9 +58,6 @@ def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[st
 
 # Effects of the change on a running site.
 
-LEARNING = {"filter": "its filter begins anew", "pegasus": "its groups begin anew"}
-"""Mechanism -> the effect on its learnt state."""
-
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -192,13 +189,12 @@ def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
 
 
 def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator[Effect]:
-    if not isinstance(release, CountRelease) or release.mechanism not in LEARNING:
+    if not isinstance(release, CountRelease) or release.declared.learnt is None:
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):
         unrevised = "; earlier windows are not revised" if release.revise else ""
-        yield Effect(
-            "anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{unrevised}"
-        )
+        text = f"{release.declared.learnt} begins anew, from new windows alone{unrevised}"
+        yield Effect("anew", f"{site}/{release.name}", text)
 
 
 def _owners(policy: Policy, site: str) -> dict[str, PublicationKey]:

@@ -10,6 +10,7 @@ from typing import Any
 from stream.accounting.units import UNITS as PRIVACY_UNITS
 from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
+from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.records import HOUR
 from stream.release.guarantees import CountPromise, count_promises
@@ -126,6 +127,14 @@ NOT_PROTECTED = (
     "are for operators alone.",
     "Truth: the releases speak of the devices that were heard, not of people.",
 )
+_PEOPLE = (
+    "{release}: estimates people from what release {counts} has published, with a band of 90 %. This costs nothing. "
+    "The counts of people from which its model was made {truth}."
+)
+_PUBLIC_TRUTH = "were declared public"
+_PAID_TRUTH = (
+    "cost epsilon {epsilon} for one person at one moment at which people were counted, besides what the devices cost"
+)
 _SHOWN_EXACTLY = (
     "An attribute's value that is not sensitive is shown exactly, about whoever caused it; a constant habit is guessed "
     "better every day."
@@ -141,7 +150,16 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
         *_counts(policy, audience),
         *_days(policy, audience),
         *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
+        *people_lines(policy, audience),
     ]
+
+
+def people_lines(policy: PolicyDocument, audience: str | None = None) -> Iterator[str]:
+    """Yield, for each stream of people of an audience or of all, what it and its ground truth cost."""
+    for model, name in ((each.model, each.release_name) for each in policy.people):
+        if audience in {None, model.audience}:
+            truth = _PUBLIC_TRUTH if model.truth.public else _PAID_TRUTH.format(epsilon=model.truth.epsilon)
+            yield _PEOPLE.format(release=name, counts=model.release, truth=truth)
 
 
 def counted_lines(policy: Policy) -> Iterator[str]:

@@ -42,7 +42,8 @@ def counted(
     batches = [ObservationBatch("dbh", "s", 1, n, (row,), epoch) for n, row in enumerate(rows)]
     first, last = (Heartbeat("dbh", "s", 1, time, 0) for time in (NOON - TICK, NOON + ticks * TICK))
     state, found = engine.initial(), list[tuple[int, ...]]()
-    for message in (first, *batches, last):
+    log: list[Heartbeat | ObservationBatch] = [first, *batches, last]
+    for message in log:
         state, out = engine.step(state, message)
         found += [each.counts for each in out if isinstance(each, OccupancyWindow) and each.window_end >= NOON]
         if snapshots:
