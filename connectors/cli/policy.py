@@ -47,7 +47,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, FEWEST_SHARED_BITS, decimal_string
-from stream.records import ObservationBatch
+from stream.records import CHANGES, ObservationBatch
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy, load_policy
@@ -314,6 +314,8 @@ def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Tab
 def _noise(promise: CountPromise) -> str:
     """Return the scale of the noise of each level, leaves first."""
     assert promise.terms is not None  # noqa: S101
+    if promise.terms.noise == CHANGES:
+        return ", ".join(f"{scale:.4g}" for scale in promise.scales)
     gaussian = promise.terms.noise == "gaussian"
     scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
     return ", ".join(f"{scale:.4g}" for scale in scales)

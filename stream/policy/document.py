@@ -97,7 +97,16 @@ class PolicyDocument(Frozen):
         _check_pseudonym_rotation(self.pseudonym.ttl, self.site)
         for release in self.release:
             self._check_covered(release)
+        for name, site in self.site.items():
+            _check_bounds(name, site, changes=self.counts_changes(name))
         return self
+
+    def counts_changes(self, site: str) -> bool:
+        """Whether a release counts changes at a site, so that devices make a bounded number of visits there."""
+        return any(
+            isinstance(each, CountRelease) and each.count == "changes" and self.zones_of(each, site)
+            for each in self.release
+        )
 
     def _check_covered(self, release: Release) -> None:
         """Check a release against the sites in which it covers zones."""
@@ -215,6 +224,18 @@ def _check_pseudonym_rotation(ttl: int | None, sites: dict[str, Site]) -> None:
         if ttl is not None and site.day_starts is not None:
             rule = f"must not be given with site.{name}.day_starts, at which names change"
             msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s"
+            raise ValueError(msg)
+
+
+def _check_bounds(name: str, site: Site, *, changes: bool) -> None:
+    """Raise ValueError if a site has privacy days without a bound on a device's day, or bounds that nothing uses."""
+    if site.day_starts is not None and site.contribution is None and not changes:
+        rule = "day_starts needs contribution, which is not given"
+        msg = f"site.{name}.{rule}, got {site.day_starts}; releases with count = 'changes' need none"
+        raise ValueError(msg)
+    for key in ("visits", "gap"):
+        if not changes and getattr(site, key) != Site.model_fields[key].default:
+            msg = f"site.{name}.{key}: must go with a release that has count = 'changes'"
             raise ValueError(msg)
 
 

@@ -47,13 +47,17 @@ from stream.policy.fields import (
     worded,
 )
 from stream.policy.privacy_days import EARLY, PrivacyDays, date_off_tick, privacy_days
-from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 
 # --- names in building systems ------------------------------------------------------------------------
 
 LAST_INSTANCE = 4_194_302
 """Largest instance of a BACnet object; the next number means no object (ASHRAE 135, 12.1)."""
 MOST_ENTRIES = 16
+MOST_VISITS = 8
+"""Most visits per privacy day; the sensitivity of more is not certified."""
+LONGEST_GAP: Micros = 2 * HOUR
+"""Longest absence that ends no visit: who leaves counts so much longer."""
 _CLASS = "[A-Z][A-Za-z0-9_]{0,99}"
 _FORMS = {
     "brick": (re.compile(f"brick:{_CLASS}"), "must be a class such as 'brick:Conference_Room'"),
@@ -220,9 +224,14 @@ class Site(Frozen):
     """Site-local start of the privacy day, at which pseudonyms change and contributions restart; None: no privacy
     days."""
     contribution: Duration | None = None
-    """A device counts for at most so long per privacy day, in whole ticks; given if and only if ``day_starts`` is."""
+    """A device counts for at most so long per privacy day, in whole ticks; needed where ticks are paid for by the
+    day."""
     residents: Literal["ignore", "count"] = "count"
     """Whether a device that is present at the start of the privacy day counts before it has been absent."""
+    visits: int = Field(default=4, ge=1, le=MOST_VISITS, strict=True)
+    """Visits that a device makes at most per privacy day, at each level, in releases that count changes."""
+    gap: Duration = 10 * MINUTE
+    """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
         default=(), validate_default=True
     )
@@ -307,10 +316,10 @@ class Site(Frozen):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_default_feed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit feed and zeros at their defaults, so that documents from before these keys existed stay the same."""
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit these keys at their defaults, so that documents from before they existed stay the same."""
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros"):
+        for key in ("feed", "zeros", "visits", "gap"):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
         return plain
@@ -323,11 +332,11 @@ class Site(Frozen):
                 msg = f"{needs} needs day_starts, which is not given"
                 raise ValueError(msg)
             return self
-        if self.contribution is None:
-            msg = f"day_starts needs contribution, which is not given, got {self.day_starts}"
-            raise ValueError(msg)
-        if not self.tick <= self.contribution <= DAY:
+        if self.contribution is not None and not self.tick <= self.contribution <= DAY:
             msg = f"contribution must be at least one tick and at most 1d, got {self.contribution // SECOND} s"
+            raise ValueError(msg)
+        if self.gap > LONGEST_GAP:
+            msg = f"gap must be at most {LONGEST_GAP // HOUR}h, got {self.gap // SECOND} s"
             raise ValueError(msg)
         if self.residents == "ignore" and self.tick > EARLY:
             msg = f"residents = 'ignore' needs a tick of at most {EARLY // MINUTE}min, got {self.tick // MINUTE}min"
@@ -348,6 +357,11 @@ class Site(Frozen):
         return 0 if self.contribution is None else self.contribution // self.tick
 
     @property
+    def gap_ticks(self) -> int:
+        """Ticks of absence that end no visit to the building, at most."""
+        return self.gap // self.tick
+
+    @property
     def bounded_to(self) -> str | None:
         """How long of a privacy day a device counts in bounded counts (``"12h"``); None if no device is left out.
 
@@ -355,6 +369,12 @@ class Site(Frozen):
         """
         bounds = self.contribution is not None and self.feed == "devices"
         return duration_text(self.contribution_ticks * self.tick) if bounds else None
+
+    def bound_text(self, *, changes: bool) -> str | None:
+        """Return how a device's day is bounded: ``bounded_to``, or where changes are counted its visits."""
+        if changes:
+            return "1 visit" if self.visits == 1 else f"{self.visits} visits"
+        return self.bounded_to
 
     @property
     def radios(self) -> dict[str, tuple[str, ...]]:

@@ -301,7 +301,8 @@ def check_threshold(
 
 def decidable(counts: CountRelease) -> bool:
     """Whether decisions can be made on a count release: its noisy values are of zones and have a known distribution."""
-    return counts.mechanism in _DECIDED_ON and not counts.shares and not counts.states and "zone" in counts.levels
+    plain = counts.mechanism in _DECIDED_ON and not counts.by_changes
+    return plain and not counts.shares and not counts.states and "zone" in counts.levels
 
 
 def _first(names: set[str]) -> str:
@@ -309,7 +310,7 @@ def _first(names: set[str]) -> str:
 
 
 def _rules_of_sites(sites: Mapping[str, tuple[Site, tuple[Zone, ...]]]) -> Sequence[tuple[bool, str]]:
-    without = {name for name, (site, _) in sites.items() if site.day_starts is None}
+    without = {name for name, (site, _) in sites.items() if site.contribution is None}
     rule = f"epsilon needs day_starts and contribution at site {_first(without)}: what runs cost is proven by the day"
     return [(not without, rule)]
 
@@ -323,6 +324,7 @@ def _rules_of_counts(
     missed = {zone.id for _, zones in sites.values() for zone in zones if not paid.zones.covers(zone)}
     others = set(release.audience) - set(paid.epsilon)
     return [
+        (not paid.by_changes, f"counts must not be a release with count = 'changes', got {paid.name!r}"),
         (decidable(paid), f"counts must be of zones, by {' or '.join(_DECIDED_ON)} without shares, got {paid.name!r}"),
         (not missed, f"counts must cover the same zones, {paid.name!r} leaves out {_first(missed)}"),
         (not others, f"audience must be some of those of {paid.name!r}, got {_first(others)}"),

@@ -39,6 +39,7 @@ from stream.records import (
     SECOND,
     CountedWindow,
     Heartbeat,
+    LevelCounts,
     Message,
     Micros,
     ObservationBatch,
@@ -51,6 +52,7 @@ from stream.sensing import presence, watermark
 from stream.sensing import state as sense_state
 from stream.sensing.contribution import BoundedCounts, ContributionBound, changes_pseudonyms, migrated_counter
 from stream.sensing.state import END, Entry, PendingWindows, SensingState, TickRun
+from stream.sensing.visits import VisitBound, VisitCounts, migrated_visits
 
 UNKNOWN = -2
 """Zone index of an access point that the site does not have."""
@@ -110,6 +112,9 @@ class OccupancyOperator:
     """No window after this one is released; rows after it are dropped."""
     by_day: ContributionBound | None = None
     """The bound on counts per privacy day; None: no bound."""
+    by_visits: VisitBound | None = None
+    """The bound on visits per privacy day, only together with ``by_day``; None: visits are not counted."""
+    _visit_counts: VisitCounts | None = field(init=False, repr=False, compare=False)
     _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
     _zone_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
@@ -120,10 +125,14 @@ class OccupancyOperator:
         zone_of[None] = END
         object.__setattr__(self, "_zone_of", zone_of)
         object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
+        object.__setattr__(self, "_visit_counts", None if self.by_visits is None else VisitCounts(self.by_visits))
 
     def initial(self) -> SensingState:
         """Return the state of a site before its first message."""
-        return SensingState(tally=None if self._day_counts is None else self._day_counts.initial())
+        return SensingState(
+            tally=None if self._day_counts is None else self._day_counts.initial(),
+            visits=None if self._visit_counts is None else self._visit_counts.initial(),
+        )
 
     def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
         """Process one message; a batch yields rejections only, windows close on heartbeats."""
@@ -360,11 +369,12 @@ class OccupancyOperator:
         for device in expired:
             del current[device]
         day, bounded = self._count_by_day(state, tick)
+        by_visits = self._count_visits(state, tick)
         state.update_known_devices()
         state.closed = tick
         share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
         watermark.remove_intervals(state.clock, tick)
-        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded)
+        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded, by_visits)
 
     def _count_by_day(self, state: SensingState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
         """Return the privacy day of a tick and its bounded counts, by the devices present at the tick."""
@@ -374,6 +384,14 @@ class OccupancyOperator:
                 state.tally = None
             return None, None
         return self._day_counts.days.at(tick), self._day_counts.count(tally, tick, state.current, len(self.zones))
+
+    def _count_visits(self, state: SensingState, tick: Micros) -> LevelCounts | None:
+        """Return the counts by visits of a tick, by the devices present at the tick."""
+        if state.visits is None or self._visit_counts is None:
+            if state.visits is not None and state.visits.is_over(tick):
+                state.visits = None
+            return None
+        return self._visit_counts.count(state.visits, tick, state.current)
 
     def mark_data_loss(self, state: SensingState) -> SensingState:
         """Return the state after a loss in the log: no source covers any time before its next heartbeat."""
@@ -385,6 +403,8 @@ class OccupancyOperator:
         """Suspend bounded counts until the next privacy day: the counters of this one are incomplete."""
         if self._day_counts is not None and state.tally is not None:
             self._day_counts.suspend(state.tally, state.next_tick)
+        if self._visit_counts is not None and state.visits is not None:
+            self._visit_counts.suspend(state.visits, state.next_tick)
 
     def resume_after_absence(self, state: SensingState) -> SensingState:
         """Return the state of a site that was absent from the policy; the windows of that time are not closed."""
@@ -440,9 +460,11 @@ class OccupancyOperator:
         """
         state = sense_state.decode(data, self.zones)
         reach = None if state.clock.watermark is None else state.clock.watermark + self.ahead
-        if changes_pseudonyms(state.tally, self.by_day):
+        renamed = changes_pseudonyms(state.tally, self.by_day)
+        if renamed:
             state.remove_after(reach)
         state.tally = migrated_counter(state.tally, self.by_day, reach)
+        state.visits = migrated_visits(state.visits, self.by_visits, reach if renamed else None)
         state.update_known_devices()
         return state
 
@@ -459,6 +481,8 @@ def _check(operator: OccupancyOperator) -> None:
         raise UsageError("sources must name at least one source")
     if len(set(operator.zones)) != len(operator.zones):
         raise UsageError("zones must be distinct")
+    if operator.by_visits is not None and operator.by_day is None:
+        raise UsageError("by_visits must be given with by_day, which says when privacy days begin")
     for zone in operator.access_points.values():
         if zone not in operator.zones:
             raise UsageError(f"access_points must lie in the site's zones, got zone {zone!r}")

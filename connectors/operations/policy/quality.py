@@ -35,15 +35,16 @@ from stream.mechanisms.base import CountMechanism, TickInput, WeekSlot
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
-from stream.pipeline import Pipeline, definition_of
+from stream.pipeline import Pipeline, definition_of, visits_of
 from stream.policy.counts import CountRelease
 from stream.policy.privacy_days import PrivacyDays
 from stream.policy.sites import Site, Zone
-from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
+from stream.records import MINUTE, Heartbeat, LevelCounts, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.count_plan import ByLevel, CountPlan
 from stream.release.validation import Policy
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import OccupancyOperator
+from stream.sensing.visits import VisitBound, VisitCounter, VisitCounts
 
 KEY = b"a plan draws the same noise again"
 """A public key: noise drawn with it hides nothing."""
@@ -59,21 +60,60 @@ def plan_keys() -> LaboratoryKeys:
 
 def simulated_windows(policy: Policy) -> Windows:
     """Return the simulated day as each site of a policy would count it."""
-    return {name: _as_site(name, site) for name, site in policy.site.items()}
+    return {name: _as_site(name, site, visits_of(policy, name)) for name, site in policy.site.items()}
 
 
-def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
+def _as_site(name: str, site: Site, visits: VisitBound | None) -> list[OccupancyWindow]:
     day = simulated_day(site.tick, site.validity, site.timezone, definition_of(site))
     places = stand_ins(site.zones, day.zones, day.kinds)
+    by_visits = {} if visits is None else _visits_of_stand_ins(site, places, visits)
     return [
         replace(
             window,
             site=name,
             counts=tuple(window.counts[place] for place in places),
             bounded=None if window.bounded is None else tuple(window.bounded[place] for place in places),
+            by_visits=by_visits.get(window.window_end),
         )
         for window in day.windows
     ]
+
+
+def _visits_of_stand_ins(site: Site, places: Sequence[int], visits: VisitBound) -> dict[Micros, LevelCounts | None]:
+    """Return the counts by visits of a site that has the devices of the simulated day.
+
+    A visit may span zones, so the devices are followed through the site's own zones. Where several zones have the same
+    simulated one, each has devices of its own.
+    """
+    simulation = simulate(replace(DAY_SHOWN, timezone=site.timezone))
+    copies = [places[:at].count(place) for at, place in enumerate(places)]
+    counters, found = VisitCounts(visits), dict[Micros, LevelCounts | None]()
+    tally, present = counters.initial(), dict[str, tuple[int, Micros]]()
+    zone_of = {pair: zone for zone, pair in enumerate(zip(places, copies, strict=True))}
+    columns = zip(simulation.device.tolist(), simulation.access_point.tolist(), simulation.time.tolist(), strict=True)
+    tick = -(-simulation.start // site.tick) * site.tick
+    for device, point, time in columns:
+        while time > tick:
+            found[tick] = _visits_at(counters, tally, present, tick, site.validity)
+            tick += site.tick
+        for copy in range(1 + max(copies, default=0)):
+            zone = zone_of.get((point, copy))
+            if zone is None:
+                present.pop(f"{device}/{copy}", None)
+            else:
+                present[f"{device}/{copy}"] = (zone, time)
+    while tick <= simulation.end:
+        found[tick] = _visits_at(counters, tally, present, tick, site.validity)
+        tick += site.tick
+    return found
+
+
+def _visits_at(
+    counters: VisitCounts, tally: VisitCounter, present: dict[str, tuple[int, Micros]], tick: Micros, validity: Micros
+) -> LevelCounts | None:
+    for device in [device for device, (_, time) in present.items() if tick >= time + validity]:
+        del present[device]
+    return counters.count(tally, tick, present)
 
 
 class ObservedWindows(NamedTuple):
@@ -239,6 +279,8 @@ def expected_quality(
 
 def tried_windows(release: CountRelease, windows: Sequence[OccupancyWindow]) -> list[OccupancyWindow]:
     """Return the windows on which a release is tried: those that have the counts that it publishes."""
+    if release.by_changes:
+        return [window for window in windows if window.by_visits is not None]
     return [window for window in windows if not release.by_day or window.bounded is not None]
 
 
@@ -266,6 +308,8 @@ def _published(
     """Yield the published counts of each window: with one audience, those of a replay under the same keys."""
     site, mechanism = policy.site[plan.site], plan.mechanisms[epsilon]
     state, today = mechanism.initial(), None
+    sums = plan.sums
+    summed = None if sums is None else sums.initial()
     for window in windows:
         key_day = key_day_of(window.window_end - site.tick)
         if key_day != today:
@@ -273,6 +317,10 @@ def _published(
         key = subkey(plan_keys().noise_key(key_day), Purpose.NOISE)
         slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
         item = _input(plan, mechanism, window, key, slot)
+        if sums is not None:
+            tick = plan.day_tick(window)
+            summed, [counts] = sums.step(summed, tick)
+            item = item._replace(counts=counts, position=tick.position)
         state, [made] = mechanism.step(state, item)
         yield plan.published_counts(mechanism, made)
 
