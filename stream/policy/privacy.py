@@ -81,10 +81,10 @@ def check_unit(release: CountRelease, sites: Mapping[str, Site]) -> None:
 
 
 def _rules_of_window(release: CountRelease) -> Iterator[tuple[bool, str]]:
+    yield not release.by_changes, "count = 'changes' must go with unit = 'device_day'"
     day = "unit = 'device_day', whose price decides how much noise there is"
     yield release.noise == "laplace", f"noise = '{release.noise}' must go with {day}"
     yield release.delta is None, "delta must go with unit = 'device_day' and noise = 'gaussian'"
-    yield not release.by_changes, "count = 'changes' must go with unit = 'device_day'"
 
 
 def _rules_of_day(release: CountRelease) -> Iterator[tuple[bool, str]]:
