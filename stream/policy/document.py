@@ -97,8 +97,6 @@ class PolicyDocument(Frozen):
         _check_pseudonym_rotation(self.pseudonym.ttl, self.site)
         for release in self.release:
             self._check_covered(release)
-        for name, site in self.site.items():
-            _check_bounds(name, site, changes=self.counts_changes(name))
         return self
 
     def counts_changes(self, site: str) -> bool:
@@ -227,18 +225,6 @@ def _check_pseudonym_rotation(ttl: int | None, sites: dict[str, Site]) -> None:
             raise ValueError(msg)
 
 
-def _check_bounds(name: str, site: Site, *, changes: bool) -> None:
-    """Raise ValueError if a site has privacy days without a bound on a device's day, or bounds that nothing uses."""
-    if site.day_starts is not None and site.contribution is None and not changes:
-        rule = "day_starts needs contribution, which is not given"
-        msg = f"site.{name}.{rule}, got {site.day_starts}; releases with count = 'changes' need none"
-        raise ValueError(msg)
-    for key in ("visits", "gap"):
-        if not changes and getattr(site, key) != Site.model_fields[key].default:
-            msg = f"site.{name}.{key}: must go with a release that has count = 'changes'"
-            raise ValueError(msg)
-
-
 def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
     """Raise ValueError unless the working hours of every site contain a tick, which the attribute needs."""
     for name, site in sites.items():
@@ -298,13 +284,31 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
         raise PolicyError(msg) from None
     try:
         attach_schedules(document, attached)
-        return PolicyDocument.model_validate(document)
+        policy = PolicyDocument.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), PolicyDocument, document, text)
         raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
     except ScheduleError as error:
         msg = f"{file}: {error}"
         raise PolicyError(msg) from None
+    for name, site in policy.site.items():
+        _check_bounds(file, name, site, changes=policy.counts_changes(name))
+    return policy
+
+
+def _check_bounds(file: str, name: str, site: Site, *, changes: bool) -> None:
+    """Raise PolicyError if a site has privacy days without a bound on a device's day, or bounds that nothing uses.
+
+    This concerns files alone: a policy of some of its releases has the same sites.
+    """
+    if site.day_starts is not None and site.contribution is None and not changes:
+        rule = "day_starts needs contribution, which is not given"
+        msg = f"{file}: site.{name}.{rule}, got {site.day_starts}; releases with count = 'changes' need none"
+        raise PolicyError(msg)
+    for key in ("visits", "gap"):
+        if not changes and getattr(site, key) != Site.model_fields[key].default:
+            msg = f"{file}: site.{name}.{key}: must go with a release that has count = 'changes'"
+            raise PolicyError(msg)
 
 
 __all__ = [

@@ -37,6 +37,7 @@ from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.pipeline import Pipeline, definition_of, visits_of
 from stream.policy.counts import CountRelease
+from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.policy.sites import Site, Zone
 from stream.records import MINUTE, Heartbeat, LevelCounts, Micros, ObservationBatch, OccupancyWindow, Row
@@ -60,10 +61,11 @@ def plan_keys() -> LaboratoryKeys:
 
 def simulated_windows(policy: Policy) -> Windows:
     """Return the simulated day as each site of a policy would count it."""
-    return {name: _as_site(name, site, visits_of(policy, name)) for name, site in policy.site.items()}
+    return {name: simulated_site(name, site, visits_of(policy, name)) for name, site in policy.site.items()}
 
 
-def _as_site(name: str, site: Site, visits: VisitBound | None) -> list[OccupancyWindow]:
+def simulated_site(name: str, site: Site, visits: VisitBound | None) -> list[OccupancyWindow]:
+    """Return the simulated day as one site would count it."""
     day = simulated_day(site.tick, site.validity, site.timezone, definition_of(site))
     places = stand_ins(site.zones, day.zones, day.kinds)
     by_visits = {} if visits is None else _visits_of_stand_ins(site, places, visits)
@@ -85,7 +87,7 @@ def _visits_of_stand_ins(site: Site, places: Sequence[int], visits: VisitBound) 
     A visit may span zones, so the devices are followed through the site's own zones. Where several zones have the same
     simulated one, each has devices of its own.
     """
-    simulation = simulate(replace(DAY_SHOWN, timezone=site.timezone))
+    simulation = _simulation(site.timezone)
     copies = [places[:at].count(place) for at, place in enumerate(places)]
     counters, found = VisitCounts(visits), dict[Micros, LevelCounts | None]()
     tally, present = counters.initial(), dict[str, tuple[int, Micros]]()
@@ -173,7 +175,12 @@ def simulated_day(
     by_day: ContributionBound | None = None,
 ) -> SimulatedDay:
     """Return the simulated day as a site with this tick, validity, time zone and privacy day would count it."""
-    return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day)
+    return sensed(_simulation(timezone), tick_length, validity, by_day)
+
+
+@lru_cache(maxsize=4)
+def _simulation(timezone: str) -> Simulation:
+    return simulate(replace(DAY_SHOWN, timezone=timezone))
 
 
 def sensed(
@@ -271,7 +278,7 @@ def expected_quality(
     plan = CountPlan(policy, release, site)
     windows = tried_windows(release, days[site])
     truth, published = [plan.truth(window) for window in windows], []
-    for counts in _published(policy, plan, epsilon, windows):
+    for counts in published_counts(policy, plan, epsilon, windows):
         published.append(counts)
         tick()
     return by_level_quality(truth, published)
@@ -302,8 +309,8 @@ def _quality(truth: Ints, published: Ints) -> Quality:
     return Quality(*(float(np.mean(each)) for each in (np.abs(published - truth), truth, np.abs(truth - always))))
 
 
-def _published(
-    policy: Policy, plan: CountPlan, epsilon: Fraction, windows: Sequence[OccupancyWindow]
+def published_counts(
+    policy: PolicyDocument, plan: CountPlan, epsilon: Fraction, windows: Sequence[OccupancyWindow]
 ) -> Iterator[ByLevel]:
     """Yield the published counts of each window: with one audience, those of a replay under the same keys."""
     site, mechanism = policy.site[plan.site], plan.mechanisms[epsilon]

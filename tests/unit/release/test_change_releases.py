@@ -14,7 +14,6 @@ from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.keys import LaboratoryKeys
-from stream.operators import scan
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import (
     CHANGES,
@@ -76,7 +75,10 @@ def released(
 ) -> tuple[list[dict[str, Any]], list[CountCharge], ReleaseState]:
     """Return records of both audiences, charges and the state of windows put through the stage."""
     stage = stage or ReleaseStage(policy(), "dbh", KEYS)
-    state, outputs = scan(stage, items, state)
+    state, outputs = state or stage.initial(), list[Published | WindowCharges]()
+    for item in items:
+        state, made = stage.step(state, item)
+        outputs += made
     bodies = [(each.topic, orjson.loads(each.value)) for each in outputs if isinstance(each, Published)]
     charges = [charge for each in outputs if isinstance(each, WindowCharges) for charge in each.charges]
     return (
