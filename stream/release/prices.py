@@ -140,6 +140,8 @@ class DayPrice:
     """Devices of one person that may change the same values."""
     factor: Factor | None = None
     """Where the day pays for changes, the factor of their noise; ``ticks`` is then the number of changes."""
+    nodes: tuple[int, ...] | None = None
+    """Where the day pays for changes, the number of nodes of each level."""
 
     @property
     def kind(self) -> str:
@@ -149,7 +151,9 @@ class DayPrice:
     @cached_property
     def variances(self) -> tuple[Fraction, ...]:
         """Where the day pays for changes, the variance of each level's noise, in the factor's unit; otherwise none."""
-        return () if self.factor is None else changes_variances(self.epsilon, self.delta, self.factor, self.shares)
+        if self.factor is None:
+            return ()
+        return changes_variances(self.epsilon, self.delta, self.factor, self.shares, self.nodes)
 
     @property
     def scales(self) -> tuple[float, ...]:
@@ -162,7 +166,11 @@ class DayPrice:
     def parameters(self) -> tuple[Fraction, ...]:
         """The parameter of each measured level: epsilon of one window, sigma squared, or the squared shift of a day."""
         if self.factor is not None:
-            return tuple(squared_shift(self.factor, (variance,)) for variance in self.variances)
+            nodes = self.nodes or (None,) * len(self.variances)
+            return tuple(
+                squared_shift(self.factor, (variance,), None if count is None else (count,))
+                for variance, count in zip(self.variances, nodes, strict=True)
+            )
         if self.noise == "laplace":
             return tuple(share * self.epsilon / self.ticks for share in self.shares)
         return calibrate(self.epsilon, self.delta, self.ticks, self.shares)
@@ -205,13 +213,24 @@ class PaidByDay:
             Fraction(1),
         )
         delta = Fraction(0) if release.noise == "laplace" else release.delta or policy.privacy.delta
-        place, privacy, factor = policy.site[site], policy.privacy, None
+        place, privacy, factor, nodes = policy.site[site], policy.privacy, None, None
         ticks = place.contribution_ticks
         if release.by_changes:
             ticks, factor = 2 * place.visits, factor_of(place.visits, place.tick)
+            covered = policy.zones_of(release, site)
+            sizes = {"zone": len(covered), "floor": len({zone.floor for zone in covered}), "building": 1}
+            nodes = tuple(sizes[level] for level in release.levels_up)
         prices = {
             audience: DayPrice(
-                release.noise, epsilon, delta, ticks, shares, privacy.factor_delta, privacy.devices_per_person, factor
+                release.noise,
+                epsilon,
+                delta,
+                ticks,
+                shares,
+                privacy.factor_delta,
+                privacy.devices_per_person,
+                factor,
+                nodes,
             )
             for audience, epsilon in release.epsilon.items()
         }
