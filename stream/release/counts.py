@@ -24,6 +24,7 @@ from stream.domains import Purpose
 from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.changes.mechanism import DayChanges
 from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
@@ -178,8 +179,8 @@ class CountReleases:
         assert sums is not None  # noqa: S101
         if state.change_days.get(plan.release.name) != window.privacy_day:  # the run of another day
             state.operator_states.pop(plan.sums_name, None)
-        known = plan.sums_name in state.operator_states
-        before = state.operator_states[plan.sums_name] if known else sums.initial()
+        found = state.operator_states.get(plan.sums_name)
+        before = found if isinstance(found, DayChanges) else sums.initial()
         state.operator_states[plan.sums_name], [summed] = sums.step(before, tick)
         assert window.privacy_day is not None  # noqa: S101
         state.change_days[plan.release.name] = window.privacy_day

@@ -18,6 +18,7 @@ from stream.accounting.charges import ChargeHistory, Span, decode_charged, encod
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
 from stream.encryption import join_parts, split_parts
 from stream.local_time import busiest_month, within_month
+from stream.mechanisms.changes.mechanism import DayChanges
 from stream.mechanisms.filter.history import Days, StoredWindow
 from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.grouper import GrouperState
@@ -208,7 +209,7 @@ QueryState = QueryHistory | Past | Alarms
 """State of a query, or of decisions on released counts."""
 RevisionState = StoredWindow | Days
 """State of the revision of an hour's or a day's windows."""
-OperatorState = CountState | QueryState | RevisionState
+OperatorState = CountState | QueryState | RevisionState | DayChanges
 
 
 @dataclass(slots=True)
