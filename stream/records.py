@@ -27,14 +27,24 @@ NoiseKind = Literal["laplace", "gaussian"]
 """Law of the noise on a count: discrete Laplace or discrete Gaussian."""
 
 
+LEFT = "-"
+"""Mark before an access point's address where a device leaves it."""
+
+
 class Row(NamedTuple):
-    """One observation: a device at an access point, or (``access_point`` None) the end of its stay."""
+    """One observation: a device at an access point, or the end of its stay."""
 
     device: str
     """Pseudonym, 16 hexadecimal digits."""
     access_point: str | None
-    """Radio address, lower case with colons; None ends the device's open stay at ``time``."""
+    """Radio address, lower case with colons. With ``LEFT`` before it, the device's stay ends at ``time`` if it is at
+    that access point; None ends its stay wherever it is."""
     time: Micros
+
+    @property
+    def is_sighting(self) -> bool:
+        """Whether the device is at the access point, and does not leave."""
+        return self.access_point is not None and not self.access_point.startswith(LEFT)
 
 
 class PrivacyDay(NamedTuple):

@@ -338,7 +338,7 @@ def _bench(recorded: RecordedSite, request: TuningRequest, mechanism: str, world
     if mechanism == TTL:
         learning = world.before(LEARN_DAYS) or world
         seen = recorded.sightings.since(int(learning.times[learning.begins]) - LEAD)
-        validity = recorded.policy.site[recorded.name].validity
+        validity = recorded.policy.site[recorded.name].counts_for
         return TtlBench(ready, seen, validity, len(world.site.zones), noise.after_draw)
     terms = _terms(recorded.policy, recorded.name, request, mechanism)
     return NoiseBench(ready, terms, noise.day_key, noise.after_draw, request.epsilons, request.clamped)

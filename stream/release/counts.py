@@ -7,7 +7,8 @@ For each count release of a window, in the order of the policy:
 2. One noise chain is drawn over the epsilons of the audiences that pay (PeGaSus' perturber: four fifths of them).
 3. Each distinct epsilon has its own mechanism state (grouper or filter); audiences of equal epsilon share the value.
 4. Each audience gets one ledger entry and one record.
-5. Queries of these values, and revisions of earlier ones, yield further records; they are free.
+5. Queries of these values, and revisions of earlier ones, yield further records; they are free. So do estimates of
+   people, which read the bytes of the records of step 4.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter
+from stream.release.people import people_streams
 from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
@@ -61,6 +63,7 @@ class CountReleases:
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
             for plan in plans
         }
+        self._people = people_streams(policy, issuer.site, laboratory=issuer.keys.laboratory)
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
         """Release one window; skip a window that ends at or before the latest released one."""
@@ -108,6 +111,7 @@ class CountReleases:
         released = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
+        given: dict[str, Published] = {}
         for audience, verdict in verdicts.items():
             value = released[release.epsilon[audience]] if verdict.reason is None else None
             record = plan.with_noisy(plan.record(head, window, audience, value, *verdict), value)
@@ -115,13 +119,21 @@ class CountReleases:
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             topic = private_topic(audience, release.name)
-            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            given[audience] = Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            yield given[audience]
         for audience, verdict in verdicts.items():  # after all charges, since audiences may share the remaining budget
             yield self._charged(state, plan, window, audience, verdict)
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, released, verdicts)
         for revision in self._revisions[release.name]:
             yield from revision.window(state.operator_states, before, window, released)
+        for stream in self._people:
+            if stream.release == release.name and stream.audience in given:
+                feed: Any = state.operator_states.get(stream.state_name)
+                state.operator_states[stream.state_name], records = stream.step(
+                    stream.initial() if feed is None else feed, given[stream.audience]
+                )
+                yield from records
 
     def _charged(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: BudgetDecision
@@ -204,7 +216,7 @@ class CountReleases:
                 operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
             for revision in self._revisions[plan.release.name]:
                 operators |= revision.stages
-        return operators
+        return operators | {stream.state_name: stream for stream in self._people}
 
     def owners(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""

@@ -111,9 +111,9 @@ class ThresholdPlan:
         return tuple(node in now for node in self._nodes)
 
     def _terms(self) -> str:
-        place = self._place
-        day = [place.day_starts, place.timezone, place.contribution, place.residents, place.tick, place.validity]
-        terms = [self.release.model_dump(mode="json"), self.names, self.thresholds, self.covered, day]
+        terms = [
+            self.release.model_dump(mode="json"), self.names, self.thresholds, self.covered, self._place.day_terms
+        ]  # fmt: skip
         return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     def window_record(

@@ -110,7 +110,11 @@ def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
     if before.tick != now.tick:
         length = f"{now.tick // MINUTE} min instead of {before.tick // MINUTE} min"
         yield Effect("anew", f"{site}.tick", f"{length}: the next window is the first of the new grid")
-    for key in ("validity", "lateness", "max_devices", "working_hours", "sources"):
+    if before.presence != now.presence:
+        how = "nobody is present at first: devices count from their next messages on"
+        yield Effect("anew", f"{site}.presence", how)
+    kept = "session_limit" if now.has_sessions else "validity"
+    for key in (kept, "lateness", "max_devices", "working_hours", "sources"):
         if getattr(before, key) != getattr(now, key):
             yield Effect("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
 

@@ -208,7 +208,7 @@ class ObservationFile:
     def _bounds(self) -> tuple[Integers, Integers]:
         """Return, for each place, the exclusive lower and the inclusive upper bound of its rows' times."""
         since, sites = self._range.since, [site for _, site in self._rules.points]
-        after = [-1 if since is None else since - self._policy.site[site].validity for site in sites]
+        after = [-1 if since is None else since - self._policy.site[site].counts_for for site in sites]
         until = [self._range.last_of(self._policy, site) for site in sites]
         return np.array(after, dtype=np.int64), np.array(until, dtype=np.int64)
 

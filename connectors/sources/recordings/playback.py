@@ -104,7 +104,7 @@ class Playback:
         site = self._points[place][1]
         name, epoch, seen = octets.hex(), self._names[site].epoch(time), self._last_sightings[site]
         batch, before = self._opened(site, time), seen.get(device)
-        if before is not None and before[1] < epoch and time - before[0] <= self._policy.site[site].validity:
+        if before is not None and before[1] < epoch and time - before[0] <= self._policy.site[site].counts_for:
             _put(batch, before[2], None, time)
         if before is None and not seen:
             self._settled[site] = epoch
@@ -201,7 +201,7 @@ class Playback:
                 yield from self._flush(name)
                 yield from self._beat(name, tick)
                 self._ticks[name] += self._policy.site[name].tick
-                horizon = tick - self._policy.site[name].validity
+                horizon = tick - self._policy.site[name].counts_for
                 self._last_sightings[name] = {
                     device: seen for device, seen in self._last_sightings[name].items() if seen[0] >= horizon
                 }
@@ -213,7 +213,7 @@ class Playback:
         # A window is closed by the first instant after its lateness.
         ends = {
             name: site.lateness
-            + (last + site.validity if self._range.until is None else self._range.last_of(self._policy, name) + 1)
+            + (last + site.counts_for if self._range.until is None else self._range.last_of(self._policy, name) + 1)
             for name, site in self._policy.site.items()
         }
         for end, name in sorted((end, name) for name, end in ends.items()):
