@@ -92,7 +92,7 @@ def test_what_does_not_go_together_is_refused(old: str, new: str, rule: str) -> 
 @pytest.mark.parametrize(
     ("mechanism", "free", "rule"),
     [
-        ("ba", FREE, "counts must be of zones, by laplace or filter or pegasus without shares, got 'counts'"),
+        ("ba", FREE, "counts must be of zones, by laplace or pegasus or filter without shares, got 'counts'"),
         ("laplace", FREE.replace('"counts"', '"others"'), "must name a count release of the policy, got 'others'"),
         ("laplace", FREE.replace('["101", "102"]', '["101", "201"]'), "'counts' leaves out '201'"),
         ("laplace", FREE.replace('["public"]', "[]"), "audience must be given with counts"),

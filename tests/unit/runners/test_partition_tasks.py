@@ -18,7 +18,7 @@ from stream.engine.ports import (
     UnexpectedCancellationError,
 )
 from stream.errors import FinalityError, UsageError
-from stream.runners.partition_tasks import PartitionTask, TaskManager
+from stream.runners.partition_tasks import PartitionTask, TaskManager, TaskState
 from tests.integration.chain_engine import EVERY, ChainEngine, Topics, chain
 from tests.support.patience import until, within_patience
 
@@ -187,9 +187,15 @@ async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> Non
     written = list(journal.happened)
     await feed(asleep, 1, EVERY - 1)
     assert isinstance(asleep.loss_error, FencedError)
-    assert asleep.ended
+    assert (asleep.ended, asleep.state) == (True, TaskState.LOST)
     assert asleep.committed_offset is None
     assert journal.happened == written
+    await first.checkpoint(last=True)
+    first.end()
+    assert asleep.state == TaskState.LOST, "the consumer opens it again as long as the group assigns it"
+    await first.close()
+    state: TaskState = asleep.state
+    assert state.name == "CLOSED"
     assert first.failure is None
 
 
