@@ -52,6 +52,17 @@ def test_two_worlds_that_differ_in_one_device_show_the_same(seed: int) -> None:
     assert (difference := first_difference(*twins(seed))) is None, difference
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_worlds_with_sessions_that_differ_in_one_device_show_the_same(seed: int) -> None:
+    assert (difference := first_difference(*twins(seed, sessions=True))) is None, difference
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MANY)
+def test_many_worlds_with_sessions_that_differ_in_one_device_show_the_same(seed: int) -> None:
+    assert (difference := first_difference(*twins(seed, sessions=True))) is None, difference
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", MANY)
 def test_many_worlds_that_differ_in_one_device_show_the_same(seed: int) -> None:
