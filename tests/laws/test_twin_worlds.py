@@ -43,13 +43,29 @@ from tests.support.twin_worlds import first_difference, twins
 
 SEEDS = (2, 6, 10, 12)
 MANY = range(100, 300)
+<<<<<<< HEAD
 SEARCHED = range(60)
 """Seeds of which one finds each fault that is put in. A new policy key changes what each seed draws."""
+=======
+FOUND = 5
+"""A seed that finds each fault that is put in."""
+>>>>>>> sessions
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_worlds_that_differ_in_one_device_show_the_same(seed: int) -> None:
     assert (difference := first_difference(*twins(seed))) is None, difference
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_worlds_with_sessions_that_differ_in_one_device_show_the_same(seed: int) -> None:
+    assert (difference := first_difference(*twins(seed, sessions=True))) is None, difference
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MANY)
+def test_many_worlds_with_sessions_that_differ_in_one_device_show_the_same(seed: int) -> None:
+    assert (difference := first_difference(*twins(seed, sessions=True))) is None, difference
 
 
 @pytest.mark.long

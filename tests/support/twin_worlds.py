@@ -82,6 +82,8 @@ class Seen(NamedTuple):
     time: Micros
     device: int
     radio: str
+    left: bool = False
+    """Whether it leaves the access point."""
 
 
 People = Sequence[Seen]
@@ -138,9 +140,12 @@ _OFTEN = (
 """Keys that decide which windows and days there are: every other edit is one of them."""
 
 
-def drawn_course(rng: random.Random, seed: int, edits: int = 6) -> Course:
-    """Draw what happens."""
+def drawn_course(rng: random.Random, seed: int, edits: int = 6, *, sessions: bool = False) -> Course:
+    """Draw what happens; with ``sessions`` the first policy's sites count them."""
     document: Document = first_document(rng)
+    for site in document["site"].values() if sessions else ():
+        del site["validity"]
+        site |= {"presence": "sessions", "session_limit": "2h"}
     policies, keys, happenings, connectors = [policy_of(document)], [""], list[Happening](), [(BEGIN, 0)]
     for at in sorted(_moment(rng) for _ in range(edits)):
         changed = list[str]()
@@ -190,7 +195,7 @@ def _in_force(happenings: Sequence[Happening]) -> tuple[Happening, ...]:
     return tuple(found)
 
 
-def drawn_people(rng: random.Random, course: Course) -> tuple[People, People]:
+def drawn_people(rng: random.Random, course: Course, *, sessions: bool = False) -> tuple[People, People]:
     """Draw the people whom both worlds have, and what one device more does in the other.
 
     It is seen near what happens, most of all before: then what an engine holds differs when it begins anew.
@@ -200,8 +205,18 @@ def drawn_people(rng: random.Random, course: Course) -> tuple[People, People]:
     for moment in (each.at for each in course.happenings):
         if rng.random() < 0.7:
             before = rng.choice([1, SECOND, 5 * MINUTE, 15 * MINUTE, -SECOND, -10 * MINUTE])
-            mine.append(Seen(moment - before, PEOPLE, rng.choice(RADIOS)))
+            left = sessions and rng.random() < 0.3
+            mine.append(Seen(moment - before, PEOPLE, rng.choice(RADIOS), left))
+    if sessions:
+        people, mine = ([*each, *_departures(rng, each)] for each in (people, mine))
     return sorted(people), sorted(mine)
+
+
+def _departures(rng: random.Random, people: People) -> Iterator[Seen]:
+    """Draw who leaves, at once or long after."""
+    for each in people:
+        if rng.random() < 0.4:
+            yield each._replace(time=each.time + rng.choice([SECOND, 7 * MINUTE, HOUR]), left=True)
 
 
 def _walk(rng: random.Random, device: int, stays: int) -> Iterator[Seen]:
@@ -260,7 +275,8 @@ def _is_silent(course: Course, source: str, at: Micros) -> bool:
 
 
 def _sighting(seen: Seen) -> Sighting:
-    return Sighting(Kind.ASSOCIATE, _address(seen.device), bytes.fromhex(seen.radio.replace(":", "")))
+    kind = Kind.LEAVE if seen.left else Kind.ASSOCIATE
+    return Sighting(kind, _address(seen.device), bytes.fromhex(seen.radio.replace(":", "")))
 
 
 def _address(device: int) -> bytes:
@@ -538,7 +554,7 @@ def recorded(policy: Policy, people: People, until: Micros) -> Iterator[Observat
     playback = Playback(policy, names, places, Range(since, until), since)
     yield from playback.begin()
     for line, seen in enumerate(people):
-        if seen.time <= until and seen.radio in number:
+        if seen.time <= until and seen.radio in number and not seen.left:
             place = number[seen.radio]
             called = names[places[place][1]]
             name = bytes.fromhex(called.name(_address(seen.device), called.epoch(seen.time)))
@@ -554,11 +570,11 @@ def _radios(site: Site) -> list[str]:
 # ---- two worlds ---------------------------------------------------------------------------------------
 
 
-def twins(seed: int) -> tuple[History, History]:
+def twins(seed: int, *, sessions: bool = False) -> tuple[History, History]:
     """Return what comes of two worlds that differ in one device."""
     rng = random.Random(seed)
-    course = drawn_course(rng, seed)
-    people, mine = drawn_people(rng, course)
+    course = drawn_course(rng, seed, sessions=sessions)
+    people, mine = drawn_people(rng, course, sessions=sessions)
     with coupled_noise(), unpriced_accounts():
         return World(course, sorted([*people, *mine])).run(), World(course, people).run()
 
