@@ -43,13 +43,8 @@ from tests.support.twin_worlds import first_difference, twins
 
 SEEDS = (2, 6, 10, 12)
 MANY = range(100, 300)
-<<<<<<< HEAD
 SEARCHED = range(60)
 """Seeds of which one finds each fault that is put in. A new policy key changes what each seed draws."""
-=======
-FOUND = 5
-"""A seed that finds each fault that is put in."""
->>>>>>> sessions
 
 
 @pytest.mark.parametrize("seed", SEEDS)
