@@ -11,7 +11,7 @@ from connectors.cli.main import SECTIONS, tacet
 from connectors.monitoring.catalogue import EVERYONE, METRICS
 
 REFERENCE = Path(__file__).parent / "reference"
-ORDER = ("run", "ingest", "worker", "serve", "hooks")
+ORDER = ("run", "ingest", "worker", "serve", "hooks", "poll")
 """Commands with ``--metrics``, in the order in which a row names them."""
 
 

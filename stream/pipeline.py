@@ -241,7 +241,7 @@ def _occupancy_operator(site_id: str, site: Site, options: Options, *, keep_pres
         "zones": tuple(zone.id for zone in site.zones),
         "access_points": {radio: zone.id for zone in site.zones for radio in zone.radios},
         "tick_length": site.tick,
-        "validity": site.validity,
+        "validity": site.counts_for,
         "lateness": site.lateness,
         "max_devices": site.max_devices,
         "first_window": options.first_window,
@@ -253,7 +253,8 @@ def _occupancy_operator(site_id: str, site: Site, options: Options, *, keep_pres
         )
     ahead = max(MAX_CLOCK_SKEW, site.tick)  # the heartbeats of a file come once per tick length
     return OccupancyOperator(
-        sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site), **common
+        sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site),
+        sessions=site.has_sessions, **common
     )  # fmt: skip
 
 
@@ -281,7 +282,7 @@ def definition_of(site: Site) -> ContributionBound | None:
         return None
     ignoring = site.residents == "ignore"
     return ContributionBound(
-        site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.validity
+        site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.counts_for
     )
 
 

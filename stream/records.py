@@ -27,14 +27,24 @@ NoiseKind = Literal["laplace", "gaussian"]
 """Law of the noise on a count: discrete Laplace or discrete Gaussian."""
 
 
+LEFT = "-"
+"""Mark before an access point's address where a device leaves it."""
+
+
 class Row(NamedTuple):
-    """One observation: a device at an access point, or (``access_point`` None) the end of its stay."""
+    """One observation: a device at an access point, or the end of its stay."""
 
     device: str
     """Pseudonym, 16 hexadecimal digits."""
     access_point: str | None
-    """Radio address, lower case with colons; None ends the device's open stay at ``time``."""
+    """Radio address, lower case with colons. With ``LEFT`` before it, the device's stay ends at ``time`` if it is at
+    that access point; None ends its stay wherever it is."""
     time: Micros
+
+    @property
+    def is_sighting(self) -> bool:
+        """Whether the device is at the access point, and does not leave."""
+        return self.access_point is not None and not self.access_point.startswith(LEFT)
 
 
 class PrivacyDay(NamedTuple):
@@ -255,15 +265,13 @@ class CountCharge:
 
 @dataclass(frozen=True, slots=True)
 class AttributeCharge:
-    """The charge of one attribute record to one audience; contains nothing that its readers do not know.
-
-    The account reads it. The ledger charges the ``spend`` of the record (``AttributePlan.record``), not this.
-    """
+    """The charge of one attribute record to one audience, for the account; contains nothing that its readers do not
+    know."""
 
     release: str
     audience: str
     epsilon: Fraction
-    """0 if the attribute was not queried."""
+    """What the ledger charges for the record; 0 if the attribute was not queried."""
     zone: str
     attribute: str
     day: str

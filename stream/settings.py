@@ -63,6 +63,8 @@ class Settings(BaseSettings):
     """File of RADIUS clients and their secrets, TOML, mode 0600."""
     hooks_file: Path | None = None
     """File of cloud systems and their secrets, TOML, mode 0600."""
+    polls_file: Path | None = None
+    """File of polled sources and their communities, TOML, mode 0600."""
     snmp_probe_community_file: Path | None = None
     """File of the community for probing sources, one line, mode 0600."""
     session_timeout: float = Field(default=SESSION_TIMEOUT, ge=SHORTEST_SESSION, le=300.0)

@@ -28,8 +28,7 @@ from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
 from connectors.operations.audit.verification import counted_window
-from connectors.operations.policy.contribution_loss import spaced
-from connectors.operations.policy.guarantees import unit_rows
+from connectors.operations.policy.guarantees import spaced, unit_rows
 from connectors.operations.policy.promises import sentences_to_sign
 from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end

@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "worker": "Process observations on Kafka into private releases",
         "topics": "Create the topics of a policy on Kafka",
         "hooks": "Receive webhooks of Mist and Meraki, and read Cisco Spaces",
+        "poll": "Read the client tables of controllers",
         "backfill": "Release the windows of a recording that a store has missed",
     },
     "Read": {
@@ -71,7 +72,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 A verb is a function of the module ``connectors.cli`` with the same name.
 """
 
-SERVICES = {"run", "ingest", "worker", "hooks", "serve", "sink", "export"}
+SERVICES = {"run", "ingest", "worker", "hooks", "poll", "serve", "sink", "export"}
 """Verbs that exit with 0 on a stop signal, even before they have installed a handler of their own."""
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from connectors.operations.policy.guarantees import (
     counted_lines,
     describe_unit,
     people_lines,
+    session_lines,
     signed_sentence,
 )
 from connectors.operations.policy.promises import promises
@@ -269,9 +270,8 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
         console.print(_COUNTS)
         counted = count_promises(policy)
-        for part in (
-            *_counts(policy, counted), *_whole_days(policy, counted), *_budgets(policy), *_knowledge(policy, counted)
-        ):  # fmt: skip
+        parts = (_counts(policy, counted), _sessions(policy), _whole_days(policy, counted), _budgets(policy))
+        for part in chain(*parts, _knowledge(policy, counted)):
             console.print(part)
         console.print(_ERRORS)
     for promise in threshold_promises(policy):
@@ -298,6 +298,10 @@ def _counts(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table]:
         for p in of_site:
             made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in shown))
         yield made
+
+
+def _sessions(policy: Policy) -> Iterator[str]:
+    yield from (f"{line}\n" for line in session_lines(policy))
 
 
 def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
@@ -577,6 +581,8 @@ def plan(
     else:
         console = Console(highlight=False)
         _print_plan(console, report) if target is None else _print_targets(console, report)
+        for line in session_lines(policy):
+            console.print(line)
         for loss in report["losses"]:
             console.print(loss_sentence(loss))
         console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")

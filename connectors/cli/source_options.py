@@ -21,13 +21,13 @@ from connectors.sources.ingest.ingest import UNKNOWN_ACCESS_POINT
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.ingest.state import most_unknown
 from connectors.sources.inputs import (
-    HooksSocketSource,
     Live,
     LiveSource,
     Probing,
     RadiusSource,
     SnmptrapdLogSource,
     SnmptrapdPipeSource,
+    SocketSource,
     TelegrafSource,
     UdpSource,
 )
@@ -80,7 +80,7 @@ def v3_files(settings: Settings) -> V3Files | None:
     return V3Files(UserFile(users), settings.snmp_state_file or users.with_name(f"{users.name}.state"))
 
 
-LISTENED = "--udp, --radius, --snmptrapd, --snmptrapd-log, --telegraf, --hooks"
+LISTENED = "--udp, --radius, --snmptrapd, --snmptrapd-log, --telegraf, --hooks, --polls"
 PIPE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
@@ -88,8 +88,8 @@ def source_options(function: F) -> F:
     """Add the options of live sources, which become one argument ``to``, ``--observations``, and the speed."""
 
     def with_listening(*args: Any, udp: Any, radius: Any, snmptrapd: Any, hooks: Any, **more: Any) -> Any:
-        log, topic = more.pop("snmptrapd_log"), more.pop("telegraf")
-        return function(*args, to=Listening(udp, radius, snmptrapd, hooks, log, topic), **more)
+        log, topic, polls = more.pop("snmptrapd_log"), more.pop("telegraf"), more.pop("polls")
+        return function(*args, to=Listening(udp, radius, snmptrapd, hooks, log, topic, polls), **more)
 
     made = update_wrapper(with_listening, function)
     for option in (
@@ -104,6 +104,7 @@ def source_options(function: F) -> F:
         click.option("--telegraf", metavar="TOPIC", help="Read traps from a Kafka topic that telegraf writes."),
         click.option("--snmptrapd-log", type=FILE, help="Read traps from snmptrapd's log as it grows."),
         click.option("--snmptrapd", type=PIPE, help="Read traps from snmptrapd's pipe; - is standard input."),
+        click.option("--polls", type=FILE, help="Receive sightings from 'tacet poll' at this socket."),
         click.option("--hooks", type=FILE, help="Receive sightings from 'tacet hooks' at this socket."),
         click.option("--radius", type=Address(), help="Listen for RADIUS accounting on HOST:PORT."),
         click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT."),
@@ -171,6 +172,7 @@ class Listening(NamedTuple):
     snmptrapd_log: Path | None = None
     telegraf: str | None = None
     """Topic."""
+    polls: Path | None = None
 
 
 def chosen_source(
@@ -205,8 +207,8 @@ def chosen_source(
         live.append(SnmptrapdLogSource(to.snmptrapd_log, _state_of(settings, to.snmptrapd_log)))
     if to.telegraf is not None:
         live.append(_collected(settings, to.telegraf))
-    if to.hooks is not None:
-        live.append(HooksSocketSource(to.hooks))
+    sockets = (to.hooks, "--hooks"), (to.polls, "--polls")
+    live += [SocketSource(path, option) for path, option in sockets if path is not None]
     return live
 
 

@@ -27,7 +27,8 @@ from connectors.sources.recordings.dialect import OWN, Dialect
 from stream.domains import Purpose
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
-from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, LearntDistribution, by_span, learn, opened, prior
+from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, by_span, opened, prior
+from stream.lab.attackers.likelihoods import LearntDistribution, learn
 from stream.lab.tuning.bench import (
     EPSILONS,
     Bench,
@@ -337,7 +338,7 @@ def _bench(recorded: RecordedSite, request: TuningRequest, mechanism: str, world
     if mechanism == TTL:
         learning = world.before(LEARN_DAYS) or world
         seen = recorded.sightings.since(int(learning.times[learning.begins]) - LEAD)
-        validity = recorded.policy.site[recorded.name].validity
+        validity = recorded.policy.site[recorded.name].counts_for
         return TtlBench(ready, seen, validity, len(world.site.zones), noise.after_draw)
     terms = _terms(recorded.policy, recorded.name, request, mechanism)
     return NoiseBench(ready, terms, noise.day_key, noise.after_draw, request.epsilons, request.clamped)

@@ -33,8 +33,8 @@ APART: Micros = 5 * MINUTE
 """... and for how long; its counters step on the clock's grid of this width and at no other time."""
 
 Kind = Literal["gauge", "counter", "histogram"]
-Verb = Literal["run", "ingest", "worker", "serve", "hooks"]
-EVERYONE: frozenset[Verb] = frozenset({"run", "ingest", "worker", "serve", "hooks"})
+Verb = Literal["run", "ingest", "worker", "serve", "hooks", "poll"]
+EVERYONE: frozenset[Verb] = frozenset({"run", "ingest", "worker", "serve", "hooks", "poll"})
 BY_POLICY: frozenset[Verb] = EVERYONE - {"hooks"}
 ENGINE: frozenset[Verb] = frozenset({"run", "worker"})
 INTAKE: frozenset[Verb] = frozenset({"run", "ingest"})
@@ -91,9 +91,16 @@ METRICS: tuple[Metric, ...] = (
            INTAKE, "Updated after each probe."),
     Metric("tacet_secrets_read_total", "counter",
            "How often a file of secrets was read anew, or refused because it broke a rule.", ("secrets", "outcome"), _P,
-           INTAKE | {"hooks"}, "Steps every 5 seconds at most."),
+           INTAKE | {"hooks", "poll"}, "Steps every 5 seconds at most."),
     Metric("tacet_stream_state", "gauge", "1 where an event stream stands so: connecting, reading, refused.",
            ("stream", "state"), _P, frozenset({"hooks"}), _EACH_SECOND),
+    Metric("tacet_polls_total", "counter",
+           "Polls of client tables by outcome: complete, or why nothing was handed over.",
+           ("site", "source", "outcome"), _P, frozenset({"poll"}), "Steps at most once for each poll."),
+    Metric("tacet_poll_timestamp_seconds", "gauge", "When a source's table was last handed over.", ("site", "source"),
+           _P, frozenset({"poll"}), "Updated after each complete poll."),
+    Metric("tacet_poll_closed", "gauge", "1 where a source is polled no more, because its table was too long.",
+           ("site", "source"), _P, frozenset({"poll"}), _EACH_SECOND),
     Metric("tacet_working_time", "gauge", "1 where a site is in its working hours.", ("site",), _P,
            INTAKE, _EACH_SECOND),
     Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE,
@@ -123,7 +130,7 @@ METRICS: tuple[Metric, ...] = (
            "Until a certificate ends that this process shows or goes by; zero where it cannot be read.",
            ("certificate",), _T, NETWORK, _EACH_MINUTE),
     Metric("tacet_clock_offset_seconds", "gauge", "How far the wall clock has left the one that stamps arrivals.", (),
-           _T, INTAKE | {"hooks"}, _EACH_SECOND),
+           _T, INTAKE | {"hooks", "poll"}, _EACH_SECOND),
     Metric("tacet_store_size_bytes", "gauge", "Octets of the store's files.", (), _S, STORE, _EACH_MINUTE),
     Metric("tacet_disk_free_bytes", "gauge", "Octets left where the store is.", (), _S, STORE, _EACH_MINUTE),
     Metric("tacet_disk_size_bytes", "gauge", "Octets there are in all where the store is.", (), _P, STORE,

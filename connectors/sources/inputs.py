@@ -79,14 +79,16 @@ class RadiusSource:
 
 
 @dataclass(frozen=True, slots=True)
-class HooksSocketSource:
-    """Cloud systems, whose sightings ``tacet hooks`` passes on through a socket."""
+class SocketSource:
+    """Sources whose sightings another process, ``tacet hooks`` or ``tacet poll``, passes on through a socket."""
 
     path: Path
+    option: str
+    """The option that names the socket, for errors."""
 
     def listener(self, sources: Sequence[str]) -> Listener:
         """Return the listener for these sightings of the policy's sources."""
-        return SocketListener(self.path, sources)
+        return SocketListener(self.path, sources, self.option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class TelegrafSource:
         return TelegrafListener(topic, AllowList(sources), self.communities)
 
 
-LiveSource = UdpSource | RadiusSource | SnmptrapdPipeSource | SnmptrapdLogSource | TelegrafSource | HooksSocketSource
+LiveSource = UdpSource | RadiusSource | SnmptrapdPipeSource | SnmptrapdLogSource | TelegrafSource | SocketSource
 Live = Sequence[LiveSource]
 """All inputs of one receiver."""
 

@@ -242,11 +242,12 @@ def _check_selection(release: Release, zones: Sequence[Zone]) -> None:
 
 
 def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
-    """Raise ValueError if a device could have more than ``MOST_NAMES`` pseudonyms within a validity."""
+    """Raise ValueError if a device could have more than ``MOST_NAMES`` pseudonyms while an observation counts."""
     for name, site in sites.items():
-        if ttl is not None and ttl * MOST_NAMES < site.validity:
-            rule = f"must be at least one {MOST_NAMES}th of every site's validity"
-            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.validity / SECOND:g} s at {name}"
+        if ttl is not None and ttl * MOST_NAMES < site.counts_for:
+            key = "session_limit" if site.has_sessions else "validity"
+            rule = f"must be at least one {MOST_NAMES}th of every site's {key}"
+            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.counts_for / SECOND:g} s at {name}"
             raise ValueError(msg)
 
 

@@ -2,8 +2,9 @@
 
 ``ZoneMetadata`` holds the names that building systems use for a zone: Brick and RealEstateCore classes, a BACnet
 object, a name for people; never an address. A ``Probe`` says how a source is queried for liveness; coverage then
-depends on its answers alone. Neither changes a guarantee, and probes change no released value but ``coverage``. So
-metadata and probes are not part of a policy's version.
+depends on its answers alone. Neither changes a guarantee, and probes change no released value but ``coverage``. A
+``Poll`` says whose client table is read. It is one more way of observing devices, as traps are. So metadata, probes and
+polls are not part of a policy's version.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ from stream.policy.fields import (
     refuse_repeats,
     worded,
 )
+from stream.policy.polls import Poll, check_polls
 from stream.policy.privacy_days import EARLY, PrivacyDays, date_off_tick, privacy_days
-from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 
 # --- names in building systems ------------------------------------------------------------------------
 
@@ -202,6 +204,11 @@ class Zone(Frozen):
         return self.max_count if self.max_count is not None else 10 * self.capacity + 20
 
 
+SHORTEST_SESSION, LONGEST_SESSION = 10 * MINUTE, 12 * HOUR
+"""Limits of ``session_limit``: below, sessions would end before events do; above, a day's messages could count two days
+later."""
+
+
 class Site(Frozen):
     """A building: one partition key, one ledger, one zone registry."""
 
@@ -212,7 +219,13 @@ class Site(Frozen):
     """For counts: whether each window has a row for each zone, or empty zones may be left out."""
     timezone: str = "UTC"
     tick: Duration = 5 * MINUTE
+    presence: Literal["events", "sessions"] = "events"
+    """Whether a device is present for ``validity`` after each event, or from the message that opens its stay until one
+    that ends it."""
     validity: Duration = 10 * MINUTE
+    """With events: an observation counts for so long, or until the device's next one."""
+    session_limit: Duration = 4 * HOUR
+    """With sessions: a stay ends at the latest so long after its device's last message."""
     lateness: Duration = 30 * SECOND
     max_devices: int = Field(default=200_000, gt=0, le=200_000, strict=True)
     working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
@@ -232,6 +245,8 @@ class Site(Frozen):
     its version."""
     probe: tuple[Probe, ...] = Field(default=(), exclude=True)
     """How sources are queried for liveness. Not part of the policy's meaning: left out of its version."""
+    poll: tuple[Poll, ...] = Field(default=(), exclude=True)
+    """Whose client tables are read, and how often. Not part of the policy's meaning: left out of its version."""
 
     @field_validator("timezone")
     @classmethod
@@ -291,6 +306,11 @@ class Site(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _polls_fit(self) -> Self:
+        check_polls(self.poll, self.sources, {probe.source for probe in self.probe}, self.validity)
+        return self
+
+    @model_validator(mode="after")
     def _zeros_of_counts(self) -> Self:
         if self.feed == "devices" and self.zeros != "reported":
             msg = f"zeros must be given with feed = 'counts' only, got {self.zeros!r}"
@@ -299,20 +319,40 @@ class Site(Frozen):
 
     @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
-        given = ("sources", "validity", "max_devices", "residents") if self.feed == "counts" else ()
+        keys = ("sources", "presence", "validity", "max_devices", "residents")
+        given = keys if self.feed == "counts" else ()
         for key in given:
             if getattr(self, key) != Site.model_fields[key].default:
                 msg = f"{key} must not be given with feed = 'counts': no device is known"
                 raise ValueError(msg)
         return self
 
+    @model_validator(mode="after")
+    def _one_length_of_presence(self) -> Self:
+        other, needed = ("session_limit", "sessions") if self.presence == "events" else ("validity", "events")
+        if other in self.model_fields_set:
+            msg = f"{other} must be given with presence = '{needed}' only, got presence = '{self.presence}'"
+            raise ValueError(msg)
+        limit = self.session_limit
+        if self.presence == "sessions" and (
+            limit % MINUTE or not max(SHORTEST_SESSION, self.tick) <= limit <= LONGEST_SESSION
+        ):
+            shortest, longest = duration_text(max(SHORTEST_SESSION, self.tick)), duration_text(LONGEST_SESSION)
+            msg = f"session_limit must be whole minutes from {shortest} to {longest}, got {limit // SECOND} s"
+            raise ValueError(msg)
+        return self
+
     @model_serializer(mode="wrap")
-    def _without_default_feed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit feed and zeros at their defaults, so that documents from before these keys existed stay the same."""
+    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit keys at their defaults, so that documents from before these keys existed stay the same.
+
+        Of ``validity`` and ``session_limit`` only the one that applies is in a document.
+        """
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros"):
+        for key in ("feed", "zeros", "presence"):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
+        plain.pop("session_limit" if self.presence == "events" else "validity", None)
         return plain
 
     @model_validator(mode="after")
@@ -368,9 +408,25 @@ class Site(Frozen):
         return -(-begin * MINUTE // self.tick), -(-end * MINUTE // self.tick)
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether a stay lasts from the message that opens it until one that ends it."""
+        return self.presence == "sessions"
+
+    @property
+    def day_terms(self) -> list[Any]:
+        """What decides which counts a device's privacy day can change; part of the digest of a day's terms."""
+        terms = [self.day_starts, self.timezone, self.contribution, self.residents, self.tick, self.counts_for]
+        return [*terms, self.presence] if self.has_sessions else terms
+
+    @property
+    def counts_for(self) -> Micros:
+        """How long an observation counts at most, and how long its device is remembered."""
+        return self.session_limit if self.has_sessions else self.validity
+
+    @property
     def ticks_per_observation(self) -> int:
-        """Ticks at which one observation can count: validity over tick, rounded up; 1 for counts."""
-        return 1 if self.feed == "counts" else math.ceil(self.validity / self.tick)
+        """Ticks at which one observation can count: ``counts_for`` over tick, rounded up; 1 for counts."""
+        return 1 if self.feed == "counts" else math.ceil(self.counts_for / self.tick)
 
 
 def _check_addresses(zones: Iterable[Zone], *, counted: bool) -> None:

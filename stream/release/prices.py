@@ -99,8 +99,7 @@ def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> st
     """Return the digest of the terms of a release's day at a site."""
     place = policy.site[site]
     zones = [(zone.id, zone.floor, zone.largest) for zone in policy.zones_of(release, site)]
-    day = [place.day_starts, place.timezone, place.contribution, place.residents, place.tick, place.validity]
-    terms = [release.model_dump(mode="json"), zones, day, str(policy.privacy.delta)]
+    terms = [release.model_dump(mode="json"), zones, place.day_terms, str(policy.privacy.delta)]
     return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 

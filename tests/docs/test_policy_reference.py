@@ -38,6 +38,7 @@ TABLES = {
     "[site.NAME]": MODELS["Site"],
     "[[site.NAME.zones]]": MODELS["Zone"],
     "[[site.NAME.probe]]": MODELS["Probe"],
+    "[[site.NAME.poll]]": MODELS["Poll"],
     'query = "count"': MODELS["CountRelease"],
     'query = "threshold"': MODELS["ThresholdRelease"],
     'query = "attributes"': MODELS["AttributeRelease"],

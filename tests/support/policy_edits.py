@@ -317,11 +317,44 @@ def _toggle_feed(rng: random.Random, document: Document) -> None:
             zone["access_points"] = [radio(zone["id"][0])]
     else:
         site["feed"] = "counts"
-        for name in ("sources", "validity", "max_devices", "residents", "probe"):
+        for name in ("sources", "validity", "presence", "session_limit", "max_devices", "residents", "probe"):
             site.pop(name, None)
         for zone in site["zones"]:
             for name in ("access_points", "base_radio", "access_point_names"):
                 zone.pop(name, None)
+
+
+def _toggle_presence(rng: random.Random, document: Document) -> None:
+    """Let stays last until a message ends them, or for a while after each."""
+    site = rng.choice(_sites_of_devices(document))
+    if site.pop("presence", "events") == "sessions":
+        site.pop("session_limit", None)
+        site["validity"] = "40min"
+    else:
+        site.pop("validity", None)
+        site |= {"presence": "sessions", "session_limit": rng.choice(["1h", "4h"])}
+
+
+def _limit_sessions(rng: random.Random, document: Document) -> None:
+    """Change how long a stay without a message lasts; a site of events becomes one of sessions."""
+    site = rng.choice(_sites_of_devices(document))
+    site.pop("validity", None)
+    site |= {"presence": "sessions", "session_limit": rng.choice(["61min", "3h", "12h"])}
+
+
+def _change_validity(rng: random.Random, document: Document) -> None:
+    """Change how long an event counts; a site of sessions becomes one of events."""
+    site = rng.choice(_sites_of_devices(document))
+    for name in ("presence", "session_limit"):
+        site.pop(name, None)
+    site["validity"] = rng.choice(["25min", "40min", "70min"])
+
+
+def _sites_of_devices(document: Document) -> list[Document]:
+    sites = [site for site in _sites(document) if site.get("feed") != "counts"]
+    if not sites:
+        raise InapplicableError
+    return sites
 
 
 def _toggle_zeros(rng: random.Random, document: Document) -> None:
@@ -408,6 +441,14 @@ _NO_MODEL = {"model": None, "cap": None, "guard": None, "information_target": No
 _BOOKED = [{"zone": "a", "day": "mon", "start": "08:00", "end": "18:00"}]
 _THRESHOLDS = {"threshold": None, "thresholds": None, "of_capacity": None}
 _PROBE = {"source": "127.0.0.1", "by": "snmp"}
+
+
+def _polled(**more: Any) -> Document:
+    """Return a poll of a source, and the probe that it needs."""
+    return {"probe": [_PROBE], "poll": [{"source": "127.0.0.1", "by": "cisco-lwapp"} | more]}
+
+
+_UNPOLLED: Document = {"poll": None}
 _GAUSSIAN = {
     "unit": "device_day", "noise": "gaussian", "mechanism": "laplace", "daily_budget": None, "w_budget": None,
     "queries": None, "states": None, "prune": None, "w": None, "refresh": None,
@@ -435,7 +476,9 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.zeros": (_toggle_zeros,),
     "Site.timezone": (_to(_sites, "timezone", "America/Los_Angeles", "America/Denver", "Asia/Kolkata", "UTC"),),
     "Site.tick": (_to(_sites, "tick", "20min", "30min", "30min", "60min"),),
-    "Site.validity": (_to(_sites, "validity", "25min", "40min", "70min"),),
+    "Site.presence": (_toggle_presence,),
+    "Site.validity": (_change_validity,),
+    "Site.session_limit": (_limit_sessions,),
     "Site.lateness": (_to(_sites, "lateness", "10s", "30s", "4min"),),
     "Site.max_devices": (_to(_sites, "max_devices", 500, 1000, None),),
     "Site.working_hours": (_to(_sites, "working_hours", ["08:00", "18:00"], ["06:00", "22:00"]),),
@@ -466,6 +509,12 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Probe.fingerprint": (
         _to(_sites, "probe", [{"source": "127.0.0.1", "by": "https", "fingerprint": "ab" * 32}], None),
     ),
+    "Site.poll": (_set(_sites, (_polled(), _UNPOLLED)),),
+    "Poll.source": (_set(_sites, (_polled(), _UNPOLLED)),),
+    "Poll.by": (_set(_sites, (_polled(by="aruba"), _polled())),),
+    "Poll.port": (_set(_sites, (_polled(port=1161), _polled())),),
+    "Poll.user": (_set(_sites, (_polled(user="monitor"), _polled())),),
+    "Poll.interval": (_set(_sites, (_polled(interval="10min"), _polled())),),
     # adversaries and persons
     "Privacy.devices_per_person": (_to(_PRIVACY, "devices_per_person", 1, 2, 3),),
     "Privacy.max_factor": (_to(_PRIVACY, "max_factor", 20.5, 1000.0, 1e9),),

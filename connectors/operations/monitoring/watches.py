@@ -32,6 +32,7 @@ from stream.runners.embedded import Embedded
 
 if TYPE_CHECKING:
     from connectors.sources.cloud.service import WebhookService
+    from connectors.sources.polls.service import PollService
 
 KEY_BEATS, STORE_BEATS = 15, 60
 """Seconds between two checks of the key file, and of the store's files."""
@@ -88,6 +89,30 @@ def watch_hooks(monitor: Monitor, service: WebhookService) -> None:
 
     monitor.health.require("ingest", lambda: service.is_connected)
     monitor.health.require("streams", lambda: service.streams_connected, readiness=False)
+    monitor.often(look)
+
+
+def watch_polls(monitor: Monitor, service: PollService) -> None:
+    """Monitor polls: ready while the ingest is available. A source that fails affects no other.
+
+    Nothing tells how many rows a table has, or how long its walk took.
+    """
+    counted: dict[Labels, int] = {}
+
+    def look() -> None:
+        monitor.metrics.set("tacet_clock_offset_seconds", service.clock.wall_ahead() / SECOND)
+        for source, state in service.states.items():
+            where = source.site, source.source
+            monitor.metrics.set("tacet_poll_closed", float(state.is_closed), *where)
+            if state.last_complete is not None:
+                monitor.metrics.set("tacet_poll_timestamp_seconds", state.last_complete / SECOND, *where)
+            for outcome, number in state.outcomes.items():
+                labels = (*where, outcome)
+                monitor.metrics.add("tacet_polls_total", number - counted.get(labels, 0), *labels)
+                counted[labels] = number
+
+    monitor.health.require("ingest", lambda: service.is_connected)
+    monitor.health.require("polls", lambda: not service.closed, readiness=False)
     monitor.often(look)
 
 

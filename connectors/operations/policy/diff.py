@@ -58,9 +58,6 @@ def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[st
 
 # Effects of the change on a running site.
 
-LEARNING = {"filter": "its filter begins anew", "pegasus": "its groups begin anew"}
-"""Mechanism -> the effect on its learnt state."""
-
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -113,7 +110,11 @@ def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
     if before.tick != now.tick:
         length = f"{now.tick // MINUTE} min instead of {before.tick // MINUTE} min"
         yield Effect("anew", f"{site}.tick", f"{length}: the next window is the first of the new grid")
-    for key in ("validity", "lateness", "max_devices", "working_hours", "sources"):
+    if before.presence != now.presence:
+        how = "nobody is present at first: devices count from their next messages on"
+        yield Effect("anew", f"{site}.presence", how)
+    kept = "session_limit" if now.has_sessions else "validity"
+    for key in (kept, "lateness", "max_devices", "working_hours", "sources"):
         if getattr(before, key) != getattr(now, key):
             yield Effect("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
 
@@ -188,13 +189,12 @@ def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
 
 
 def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator[Effect]:
-    if not isinstance(release, CountRelease) or release.mechanism not in LEARNING:
+    if not isinstance(release, CountRelease) or release.declared.learnt is None:
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):
         unrevised = "; earlier windows are not revised" if release.revise else ""
-        yield Effect(
-            "anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{unrevised}"
-        )
+        text = f"{release.declared.learnt} begins anew, from new windows alone{unrevised}"
+        yield Effect("anew", f"{site}/{release.name}", text)
 
 
 def _owners(policy: Policy, site: str) -> dict[str, PublicationKey]:

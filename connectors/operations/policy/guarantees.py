@@ -11,7 +11,7 @@ from stream.accounting.units import UNITS as PRIVACY_UNITS
 from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
 from stream.policy.document import PolicyDocument
-from stream.policy.fields import decimal_string
+from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.records import HOUR
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import threshold_promises
@@ -109,6 +109,10 @@ _ZEROS = {
         "whether a counter is broken (zeros)."
     ),
 }
+_SESSIONS = (
+    "Site {site} counts sessions: one message of a device may count for {limit} after it, so it costs up to {added} "
+    "epsilons of a release that is paid by the window, and {moved} where another message takes its place."
+)
 _BY_WINDOW = (
     "{release}: adding or removing one device at one tick changes the probability of anything that is published by at "
     "most a factor exp({epsilon}); having it elsewhere instead by exp({moved})."
@@ -142,6 +146,7 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
     return [
         _UNIT.format(devices=policy.privacy.devices_per_person),
         *counted_lines(policy),
+        *session_lines(policy, audience),
         *_counts(policy, audience),
         *_days(policy, audience),
         *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
@@ -164,6 +169,22 @@ def counted_lines(policy: Policy) -> Iterator[str]:
             hours = site.contribution_ticks * site.tick / HOUR
             by_day = "" if site.day_starts is None else _COUNTED_DAY.format(hours=f"{hours:g}")
             yield _COUNTED.format(site=name) + by_day + _ZEROS[site.zeros]
+
+
+def session_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
+    """Yield, for each site with sessions that pays by the window for counts of an audience, what one message costs."""
+    paid = {promise.site for promise in count_promises(policy) if promise.terms is None and promise.reader == audience}
+    for name in policy.site:
+        site = policy.site[name]
+        if site.has_sessions and name in paid:
+            added = 2 * site.ticks_per_observation
+            limit = spaced(duration_text(site.session_limit))
+            yield _SESSIONS.format(site=name, limit=limit, added=added, moved=2 * added)
+
+
+def spaced(duration: str) -> str:
+    """Return a duration with a space before its unit: ``"12 h"`` for ``"12h"``."""
+    return duration.replace("h", " h").replace("min", " min")
 
 
 def not_protected(policy: Policy, audience: str) -> list[str]:

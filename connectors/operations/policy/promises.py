@@ -13,6 +13,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
+from stream.records import SECOND
 from stream.release.guarantees import CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy
@@ -72,7 +73,11 @@ def promises(policy: Policy) -> dict[str, Any]:
         "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
         "thresholds": [promise.figures() for promise in threshold_promises(policy)],
         "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
-    } | ({"people": [people_figures(each) for each in policy.people]} if policy.people else {})  # fmt: skip
+    } | _people(policy) | _sessions(policy)  # fmt: skip
+
+
+def _people(policy: Policy) -> dict[str, Any]:
+    return {"people": [people_figures(each) for each in policy.people]} if policy.people else {}
 
 
 def people_figures(people: People) -> dict[str, Any]:
@@ -109,6 +114,15 @@ def _model(release: AttributeRelease) -> dict[str, Any]:
         "days_per_month": release.days_per_month,
         "information_target": release.information_target,
     }
+
+
+def _sessions(policy: Policy) -> dict[str, Any]:
+    """Return, for each site with sessions, how long one message counts; nothing if there is none."""
+    found = {
+        name: {"session_limit_seconds": site.session_limit // SECOND, "windows": site.ticks_per_observation}
+        for name, site in policy.site.items() if site.has_sessions
+    }  # fmt: skip
+    return {"sessions": found} if found else {}
 
 
 def _pseudonyms(policy: Policy) -> str | dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +63,7 @@ def simulated_windows(policy: Policy) -> Windows:
 
 
 def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
-    day = simulated_day(site.tick, site.validity, site.timezone, definition_of(site))
+    day = simulated_day(site.tick, site.counts_for, site.timezone, definition_of(site), sessions=site.has_sessions)
     places = stand_ins(site.zones, day.zones, day.kinds)
     return [
         replace(
@@ -131,38 +131,48 @@ def simulated_day(
     validity: Micros = 10 * MINUTE,
     timezone: str = "America/Los_Angeles",
     by_day: ContributionBound | None = None,
+    *,
+    sessions: bool = False,
 ) -> SimulatedDay:
-    """Return the simulated day as a site with this tick, validity, time zone and privacy day would count it."""
-    return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day)
+    """Return the simulated day as a site with this tick, validity, time zone and privacy day would count it.
+
+    With ``sessions`` its controller reports who leaves.
+    """
+    return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day, sessions=sessions)
 
 
 def sensed(
-    simulation: Simulation, tick_length: Micros, validity: Micros, by_day: ContributionBound | None
-) -> SimulatedDay:
+    simulation: Simulation, tick_length: Micros, validity: Micros, by_day: ContributionBound | None,
+    *, sessions: bool = False,
+) -> SimulatedDay:  # fmt: skip
     """Return a simulated run as a site with this tick, validity and privacy day would count it."""
     site, building = simulation.config.site, simulation.building
     sense = OccupancyOperator(
         site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,
         access_points=dict(zip(building.access_points, building.zones, strict=True)),
-        tick_length=tick_length, validity=validity, lateness=30_000_000, by_day=by_day,
+        tick_length=tick_length, validity=validity, lateness=30_000_000, by_day=by_day, sessions=sessions,
     )  # fmt: skip
     state, windows = sense.initial(), list[OccupancyWindow]()
     beats = (Heartbeat(site, "simulated", 0, simulation.start), Heartbeat(site, "simulated", 0, simulation.end))
-    items: tuple[ObservationBatch | Heartbeat, ...] = (*_batches(simulation, by_day), *beats)
+    items: tuple[ObservationBatch | Heartbeat, ...] = (*_batches(simulation, by_day, sessions=sessions), *beats)
     for item in items:
         state, produced = sense.step(state, item)
         windows += [output for output in produced if isinstance(output, OccupancyWindow)]
     return SimulatedDay(building.zones, building.kinds, tuple(windows))
 
 
-def _batches(simulation: Simulation, by_day: ContributionBound | None) -> Iterator[ObservationBatch]:
-    """Yield the observations, one batch for each privacy day."""
+def _batches(simulation: Simulation, by_day: ContributionBound | None, *, sessions: bool) -> Iterator[ObservationBatch]:
+    """Yield the observations, one batch for each privacy day; with ``sessions`` also the end of each visit."""
     days = None if by_day is None else PrivacyDays(by_day.day_starts, by_day.timezone)
     columns = zip(simulation.device.tolist(), simulation.access_point.tolist(), simulation.time.tolist(), strict=True)
-    rows = (
+    rows: Iterator[Row] = (
         Row(simulation.devices[device], simulation.building.access_points[point], time)
         for device, point, time in columns
     )
+    if sessions:
+        visits = zip(simulation.visits.device.tolist(), simulation.visits.end.tolist(), strict=True)
+        ends = (Row(simulation.devices[device], None, end) for device, end in visits)
+        rows = iter(sorted(chain(rows, ends), key=lambda row: (row.time, row.access_point is not None)))
     of_days = groupby(rows, lambda row: None if days is None else days.at(row.time))
     for number, (day, batch) in enumerate(of_days):
         yield ObservationBatch(simulation.config.site, "simulated", 0, number, tuple(batch), day)

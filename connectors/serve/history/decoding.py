@@ -11,11 +11,12 @@ import orjson
 from connectors.serve.history import record_fields
 from connectors.serve.history.bands import NoiseDistribution, sum_half_width
 from stream.errors import DataError
+from stream.policy.mechanisms import names_where
 from stream.records import Micros, NoiseKind, ReleaseId
 from stream.schemas import parse_record
 
-PLAIN = "laplace"
-"""The mechanism whose values are themselves the noisy ones."""
+PLAIN = names_where("plain")
+"""The mechanisms whose values are themselves the noisy ones."""
 REVISION_RANKS = {"": 0, "1h": 1, "1d": 2}
 """Precedence of a window's records by their revision: the first record, or revised with its hour or day."""
 _NOISES: tuple[NoiseKind, ...] = ("laplace", "gaussian")
@@ -161,7 +162,7 @@ def _noise_distribution(noise: NoiseKind, scale: Any, draws: Any = 1) -> NoiseDi
 
 
 def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
-    noise, plain = _NOISES[_NOISES.index(body.get("noise", "laplace"))], body["mechanism"] == PLAIN
+    noise, plain = _NOISES[_NOISES.index(body.get("noise", "laplace"))], body["mechanism"] in PLAIN
     widths, scales, noisy = body["half_width_95"] or {}, body["noise_scale"], body.get("noisy") or {}
     for name, value in body["values"].items():
         law = _noise_distribution(noise, scales[name])

@@ -24,6 +24,9 @@ AGAIN = 0.5
 """Seconds after which the connection to an absent ingest is tried again."""
 ANSWER_WITHIN = 8.0
 """Seconds; the sender of the webhook waits that long."""
+UNANSWERED = 8
+"""Batches of one hand-over that may wait for their acknowledgement together, well below the room of the ingest's
+queue."""
 
 
 class IngestClient:
@@ -78,7 +81,13 @@ class IngestClient:
         """Pass rows on; return whether all rows to be stored are durable. False: they may be sent again."""
         parts = batches(source, rows, self._next)
         self._next += len(parts)
-        return all([await self._one(part) for part in parts])
+        places = asyncio.Semaphore(UNANSWERED)
+
+        async def pass_on(part: Batch) -> bool:
+            async with places:
+                return await self._one(part)
+
+        return all(await asyncio.gather(*map(pass_on, parts)))
 
     async def _one(self, batch: Batch) -> bool:
         writer = self._writer

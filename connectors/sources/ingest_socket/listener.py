@@ -1,4 +1,4 @@
-"""The listener for sightings that ``tacet hooks`` has verified: a Unix socket, one sender at a time.
+"""The listener for sightings of ``tacet hooks`` or ``tacet poll``: a Unix socket, one sender at a time.
 
 The file system decides who may open it, by its folder and its mode, 0660. A batch is acknowledged when it is durable.
 The ingest limits the times once more, so a compromised sender can place devices at the present moment, and do nothing
@@ -72,9 +72,9 @@ class SocketListener:
     kernel_drops = 0
     receive_buffer = 0
 
-    def __init__(self, path: Path, sources: Collection[str]) -> None:
-        """Set the socket's path, and the policy's sources."""
-        self._path, self._sources = path, frozenset(sources)
+    def __init__(self, path: Path, sources: Collection[str], option: str = "--hooks") -> None:
+        """Set the socket's path, the policy's sources, and the option that names the path."""
+        self._path, self._sources, self._option = path, frozenset(sources), option
         self._server: asyncio.Server | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -93,7 +93,9 @@ class SocketListener:
     async def open(self, queue: IngestQueue) -> None:
         """Create the socket; UsageError if that is impossible, or another process listens there."""
         self.queue = queue
-        self._server = await asyncio.start_unix_server(self._accept, sock=bound(self._path), limit=LONGEST_LINE)
+        self._server = await asyncio.start_unix_server(
+            self._accept, sock=bound(self._path, self._option), limit=LONGEST_LINE
+        )
 
     async def finish(self) -> None:
         """Stop reading: a sender without an acknowledgement sends again."""
@@ -170,12 +172,12 @@ class SocketListener:
         pending.acknowledge()
 
 
-def bound(path: Path) -> socket.socket:
+def bound(path: Path, option: str) -> socket.socket:
     """Return a socket at a path, accessible to its owner and group; UsageError if that is impossible."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():
-            _clear(path)
+            _clear(path, option)
         before = os.umask(0o777 & ~MODE)
         try:
             made.bind(str(path))
@@ -183,7 +185,7 @@ def bound(path: Path) -> socket.socket:
             os.umask(before)
     except OSError as error:
         made.close()
-        msg = f"--hooks: must be a socket in a folder of yours, got {path} ({error.strerror or error})"
+        msg = f"{option}: must be a socket in a folder of yours, got {path} ({error.strerror or error})"
         raise UsageError(msg) from None
     except UsageError:
         made.close()
@@ -191,7 +193,7 @@ def bound(path: Path) -> socket.socket:
     return made
 
 
-def _clear(path: Path) -> None:
+def _clear(path: Path, option: str) -> None:
     """Remove the socket of a process that has ended; UsageError if a process still listens on it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
@@ -201,5 +203,5 @@ def _clear(path: Path) -> None:
             with suppress(FileNotFoundError):
                 path.unlink()
             return
-    msg = f"--hooks: must be a socket of this process alone, but another one listens at {path}"
+    msg = f"{option}: must be a socket of this process alone, but another one listens at {path}"
     raise UsageError(msg)

@@ -1,4 +1,4 @@
-"""GetRequests for an agent's sysUpTime and the decoding of its responses, in SNMPv2c and v3; pure.
+"""Requests to an agent and the PDUs of its responses, in SNMPv2c and v3, and the request for sysUpTime; pure.
 
 RFC 3416 section 4.2.1 (GetRequest), RFC 3418 (sysUpTime), RFC 3414 section 4 (discovery of an agent and its time).
 """
@@ -51,16 +51,27 @@ class Agent(NamedTuple):
     time: int
 
 
-def question(community: bytes, number: int) -> bytes:
-    """Return the request in SNMPv2c; ``number`` is from 0 to 2**31 - 1 and comes back in the response."""
-    return tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, community) + _get(number))
+class Pdu(NamedTuple):
+    """A PDU within plain octets; its repr hides them."""
+
+    data: bytes
+    tag: int
+    start: int
+    stop: int
+    """Its content: ``data[start:stop]``."""
+
+    def __repr__(self) -> str:
+        """Show nothing."""
+        return "Pdu()"
 
 
-def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
-    """Return the uptime in a response in SNMPv2c, in hundredths of a second.
+def request(community: bytes, pdu: bytes) -> bytes:
+    """Return a request in SNMPv2c."""
+    return tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, community) + pdu)
 
-    None if it does not answer this request.
-    """
+
+def response(datagram: bytes, community: bytes) -> Pdu | None:
+    """Return the PDU of a response in SNMPv2c; None if the datagram is none of this community."""
     try:
         start, end = header(datagram, 0, len(datagram), SEQUENCE)
         version, pos = integer(datagram, start, end)
@@ -68,9 +79,23 @@ def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
         if version != 1 or datagram[start:pos] != community or end != len(datagram):
             return None
         begin, stop = length(datagram, pos + 1, end)
-        return _uptime(datagram, pos, begin, stop, number) if stop == end else None
+        return Pdu(datagram, datagram[pos], begin, stop) if stop == end else None
     except (MalformedTrap, IndexError):
         return None
+
+
+def question(community: bytes, number: int) -> bytes:
+    """Return the request in SNMPv2c; ``number`` is from 0 to 2**31 - 1 and comes back in the response."""
+    return request(community, _get(number))
+
+
+def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
+    """Return the uptime in a response in SNMPv2c, in hundredths of a second.
+
+    None if it does not answer this request.
+    """
+    pdu = response(datagram, community)
+    return None if pdu is None else _uptime(pdu, number)
 
 
 def who_are_you(number: int) -> bytes:
@@ -79,10 +104,15 @@ def who_are_you(number: int) -> bytes:
     return sealed(None, Claim(number, REPORTABLE, b"", 0, 0, b""), b"", body)
 
 
+def secured_request(keys: Keys, agent: Agent, user: bytes, number: int, salt: bytes, pdu: bytes) -> bytes:
+    """Return a request over SNMPv3, secured with the user's keys; ``salt`` must differ for each."""
+    claim = Claim(number, REPORTABLE, agent.engine, agent.boots, agent.time, user)
+    return sealed(keys, claim, salt, encode_scoped(encode_context(agent.engine), pdu))
+
+
 def secured_question(keys: Keys, agent: Agent, user: bytes, number: int, salt: bytes) -> bytes:
     """Return the request over SNMPv3, secured with the user's keys."""
-    claim = Claim(number, REPORTABLE, agent.engine, agent.boots, agent.time, user)
-    return sealed(keys, claim, salt, encode_scoped(encode_context(agent.engine), _get(number)))
+    return secured_request(keys, agent, user, number, salt, _get(number))
 
 
 def introduced(datagram: bytes, number: int) -> Agent | None:
@@ -92,7 +122,13 @@ def introduced(datagram: bytes, number: int) -> Agent | None:
 
 
 def secured_answer(keys: Keys, agent: Agent, datagram: bytes, number: int) -> int | Agent | None:
-    """Return the uptime in a genuine response, the agent's time if it reports that ours was wrong, or None.
+    """Return the uptime in a genuine response, the agent's time if it reports that ours was wrong, or None."""
+    answer = secured_response(keys, agent, datagram, number)
+    return _uptime(answer, number) if isinstance(answer, Pdu) else answer
+
+
+def secured_response(keys: Keys, agent: Agent, datagram: bytes, number: int) -> Pdu | Agent | None:
+    """Return the PDU of a genuine response, the agent's time if it reports that ours was wrong, or None.
 
     A response has the same security level as its request; a report on the time is at least authenticated (RFC 3414,
     section 3.2, 7).
@@ -110,20 +146,18 @@ def secured_answer(keys: Keys, agent: Agent, datagram: bytes, number: int) -> in
             parts = scoped(plain, 0, len(plain))
         else:
             return None
-        return _checked_answer(keys, agent, head, plain, parts, number)
+        return _checked_answer(keys, agent, head, plain, parts)
     except (MalformedTrap, IndexError):
         return None
 
 
-def _checked_answer(
-    keys: Keys, agent: Agent, head: Secured, plain: bytes, parts: Scoped, number: int
-) -> int | Agent | None:
+def _checked_answer(keys: Keys, agent: Agent, head: Secured, plain: bytes, parts: Scoped) -> Pdu | Agent | None:
     if plain[parts.pdu] == REPORT:
         now = Agent(head.engine, head.boots, head.time)
         return now if now != agent else None
     if bool(keys.cipher) != bool(head.flags & PRIVATE):
         return None  # its time need not be checked either: no recording can answer this number
-    return _uptime(plain, parts.pdu, parts.start, parts.stop, number)
+    return Pdu(plain, plain[parts.pdu], parts.start, parts.stop)
 
 
 def _head(datagram: bytes, number: int) -> Secured | None:
@@ -138,8 +172,16 @@ def _get(number: int) -> bytes:
     return tlv(GET, encode_integer(number) + encode_integer(0) * 2 + tlv(SEQUENCE, _NAMED))
 
 
-def _uptime(data: bytes, pdu: int, pos: int, end: int, number: int) -> int | None:
-    """Read a Response without error that contains sysUpTime and nothing else."""
+def _uptime(pdu: Pdu, number: int) -> int | None:
+    """Read a Response without error that contains sysUpTime and nothing else; None: the PDU is another one."""
+    try:
+        return _read_uptime(pdu, number)
+    except (MalformedTrap, IndexError):
+        return None
+
+
+def _read_uptime(pdu: Pdu, number: int) -> int | None:
+    data, tag, pos, end = pdu
     request_id, pos = integer(data, pos, end)
     status, pos = integer(data, pos, end)
     _, pos = header(data, pos, end, INTEGER)
@@ -148,6 +190,6 @@ def _uptime(data: bytes, pdu: int, pos: int, end: int, number: int) -> int | Non
     name, pos = header(data, start, within, OBJECT_IDENTIFIER)
     value, last = header(data, pos, within, TIME_TICKS)
     whole = last == within == stop == end and data[name:pos] == _SYS_UP_TIME
-    if data[pdu] != RESPONSE or request_id != number or status != 0 or not whole:
+    if tag != RESPONSE or request_id != number or status != 0 or not whole:
         return None
     return unsigned(data[value:last])

@@ -250,10 +250,11 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
             for i, each in enumerate(rooms)
         ]
     if audience == "facilities":
+        people = scene.people or {}
         estimated = {"release": "occupancy-people", "usual": None, "half_width": None, "kind": None}
         found += [
-            each | estimated | dict(zip(("value", "low", "high"), scene.people[each["node"]], strict=True))
-            for each in found if each["node"] in (scene.people or {}) and each["release"] == "occupancy"
+            each | estimated | dict(zip(("value", "low", "high"), people[each["node"]], strict=True))
+            for each in found if each["node"] in people and each["release"] == "occupancy"
         ]  # fmt: skip
         told = {"release": "crowded", "usual": None, "half_width": None, "low": None, "high": None, "kind": None}
         counted = {each["node"]: each for each in found if each["release"] == "occupancy"}

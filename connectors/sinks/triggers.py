@@ -1,6 +1,6 @@
-"""Occasions: which records cause events, and what an event contains.
+"""Triggers: which records cause events, and what an event contains.
 
-An occasion is every release, a change that the band does not explain, or a crossing of a threshold. A noisy value
+A trigger is every release, a change that the band does not explain, or a crossing of a threshold. A noisy value
 differs in every window, so a *change* is a value whose band does not contain the last reported value, and a threshold
 is *crossed* when the whole band lies on its other side. Both start from the first value seen, which is not reported.
 """
@@ -30,7 +30,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class Trigger:
     """When to report, and for which nodes; an empty set means all nodes."""
 
     kind: Kind

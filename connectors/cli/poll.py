@@ -1,0 +1,126 @@
+"""poll: read the client tables of controllers, and send them to an ingest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from connectors.cli.options import (
+    FILE,
+    MetricsPort,
+    json_option,
+    metrics_option,
+    monitor_of,
+    policy_option,
+    read_policy,
+    run_async,
+)
+from connectors.cli.output import print_json
+from connectors.operations.monitoring.watches import watch_polls, watch_secrets
+from connectors.runtime.signals import stop_signals
+from connectors.sources.ingest.addresses import access_point_name, colons
+from connectors.sources.ingest.ingest import AccessPoints
+from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.sources.polls.client_tables import AssociatedClient
+from connectors.sources.polls.config import PolledSource, ReloadingPolls, polled_sources
+from connectors.sources.polls.schedule import SHORT_SHARE
+from connectors.sources.polls.service import DryRun, PollService, tried
+from connectors.sources.snmp.usm.users import UserFile
+from stream.errors import UsageError
+from stream.policy.document import PolicyDocument
+from stream.policy.polls import LEAST_INTERVAL
+from stream.records import SECOND
+from stream.settings import Settings
+
+
+@click.command()
+@policy_option
+@click.option("--to", type=FILE, help="Socket of 'tacet ingest --polls' or 'tacet run --polls'.")
+@click.option("--dry-run", is_flag=True, help="Read each table once, hand nothing over, and print what it took.")
+@metrics_option
+@json_option
+@click.pass_obj
+def poll(
+    settings: Settings, *, policy_file: Path, to: Path | None, dry_run: bool, metrics: MetricsPort | None, as_json: bool
+) -> None:
+    """Read the client tables of controllers at fixed times, and pass associated devices to an ingest.
+
+    The process that has the controllers' credentials thus has no key, and nobody connects to it. Sources are those for
+    which the policy has a [[site.NAME.poll]]. Communities are read from the file that TACET_POLLS_FILE names, users of
+    SNMPv3 from the one that TACET_SNMP_USERS_FILE names.
+    """
+    if (to is None) != dry_run:
+        raise click.UsageError("give either --to, or --dry-run")
+    policy = read_policy(policy_file)
+    secrets = None if settings.polls_file is None else ReloadingPolls(settings.polls_file)
+    users = None if settings.snmp_users_file is None else UserFile(settings.snmp_users_file)
+    sources = polled_sources(policy, secrets, users)
+    if to is None:
+        run_async(_try_all(sources, policy, as_json=as_json))
+        return
+    service = PollService(sources, to)
+
+    async def until_stopped() -> None:
+        async with stop_signals() as stop:
+            await service.run(stop)
+
+    with monitor_of("poll", policy, metrics) as monitor:
+        watch_polls(monitor, service)
+        watch_secrets(monitor, [each for each in (secrets, None if users is None else users.file) if each is not None])
+        run_async(monitor.during(until_stopped()))
+
+
+async def _try_all(sources: list[PolledSource], policy: PolicyDocument, *, as_json: bool) -> None:
+    """Try one source after the other and print what each took; UsageError if one could not be read whole."""
+    listed = _listed(policy)
+    found = [await tried(source) for source in sources]
+    entries = [_entry(each, listed) for each in found]
+    if as_json:
+        print_json(entries)
+    else:
+        for entry in entries:
+            _report(entry)
+    if failed := [entry for entry in entries if entry["outcome"] != "complete"]:
+        msg = f"poll of {failed[0]['source']}: must read the whole table, but {failed[0]['outcome'].replace('_', ' ')}"
+        raise UsageError(msg)
+
+
+def _listed(policy: PolicyDocument) -> AccessPoints:
+    zones = [zone for site in policy.site.values() for zone in site.zones]
+    aliases = {name: zone.radios[0] for zone in zones for name in zone.access_point_names}
+    bases = [base for zone in zones for base in zone.base_radio]
+    return AccessPoints(policy.access_points(), policy.site, aliases, bases)
+
+
+def _entry(tried: DryRun, listed: AccessPoints) -> dict[str, Any]:
+    rows = [] if tried.table is None else tried.table.rows
+    unknown = [row for row in rows if listed.find(_placed(row), tried.source.source) is None]
+    return {
+        "site": tried.source.site, "source": tried.source.source, "outcome": tried.outcome, "rows": len(rows),
+        "rows_at_listed_access_points": len(rows) - len(unknown),
+        "unknown_access_points": sorted({_name(row) for row in unknown}),
+        "requests": 0 if tried.table is None else tried.table.requests, "seconds": round(tried.seconds, 3),
+    }  # fmt: skip
+
+
+def _placed(row: AssociatedClient) -> Sighting:
+    return Sighting(Kind.RUN, row.client, row.access_point, row.name)
+
+
+def _name(row: AssociatedClient) -> str:
+    """Return the address or the name of an access point, which is network equipment."""
+    return colons(row.access_point) if row.access_point else access_point_name(row.name) or "an unprintable name"
+
+
+def _report(entry: dict[str, Any]) -> None:
+    click.echo(f"{entry['source']} ({entry['site']}): {entry['outcome'].replace('_', ' ')}")
+    click.echo(f"  {entry['rows']:>8,}  associated devices")
+    click.echo(f"  {entry['rows_at_listed_access_points']:>8,}  of them at access points of the policy")
+    click.echo(f"  {entry['requests']:>8,}  requests in {entry['seconds']:.1f} s")
+    for name in entry["unknown_access_points"]:
+        click.echo(f"            the policy lacks {name}")
+    fast = LEAST_INTERVAL / SHORT_SHARE / SECOND
+    if entry["outcome"] == "complete" and entry["seconds"] > fast:
+        click.echo(f"            too slow for interval = '2min', which needs less than {fast:.0f} s")

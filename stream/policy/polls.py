@@ -1,0 +1,63 @@
+"""The polls of a site: whose client table is read, from which table, and how often."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from stream.policy.fields import Duration, Frozen, is_cloud, refuse_repeats
+from stream.records import MINUTE, Micros
+
+SHORT_INTERVAL: Micros = 5 * MINUTE
+"""An interval below this is short: its polls must be much faster than they need be otherwise."""
+LEAST_INTERVAL: Micros = 2 * MINUTE
+MOST_INTERVAL: Micros = 30 * MINUTE
+
+
+class Poll(Frozen):
+    """A query for a source's whole client table, at fixed times, by 'tacet poll'."""
+
+    source: str
+    """One of the site's sources, written as in ``sources``; a single address, which has a probe."""
+    by: Literal["aruba", "cisco-aireos", "cisco-lwapp", "comware", "huawei", "ruckus-zonedirector"]
+    """The table."""
+    port: int | None = Field(default=None, gt=0, lt=65_536, strict=True)
+    """Default: 161."""
+    user: Annotated[str, StringConstraints(min_length=1, max_length=32)] | None = None
+    """The user for SNMPv3; None: SNMPv2c is used."""
+    interval: Duration = SHORT_INTERVAL
+    """Whole minutes, at most the site's validity. Below 5 min a poll must take less than a tenth of it."""
+
+    @model_validator(mode="after")
+    def _check_interval(self) -> Self:
+        if self.interval % MINUTE or not LEAST_INTERVAL <= self.interval <= MOST_INTERVAL:
+            least, most = LEAST_INTERVAL // MINUTE, MOST_INTERVAL // MINUTE
+            msg = f"interval must be whole minutes from {least}min to {most}min, got {self.interval // MINUTE}min"
+            raise ValueError(msg)
+        return self
+
+
+def check_polls(polls: Iterable[Poll], sources: Collection[str], probed: Collection[str], validity: Micros) -> None:
+    """Raise ValueError unless each poll reads one address that is a source and has a probe, often enough.
+
+    Coverage must not follow from how a poll went: whether a table is read in time depends on its length. So a polled
+    source needs a probe.
+    """
+    polls = tuple(polls)
+    refuse_repeats("a source must have one poll", (poll.source for poll in polls))
+    for poll in polls:
+        if poll.source not in sources:
+            msg = f"poll.source must be one of the site's sources, got {poll.source!r}"
+            raise ValueError(msg)
+        if is_cloud(poll.source) or ipaddress.ip_network(poll.source).num_addresses != 1:
+            msg = f"poll.source must be one address, got {poll.source!r}"
+            raise ValueError(msg)
+        if poll.source not in probed:
+            msg = f"poll.source must have a [[site.NAME.probe]], which decides its coverage, got {poll.source!r}"
+            raise ValueError(msg)
+        if poll.interval > validity:
+            msg = f"poll.interval must be at most validity, {validity // MINUTE}min, got {poll.interval // MINUTE}min"
+            raise ValueError(msg)

@@ -1,0 +1,115 @@
+"""Client tables: which rows are associated devices, and at which access point."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import pytest
+
+from connectors.sources.polls.client_tables import TABLES, AssociatedClient, Cell, associated
+from connectors.sources.snmp.ber import INTEGER, NULL, OCTET_STRING, encode_integer, encode_sub_identifier
+from stream.policy.polls import Poll
+
+RADIO, NEXT_RADIO = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
+FIRST, SECOND = bytes.fromhex("3c0000000001"), bytes.fromhex("3cff00000080")
+
+
+class Row(NamedTuple):
+    """One row of an agent's table."""
+
+    key: bytes
+    place: Cell
+    status: Cell | None
+
+
+def index(*numbers: int) -> bytes:
+    return b"".join(map(encode_sub_identifier, numbers))
+
+
+def place(octets: bytes = RADIO) -> Cell:
+    return Cell(OCTET_STRING, octets)
+
+
+def status(number: int) -> Cell:
+    return Cell(INTEGER, encode_integer(number)[2:])
+
+
+def row(client: bytes, state: int = 3, radio: bytes = RADIO, further: tuple[int, ...] = ()) -> Row:
+    return Row(index(*client, *further), place(radio), status(state))
+
+
+def found(by: str, *rows: Row) -> list[AssociatedClient]:
+    columns = [{each.key: each.place for each in rows}]
+    if TABLES[by].status:
+        columns.append({each.key: each.status for each in rows if each.status is not None})
+    return associated(TABLES[by], columns)
+
+
+def test_every_table_of_the_policy_is_declared() -> None:
+    assert set(TABLES) == set(Poll.model_fields["by"].annotation.__args__)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("by", "counted", "passed_over"),
+    [
+        ("cisco-lwapp", {3, 4, 5}, {1, 2, 6, 7, 8, 9}), ("cisco-aireos", {2, 3, 4}, {0, 1, 5, 6, 7, 8}),
+        ("huawei", {2, 3, 4}, {1, 5}),
+    ],
+)  # fmt: skip
+def test_only_associated_devices_count(by: str, counted: set[int], passed_over: set[int]) -> None:
+    for state in counted | passed_over:
+        assert (found(by, row(FIRST, state)) == [AssociatedClient(FIRST, RADIO)]) == (state in counted), state
+    assert found(by, row(FIRST)._replace(status=None)) == []
+    assert found(by, row(FIRST)._replace(status=Cell(NULL, b""))) == []
+
+
+def test_a_table_without_a_status_holds_associated_devices_only() -> None:
+    assert found("ruckus-zonedirector", row(FIRST), row(SECOND, radio=NEXT_RADIO)) == [
+        AssociatedClient(FIRST, RADIO), AssociatedClient(SECOND, NEXT_RADIO),
+    ]  # fmt: skip
+
+
+def test_a_device_of_aruba_with_several_addresses_is_one_and_wired_ones_are_none() -> None:
+    first, second = (10, 0, 0, 9), (192, 168, 0, 9)
+    rows = [row(FIRST, 2, RADIO, first), row(FIRST, 2, NEXT_RADIO, second), row(SECOND, 1, RADIO, first)]
+    assert found("aruba", *rows) == [AssociatedClient(FIRST, RADIO)]
+    assert found("aruba", row(FIRST, 1, RADIO, first), row(FIRST, 2, NEXT_RADIO, second)) == [
+        AssociatedClient(FIRST, NEXT_RADIO)
+    ]
+
+
+def test_comware_names_its_access_points() -> None:
+    rows = [Row(index(*FIRST), place(b"219801A0CNC"), None), Row(index(*SECOND), place(b""), None)]
+    assert found("comware", *rows) == [AssociatedClient(FIRST, b"", b"219801A0CNC")]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        row(FIRST[:5]), row(FIRST, further=(1,)), row(FIRST)._replace(key=index(*FIRST[:5], 256)),
+        row(FIRST, radio=bytes(6)), row(FIRST, radio=RADIO[:5]), row(FIRST)._replace(place=Cell(NULL, b"")),
+    ],
+)  # fmt: skip
+def test_a_row_without_device_or_place_is_passed_over_and_takes_no_other_with_it(bad: Row) -> None:
+    assert found("cisco-lwapp", bad, row(SECOND)) == [AssociatedClient(SECOND, RADIO)]
+
+
+def test_a_row_more_or_less_changes_its_own_device_alone() -> None:
+    draw = random.Random(7)
+    for by in ("cisco-lwapp", "aruba"):
+        rows = [
+            row(bytes([0x3C, 0, 0, 0, 0, draw.randrange(40)]), draw.choice((1, 2, 3, 4)),
+                draw.choice((RADIO, NEXT_RADIO, bytes(6))),
+                tuple(draw.randbytes(4 if by == "aruba" else 0)))
+            for _ in range(60)
+        ]  # fmt: skip
+        for left_out, odd in enumerate(rows):
+            with_it, without = found(by, *rows), found(by, *rows[:left_out], *rows[left_out + 1 :])
+            assert {each for each in with_it if each.client[5] != odd.key[5]} == {
+                each for each in without if each.client[5] != odd.key[5]
+            }
+
+
+def test_nothing_shows_a_device() -> None:
+    assert repr([AssociatedClient(FIRST, RADIO), place()]) == "[AssociatedClient(), Cell()]"

@@ -1,0 +1,78 @@
+"""Departures: gone is who is missing from two complete polls; everybody else stays as they are."""
+
+from __future__ import annotations
+
+import random
+
+from connectors.sources.ingest.sighting import Kind
+from connectors.sources.ingest_socket.frames import TimedSighting
+from connectors.sources.polls.client_tables import AssociatedClient
+from connectors.sources.polls.departures import Departures
+
+HERE, THERE = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
+
+
+def device(number: int, place: bytes = HERE) -> AssociatedClient:
+    return AssociatedClient(bytes((0x3C, 0, 0, 0, 0, number)), place)
+
+
+def polled(departures: Departures, *rows: AssociatedClient, at: int = 0) -> list[TimedSighting]:
+    passed_on, known = departures.follow(rows, at)
+    departures.accept(known)
+    return passed_on
+
+
+def said(rows: list[TimedSighting]) -> list[tuple[Kind, int, bytes]]:
+    return [(row.sighting.kind, row.sighting.client[5], row.sighting.access_point) for row in rows]
+
+
+def test_a_device_leaves_when_two_complete_polls_in_a_row_lack_it() -> None:
+    departures = Departures()
+    assert said(polled(departures, device(1), device(2))) == [(Kind.RUN, 1, HERE), (Kind.RUN, 2, HERE)]
+    assert said(polled(departures, device(1))) == [(Kind.RUN, 1, HERE)]
+    assert said(polled(departures, device(1))) == [(Kind.RUN, 1, HERE), (Kind.LEAVE, 2, HERE)]
+    assert said(polled(departures, device(1))) == [(Kind.RUN, 1, HERE)]
+
+
+def test_a_device_that_comes_back_starts_again() -> None:
+    departures = Departures()
+    for rows in ([device(1)], [], [device(1, THERE)], []):
+        assert Kind.LEAVE not in {kind for kind, *_ in said(polled(departures, *rows))}
+    assert said(polled(departures)) == [(Kind.LEAVE, 1, THERE)]
+
+
+def test_a_poll_that_is_not_accepted_changes_nothing() -> None:
+    departures = Departures()
+    polled(departures, device(1))
+    for _ in range(3):
+        departures.follow([], 0)
+    assert said(polled(departures)) == []
+    assert said(polled(departures)) == [(Kind.LEAVE, 1, HERE)]
+
+
+def test_all_rows_bear_the_time_and_the_session_of_the_poll() -> None:
+    departures = Departures()
+    polled(departures, device(1), device(2), at=5)
+    polled(departures, device(2), at=10)
+    rows = polled(departures, device(2), device(3), at=15)
+    assert {row.at for row in rows} == {15}
+    assert len({row.sighting.session for row in rows}) == 1
+    assert all(row.sighting.session for row in rows)
+
+
+def test_one_row_of_one_poll_changes_what_is_said_of_its_device_alone() -> None:
+    draw = random.Random(11)
+    for _ in range(200):
+        tables = [[device(n, draw.choice((HERE, THERE))) for n in range(6) if draw.random() < 0.6] for _ in range(6)]
+        place, number = draw.randrange(6), draw.randrange(6)
+        other = [list(rows) for rows in tables]
+        other[place] = [row for row in other[place] if row.client[5] != number] + (
+            [] if any(row.client[5] == number for row in tables[place]) else [device(number)]
+        )
+        worlds = []
+        for rows_of in (tables, other):
+            departures = Departures()
+            worlds.append([
+                sorted(each for each in said(polled(departures, *rows)) if each[1] != number) for rows in rows_of
+            ])  # fmt: skip
+        assert worlds[0] == worlds[1]

@@ -1,0 +1,114 @@
+"""Walks: a table is read whole, whatever an agent cuts, or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from connectors.sources.polls import snmp_walk
+from connectors.sources.polls.client_tables import TABLES, AssociatedClient
+from connectors.sources.polls.snmp_walk import MALFORMED, REFUSED, REPETITIONS, TOO_LONG, PollError, walked
+from connectors.sources.snmp.ber import INTEGER, OCTET_STRING, encode_oid, sub_identifiers
+from connectors.sources.snmp.bulk import END_OF_MIB_VIEW, Binding, BulkResponse
+
+TABLE = TABLES["cisco-lwapp"]
+PLACE, STATUS = TABLE.columns
+RADIO = bytes.fromhex("020000000001")
+Cut = Callable[[list[Binding]], list[Binding]]
+
+
+def named(column: bytes, client: bytes) -> bytes:
+    return column + encode_oid("1.3." + ".".join(map(str, client)))[1:]
+
+
+class Agent:
+    """An agent's values, and the requests that it has seen."""
+
+    def __init__(self, clients: Sequence[bytes], cut: Cut = lambda all_: all_, *, beyond: bool = True) -> None:
+        values = [Binding(named(PLACE, client), OCTET_STRING, RADIO) for client in clients]
+        values += [Binding(named(STATUS, client), INTEGER, b"\x03") for client in clients]
+        if beyond:
+            values.append(Binding(encode_oid("1.3.6.1.4.1.9.9.599.1.3.9.1"), INTEGER, b"\x03"))
+        self._values = sorted(values, key=lambda value: sub_identifiers(value.name))
+        self._cut, self.requests = cut, 0
+
+    async def ask(self, names: Sequence[bytes]) -> BulkResponse:
+        self.requests += 1
+        rows, cursors = [], list(names)
+        for _ in range(REPETITIONS):
+            for place, name in enumerate(cursors):
+                rows.append(self._after(name))
+                cursors[place] = rows[-1].name
+        return BulkResponse(0, tuple(self._cut(rows)))
+
+    def _after(self, name: bytes) -> Binding:
+        numbers = sub_identifiers(name)
+        later = (value for value in self._values if sub_identifiers(value.name) > numbers)
+        return next(later, Binding(name, END_OF_MIB_VIEW, b""))
+
+
+def clients(number: int) -> list[bytes]:
+    draw = random.Random(3)
+    return [draw.randbytes(6) for _ in range(number)]
+
+
+def rows(of: Sequence[bytes]) -> set[AssociatedClient]:
+    return {AssociatedClient(client, RADIO) for client in of}
+
+
+@pytest.mark.parametrize("number", [0, 1, 19, 20, 21, 95])
+@pytest.mark.parametrize("beyond", [True, False])
+async def test_a_table_is_read_whole(number: int, beyond: bool) -> None:
+    agent = Agent(clients(number), beyond=beyond)
+    assert set(await walked(agent.ask, TABLE)) == rows(clients(number))
+    assert agent.requests == number // REPETITIONS + 1
+
+
+async def test_an_agent_may_cut_its_responses_anywhere() -> None:
+    draw = random.Random(5)
+    agent = Agent(clients(95), lambda all_: all_[: draw.randint(1, len(all_))])
+    assert set(await walked(agent.ask, TABLE)) == rows(clients(95))
+
+
+async def test_a_row_that_comes_or_goes_during_the_walk_takes_no_other_with_it() -> None:
+    before, draw = clients(60), random.Random(9)
+
+    async def ask(names: Sequence[bytes]) -> BulkResponse:
+        return await Agent([*before[:-1], *([draw.randbytes(6)] if draw.random() < 0.5 else [])]).ask(names)
+
+    assert set(await walked(ask, TABLE)) >= rows(before[:-1])
+
+
+def answering(*bindings: Binding, error: int = 0) -> snmp_walk.Ask:
+    asked = iter(range(10))
+
+    async def ask(names: Sequence[bytes]) -> BulkResponse:
+        del names
+        assert next(asked, None) is not None, "the walk goes on for ever"
+        return BulkResponse(error, bindings)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (answering(), MALFORMED),
+        (answering(error=5), REFUSED),
+        (answering(Binding(named(PLACE, RADIO), OCTET_STRING, RADIO)), MALFORMED),  # over and over
+    ],
+)
+async def test_an_answer_that_leads_nowhere_ends_the_walk(ask: snmp_walk.Ask, reason: str) -> None:
+    with pytest.raises(PollError) as told:
+        await walked(ask, TABLE)
+    assert told.value.reason == reason
+
+
+async def test_a_table_beyond_any_real_site_is_refused_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snmp_walk, "MOST_ROWS", 60)
+    assert len(await walked(Agent(clients(60)).ask, TABLE)) == 60
+    with pytest.raises(PollError) as told:
+        await walked(Agent(clients(61)).ask, TABLE)
+    assert told.value.reason == TOO_LONG
