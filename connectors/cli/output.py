@@ -146,7 +146,7 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 def utility_warning(release: str, audience: str, level: str, expected: Quality) -> str:
     """Return a warning that a level of a release is worse than a constant: which constant, and the consequence."""
-    what = f"{release} for {audience}: {level}s of {people(expected.mean)} are not worth publishing at this price."
+    what = f"{release} for {audience}: {level}s of {devices(expected.mean)} are not worth publishing at this price."
     error = f"The mean error, {expected.error:.2f}, is more than"
     if expected.worse_than_zero:
         why = f"{error} the mean count, {expected.mean:.2f}. Always saying 0 would be nearer to the truth."
@@ -155,9 +155,9 @@ def utility_warning(release: str, audience: str, level: str, expected: Quality) 
     return f"[bold]![/bold] {what} {why}"
 
 
-def people(mean: float) -> str:
-    """Return a mean count in words: ``three people``."""
+def devices(mean: float) -> str:
+    """Return a mean count in words: ``three devices``."""
     number = round(mean)
     if number < 1:
-        return "less than one person"
-    return f"{NUMBERS[number] if number < len(NUMBERS) else number} {'person' if number == 1 else 'people'}"
+        return "less than one device"
+    return f"{NUMBERS[number] if number < len(NUMBERS) else number} {'device' if number == 1 else 'devices'}"

@@ -61,7 +61,7 @@ epsilon = {{ facilities = "1" }}       # per window: less epsilon, more noise
 daily_budget = {{ facilities = "288" }}     # 288 windows a day; beyond it, nothing is released
 
 # Anyone may see floors and the building, for the price of a device's whole day: one device, one day, epsilon 2, and
-# nothing that is published of the day says more. Rooms are left out: zones of one or two people are not worth
+# nothing that is published of the day says more. Rooms are left out: zones of one or two devices are not worth
 # publishing at this price ('tacet policy plan' says so). A device is on one floor and in the building: shares of what
 # is paid.
 [[release]]

@@ -354,7 +354,7 @@ def test_a_devices_day_at_epsilon_2_buys_a_building_worth_publishing(example: st
 
 
 def test_zones_that_are_left_out_are_tried_and_found_wanting(example: str) -> None:
-    assert "zones of one person are not worth publishing at this price" in " ".join(example.split())
+    assert "zones of one device are not worth publishing at this price" in " ".join(example.split())
 
 
 def test_epsilons_of_a_day_stand_beside_those_of_a_window(example: str) -> None:

@@ -29,13 +29,20 @@ from connectors.operations.people.estimation import (
     fixed_factor,
     hour_factors,
 )
+from connectors.operations.people.history import Subscription, from_records
 from connectors.operations.people.truth import LARGEST_PEOPLE, GroundTruth, Moment, noised, read_truth, write_noised
 from connectors.sources.recordings.text_rows import RowCounts
 from stream.errors import DataError
+from stream.keys import LaboratoryKeys
 from stream.mechanisms.noise import std
+from stream.operators import scan
+from stream.policy.counts import CountRelease
 from stream.policy.people import Truth
-from stream.records import MINUTE
-from tests.support.people_models import MONDAY
+from stream.records import MINUTE, OccupancyWindow, Published
+from stream.release.stage import ReleaseStage
+from stream.schemas import is_private, parse_record
+from tests.support.people_models import MONDAY, small_policy
+from tests.support.small_building import SITE
 
 SUBJECT = Subject("lab", "occupancy", "public", "0" * 64, laboratory=True, truth=Truth(public=True))
 
@@ -276,3 +283,28 @@ def test_nothing_reads_true_counts_once_they_are_paid_for(tmp_path: Path) -> Non
     assert again.people == dict(private.people)
     assert again.epsilon == Fraction(1, 2)
     assert not set(private.people.values()) <= set(people.values()) or private.people != people
+
+
+# --- released history -----------------------------------------------------------------------------------
+
+
+def test_history_has_every_node_with_the_noise_that_is_in_it() -> None:
+    """The building is a sum of four zones with noise of scale 1 each: its deviation is twice that of a zone."""
+    policy = small_policy()
+    release = policy.release[0]
+    assert isinstance(release, CountRelease)
+    of = Subscription(SITE, policy.site[SITE], release, "facilities")
+    windows = [OccupancyWindow(SITE, MONDAY + n * 15 * MINUTE, (9, 8, 7, 6, 0, 0), Fraction(1)) for n in range(1, 4)]
+    keys = LaboratoryKeys(b"h" * 32, "ledger", b"a" * 32)
+    _, outputs = scan(ReleaseStage(policy, SITE, keys), windows)
+    records = [parse_record(out.value) for out in outputs if isinstance(out, Published) and is_private(out.topic)]
+    history = from_records(records, of)
+    assert set(history.windows) == {f"zone:{zone}" for zone in "abcd"} | {"floor:1", "floor:2", "building"}
+    assert history.laboratory
+    noise = {node: history.windows[node][windows[0].window_end].noise for node in ("zone:a", "building")}
+    zone, building = noise["zone:a"], noise["building"]
+    assert zone is not None
+    assert building is not None
+    assert (zone.kind, building.kind) == ("laplace", "gaussian")
+    assert zone.deviation == pytest.approx(std(Fraction(1)), rel=1e-6)
+    assert building.deviation == pytest.approx(2 * zone.deviation)

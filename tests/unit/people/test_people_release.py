@@ -62,6 +62,13 @@ def test_a_release_is_followed_by_people_with_their_bands() -> None:
         PeopleRecord.model_validate(people)
 
 
+def test_people_come_from_the_release_of_their_model_only() -> None:
+    two = HALLS + HALLS.replace('"halls"', '"again"')
+    found = records(released(with_people(model_of(small_policy(two)), two), windows(2)))
+    assert len(found) == 2
+    assert all("/halls/" in record["of"] for record in found)
+
+
 def test_an_audience_without_a_model_gets_no_people() -> None:
     outputs, _ = counts_of(2)
     assert {each.topic for each in outputs if each.topic.endswith("people.v1")} == {TOPIC}
