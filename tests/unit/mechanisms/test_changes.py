@@ -12,7 +12,7 @@ from stream.mechanisms.changes import mechanism as module
 from stream.mechanisms.changes.mechanism import ChangeSums, DayTick
 from stream.mechanisms.changes.noise import change_noise, check_chain
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.noise_labels import Context
+from stream.mechanisms.noise_labels import Context, counts_digest
 from tests.support.changed_days import Run, item, mechanism
 
 F = Fraction
@@ -66,7 +66,7 @@ def test_values_are_a_function_of_the_measured_sums_alone(monkeypatch: pytest.Mo
         state, [true] = sums.step(state, DayTick(0, position, counts(position)))
         changed, [shifted] = sums.step(changed, DayTick(0, position, counts(position) + (position >= 30)))
         item_of.append(item(plain.mechanism, 0, position, true))
-        digests.append(module.counts_digest(true))
+        digests.append(counts_digest(true))
         shifts.append(true - shifted)
     monkeypatch.setattr(module, "change_noise", compensated)
     second = [other.tick(0, position, counts(position) + (position >= 30)) for position in range(60)]

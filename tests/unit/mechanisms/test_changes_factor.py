@@ -28,7 +28,7 @@ def test_what_is_measured_of_a_day_gives_its_counts_back(visits: int) -> None:
     counts = np.where(np.arange(300)[:, None] % 2 == 0, [200_000, 1], [0, 0])
     changes = np.diff(counts, axis=0, prepend=np.zeros((1, 2), np.int64))
     places = np.arange(300)
-    measured = np.array([weighted_sum(factor, t, places[: t + 1], changes[: t + 1]) for t in places], np.float64)
+    measured = np.array([weighted_sum(factor, t, places[: t + 1], changes[: t + 1]) for t in range(300)], np.float64)
     found = np.array([reconstructed(factor, measured[: t + 1]) for t in places])
     assert np.abs(found - counts).max() < 0.01
 

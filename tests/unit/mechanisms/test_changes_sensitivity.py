@@ -12,6 +12,7 @@ import pytest
 from stream.errors import UsageError
 from stream.mechanisms.changes.factor import ORDERS, factor_of, rounded_weights
 from stream.mechanisms.changes.sensitivity import ONE_NODE, SEVERAL_NODES, squared_sensitivity
+from stream.mechanisms.exact import Floats
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE
 from tests.support.changes_certificate import attraction, best_pattern, gram, one_node, several_nodes
@@ -123,6 +124,6 @@ def test_rounding_to_16_digits_keeps_the_attraction() -> None:
         attraction(few)
 
 
-def _rounded_gram(weights: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _rounded_gram(weights: Ints) -> Floats:
     matrix = np.array([np.append(np.zeros(s, np.int64), weights[: len(weights) - s]) for s in range(len(weights))])
-    return (matrix @ matrix.T).astype(np.float64)
+    return np.asarray((matrix @ matrix.T).astype(np.float64))
