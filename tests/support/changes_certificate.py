@@ -33,7 +33,6 @@ All entries of G are integers below 2**53, so they are exact floats; the rest of
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
@@ -47,35 +46,44 @@ SLACK = 1e-9
 _NONE = -1e30
 
 
-class Smooth(NamedTuple):
-    """S and p of ``one_node``, for days of any number of ticks."""
-
-    near: float
-    """Rate of the first exponential, in 1 / day."""
-    far: float
-    """Rate of the second."""
-    mix: float
-    """Weight of the second."""
-    density: float
-    early: float
-    """Additional density at the day's start, which fades within ``edge``."""
-    late: float
-    """Likewise at its end."""
-    edge: float
-    """As a part of the day."""
-
-
-SMOOTH = {
-    1: Smooth(2.5, 8.0, 0.37, 0.6, 0.4, 0.0, 0.1),
-    2: Smooth(1.5, 130.0, 0.02, 0.64, 0.46, 0.04, 0.15),
-    3: Smooth(1.5, 130.0, 0.02, 0.64, 0.46, 0.04, 0.15),
-    4: Smooth(2.5, 4.5, 0.03, 0.636, 0.39, 0.08, 0.12),
-    5: Smooth(2.5, 5.0, 1.0, 0.59, 0.4, 0.05, 0.12),
-    6: Smooth(2.5, 5.0, 1.0, 0.59, 0.4, 0.05, 0.12),
-    7: Smooth(3.2, 7.0, 1.0, 0.59, 0.4, 0.05, 0.12),
-    8: Smooth(4.0, 8.0, 1.0, 0.59, 0.4, 0.05, 0.12),
+SMOOTH: dict[tuple[int, int], tuple[float, float, float]] = {
+    (50, 2): (1.22, 1.74, 0.17),
+    (50, 3): (1.22, 1.74, 0.17),
+    (50, 4): (2.47, 3.53, 0.63),
+    (50, 5): (2.47, 3.53, 0.63),
+    (50, 6): (0.6, 5.03, 20.0),
+    (50, 7): (0.6, 7.16, 16.7),
+    (50, 8): (0.6, 7.16, 16.7),
+    (100, 2): (1.22, 1.74, 0.17),
+    (100, 3): (1.74, 2.47, 0.13),
+    (100, 4): (2.47, 3.53, 0.63),
+    (100, 5): (2.47, 3.53, 0.63),
+    (100, 6): (2.47, 3.53, 5.4),
+    (100, 7): (0.6, 7.16, 16.7),
+    (100, 8): (0.6, 7.16, 16.7),
+    (150, 2): (1.22, 1.74, 0.17),
+    (150, 3): (1.74, 2.47, 0.13),
+    (150, 4): (2.47, 3.53, 0.63),
+    (150, 5): (2.47, 3.53, 0.63),
+    (150, 6): (0.6, 7.16, 16.7),
+    (150, 7): (0.6, 7.16, 16.7),
+    (150, 8): (0.6, 7.16, 16.7),
+    (300, 2): (1.5, 130.0, 0.02),
+    (300, 3): (1.74, 2.47, 0.13),
+    (300, 4): (2.5, 4.5, 0.03),
+    (300, 5): (0.6, 5.03, 20.0),
+    (300, 6): (0.6, 5.03, 20.0),
+    (300, 7): (0.6, 5.03, 20.0),
+    (300, 8): (0.6, 5.03, 20.0),
 }
-"""By visits: found by trial."""
+"""Ticks, visits -> rates of the two exponentials of S, in 1 / day, and the weight of the second; found by trial."""
+
+
+def usual_density(ticks: int, visits: int) -> Floats:
+    """Return p: visits are long at the day's start."""
+    time = np.arange(ticks) / ticks
+    middle = 0.636 if visits < 5 else 0.6
+    return np.asarray(middle + 0.4 * np.exp(-time / 0.12) + 0.07 * np.exp(-(1 - time) / 0.12))
 
 
 def gram(order: Fraction, ticks: int) -> Floats:
@@ -112,18 +120,17 @@ def several_nodes(order: Fraction, ticks: int, visits: int) -> Ints:
     return np.array(found, np.int64)
 
 
-def one_node(order: Fraction, ticks: int, visits: int, smooth: Smooth | None = None) -> int:
-    """Return an upper bound on |C'd|² for up to ``visits`` visits at one node."""
+def one_node(order: Fraction, ticks: int, visits: int) -> int:
+    """Return an upper bound on |C'd|² for up to ``visits`` visits at one node, at least two."""
     g = gram(order, ticks)
     h = attraction(g)
-    chosen = smooth or SMOOTH[visits]
+    near, far, mix = SMOOTH[ticks, visits]
     time = np.arange(ticks) / ticks
     apart = np.abs(time[:, None] - time)
-    s = np.exp(-chosen.near * apart) + chosen.mix * np.exp(-chosen.far * apart)
+    s = np.exp(-near * apart) + mix * np.exp(-far * apart)
     others = ~np.eye(ticks, dtype=bool)
     s *= (h[others] / s[others]).min() * (1 - SLACK)
-    fade = np.exp(-time / chosen.edge), np.exp(-(1 - time) / chosen.edge)
-    p = chosen.density + chosen.early * fade[0] + chosen.late * fade[1]
+    p = usual_density(ticks, visits)
     summed = np.cumsum(np.cumsum(s[::-1], axis=0)[::-1][:, ::-1], axis=1)[:, ::-1]
     largest = _longest_chain(g + summed, 2 * s @ p, visits)
     return int(np.ceil((largest + p @ s @ p) * (1 + SLACK)))

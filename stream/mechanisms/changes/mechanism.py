@@ -3,14 +3,13 @@
 Steps of a window that belongs to a privacy day, at one position of it:
 
 1. ``ChangeSums`` gets the exact, bounded counts of all nodes and returns C'd at the position. One state serves all
-   audiences, whose noise is one chain over the same sums.
+   audiences, whose noise is one chain over the same sums. It is called for windows that are released, and no others.
 2. ``Changes``, one for each audience and level, adds noise (``noise``), which gives u'. From here on nothing is secret.
 3. The noisy count y follows from the day's u' (``factor``), and the filter estimates the count (``filter``).
 4. With the first window of another day the filter learns from the day before, and its revised counts are returned.
 
 A window that is not released, or never came, has no u'; the change up to the next one is part of that one's difference
-(``calibration`` says why this costs nothing). Where ``ChangeSums`` is not called for such a window either, the result
-is the same.
+(``calibration`` says why this costs nothing), and meanwhile the noisy count stays what it was.
 
 **State.** ``ChangeSums`` holds the day's exact differences: as confidential as the counts, for a whole day. ``Changes``
 holds only what its readers know.
