@@ -27,14 +27,24 @@ NoiseKind = Literal["laplace", "gaussian"]
 """Law of the noise on a count: discrete Laplace or discrete Gaussian."""
 
 
+LEFT = "-"
+"""Mark before an access point's address where a device leaves it."""
+
+
 class Row(NamedTuple):
-    """One observation: a device at an access point, or (``access_point`` None) the end of its stay."""
+    """One observation: a device at an access point, or the end of its stay."""
 
     device: str
     """Pseudonym, 16 hexadecimal digits."""
     access_point: str | None
-    """Radio address, lower case with colons; None ends the device's open stay at ``time``."""
+    """Radio address, lower case with colons. With ``LEFT`` before it, the device's stay ends at ``time`` if it is at
+    that access point; None ends its stay wherever it is."""
     time: Micros
+
+    @property
+    def is_sighting(self) -> bool:
+        """Whether the device is at the access point, and does not leave."""
+        return self.access_point is not None and not self.access_point.startswith(LEFT)
 
 
 class PrivacyDay(NamedTuple):
@@ -99,6 +109,17 @@ Message = Observed | CountedWindow
 """A message of the log."""
 
 
+class LevelCounts(NamedTuple):
+    """Counts of the nodes of each level, counted separately; restricted."""
+
+    zone: tuple[int, ...]
+    """One count a zone, in the order of the site's zone registry."""
+    floor: tuple[int, ...]
+    """One count a floor, sorted by name."""
+    building: tuple[int, ...]
+    """One count."""
+
+
 @dataclass(frozen=True, slots=True)
 class OccupancyWindow:
     """Distinct devices per declared zone at one tick; restricted: true counts."""
@@ -113,7 +134,10 @@ class OccupancyWindow:
     """The privacy day of the tick; None if the site has no privacy days."""
     bounded: tuple[int, ...] | None = None
     """Like ``counts``, but each device counts at no more than K ticks of its privacy day, by the data of that day
-    alone; None if the site does not bound counts, or if the run of today's counters was interrupted."""
+    alone; None if the site does not bound counts by ticks, or if the run of today's counters was interrupted."""
+    by_visits: LevelCounts | None = None
+    """The counts of each level, of devices that make a bounded number of visits per privacy day and level; None if no
+    release counts changes, or if the run of today's counters was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +242,22 @@ PURE = "pure"
 """Noise in ``DayTerms`` for runs of which only the epsilon is known; each is charged when it begins."""
 
 
+CHANGES = "changes"
+"""Noise in ``DayTerms`` on the changes of a day's counts instead of on the counts of its windows."""
+
+
 class DayTerms(NamedTuple):
     """The terms of a payment per device day: the noise of K windows of one device's privacy day."""
 
     day: PrivacyDay
     noise: str
-    """``laplace`` or ``gaussian``; ``PURE`` for decisions."""
+    """``laplace`` or ``gaussian``; ``CHANGES``; ``PURE`` for decisions."""
     parameters: tuple[Fraction, ...]
-    """For the noise of each measured level its epsilon per window, or its sigma squared; for decisions epsilon per
-    run."""
+    """For the noise of each measured level its epsilon per window, or its sigma squared; for changes the squared shift
+    of a day, mu²; for decisions epsilon per run."""
     ticks: int
-    """K: windows of a day at which one device counts at most; for decisions the number of runs charged now."""
+    """K: windows of a day at which one device counts at most; for changes how often its counts change in a day, at
+    most; for decisions the number of runs charged now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,15 +284,13 @@ class CountCharge:
 
 @dataclass(frozen=True, slots=True)
 class AttributeCharge:
-    """The charge of one attribute record to one audience; contains nothing that its readers do not know.
-
-    The account reads it. The ledger charges the ``spend`` of the record (``AttributePlan.record``), not this.
-    """
+    """The charge of one attribute record to one audience, for the account; contains nothing that its readers do not
+    know."""
 
     release: str
     audience: str
     epsilon: Fraction
-    """0 if the attribute was not queried."""
+    """What the ledger charges for the record; 0 if the attribute was not queried."""
     zone: str
     attribute: str
     day: str

@@ -82,7 +82,7 @@ class _Record(BaseModel):
 
 
 class CountRecord(_Record):
-    """One window's private counts for one audience."""
+    """One window's private counts for one audience: of devices, or of people where people counters report."""
 
     release_id: str
     site: str
@@ -103,8 +103,9 @@ class CountRecord(_Record):
     noise: NoiseKind = "laplace"
     delta: str = "0"
     bounded_to: str = ""
-    """How long a device counts in a privacy day, such as 12h. Afterwards it is left out, so more devices may be present
-    than ``values`` count. Only in records of bounded counts."""
+    """How long a device counts in a privacy day, such as 12h, or how many visits of it, such as ``4 visits``.
+    Afterwards it is left out, so more devices may be present than ``values`` count. Only in records of bounded
+    counts."""
     epsilon: str
     spend: str
     noise_scale: dict[str, float]
@@ -151,6 +152,49 @@ class CountRecord(_Record):
         if "levels" in self.model_fields_set:
             given |= {"levels_noisy": levels} | ({"levels_draws": draws} if draws else {})
         return self.model_copy(update=given)
+
+
+class PeopleRecord(_Record):
+    """One window's people for one audience, estimated from a count record of devices. Costs nothing."""
+
+    release_id: str
+    site: str
+    audience: str
+    release: str
+    window_start: str
+    window_end: str
+    counted: Literal["people"]
+    """What the numbers count. Records without this field count devices, or people where people counters report."""
+    values: dict[str, int] | None
+    """Estimated people by zone."""
+    low: dict[str, int] | None
+    """Lower ends of the bands, by zone."""
+    high: dict[str, int] | None
+    levels: Levels | None = None
+    """Estimated people of floors and building. This field, ``levels_low`` and ``levels_high`` exist only if there is
+    an estimate for a floor or the building."""
+    levels_low: Levels | None = None
+    levels_high: Levels | None = None
+    unknown: dict[str, str]
+    """Nodes with a count and without an estimate, each with the reason: ``node``, ``hour``, ``range``, ``coverage`` or
+    ``feed``."""
+    released: bool
+    reason: str | None
+    """Why there is no estimate at all: the reason of the count record, or that of all nodes; ``unknown`` if those
+    differ."""
+    band: float
+    """Share of the windows of a new day, also of those with people, whose people the band contains."""
+    of: str
+    """Release id of the count record."""
+    model: str
+    """Digest of the model."""
+    mechanism: str
+    epsilon: str
+    """Of the count record."""
+    spend: str
+    coverage: float
+    policy_version: str
+    laboratory: bool
 
 
 class AttributeRecord(_Record):

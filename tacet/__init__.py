@@ -17,7 +17,7 @@ from connectors.subscribe.order import Release
 from connectors.subscribe.service import read_metadata
 from connectors.subscribe.subscriber import releases, sites, subscribe
 from stream.errors import DataError, FinalityError, TacetError, UsageError
-from stream.schemas import AttributeRecord, CountRecord, ThresholdRecord
+from stream.schemas import AttributeRecord, CountRecord, PeopleRecord, ThresholdRecord
 from tacet.frames import frame
 from tacet.typed_records import PrivateRecord, typed
 
@@ -27,6 +27,7 @@ __all__ = [
     "Cursor",
     "DataError",
     "FinalityError",
+    "PeopleRecord",
     "PrivateRecord",
     "Release",
     "TacetError",

@@ -8,10 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from stream.errors import DataError
-from stream.schemas import AttributeRecord, CountRecord, ThresholdRecord
+from stream.schemas import AttributeRecord, CountRecord, PeopleRecord, ThresholdRecord
 
-PrivateRecord = CountRecord | ThresholdRecord | AttributeRecord
-"""What an audience reads of a window: counts, a query of them, decisions; or one attribute of a zone's day."""
+PrivateRecord = CountRecord | ThresholdRecord | PeopleRecord | AttributeRecord
+"""What an audience reads of a window: counts, a query of them, decisions, people; or one attribute of a zone's day."""
+_BY_FIELD: dict[str, type[PrivateRecord]] = {
+    "attribute": AttributeRecord, "above": ThresholdRecord, "counted": PeopleRecord,
+}  # fmt: skip
+"""Field by which a record other than of counts is recognised -> its type."""
 
 
 def typed(release: Mapping[str, Any]) -> PrivateRecord:
@@ -20,7 +24,7 @@ def typed(release: Mapping[str, Any]) -> PrivateRecord:
     Raises:
         DataError: not a private release; the message names the first wrong field, never its value.
     """
-    model = AttributeRecord if "attribute" in release else ThresholdRecord if "above" in release else CountRecord
+    model = next((kind for name, kind in _BY_FIELD.items() if name in release), CountRecord)
     try:
         return model.model_validate(release)
     except ValidationError as problem:

@@ -14,6 +14,7 @@ from connectors.cli.output import print_json, table, working
 from connectors.operations.audit.kafka_bundle import kafka_bundle
 from connectors.operations.audit.verification import merged_policies, store_bundle, verified
 from connectors.operations.policy.guarantees import unit_rows
+from connectors.operations.policy.promises import people_figures
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.kafka.cluster import check_cluster
 from connectors.storage.kafka.topic_readers import Record, consume
@@ -74,7 +75,15 @@ def account(
             records = _recomputed(store, servers, audit, policies, audiences, at, tight=tight)
     known = merged_policies(bundle.policies, [read_policy(file) for file in policy_files])
     report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at], counted_sites(known))
+    if truths := people_truths(known):
+        report["people"] = truths
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
+
+
+def people_truths(policies: Iterable[PolicyDocument]) -> list[dict[str, Any]]:
+    """Return the models of people of all policies, each once, with what their ground truth cost."""
+    found = {each.digest: people_figures(each) for policy in policies for each in policy.people}
+    return list(found.values())
 
 
 def counted_sites(policies: Iterable[PolicyDocument]) -> frozenset[str]:
@@ -185,6 +194,13 @@ def summary(records: Records, counted: Collection[str] = ()) -> dict[str, Any]:
 
 def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
     console = Console(highlight=False)
+    for each in report.get("people", ()):
+        truth = each["truth"]
+        price = "nothing, they are public" if truth["public"] else f"epsilon {truth['epsilon']}"
+        console.print(
+            f"{each['site']}: {each['release']} for {each['reader']}: the counts of people behind model "
+            f"{each['model'][:16]} cost {price}, for one person at one moment; this adds to the epsilons below"
+        )
     if not report["sites"]:
         console.print("Nothing has been released yet.")
     for name, site in report["sites"].items():

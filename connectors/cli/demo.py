@@ -28,8 +28,7 @@ from connectors.keys import key_files
 from connectors.lab.simulation import policy as simulation_policy
 from connectors.lab.simulation.traps import TrapSchedule, trap_schedule
 from connectors.operations.audit.verification import counted_window
-from connectors.operations.policy.contribution_loss import spaced
-from connectors.operations.policy.guarantees import unit_rows
+from connectors.operations.policy.guarantees import spaced, unit_rows
 from connectors.operations.policy.promises import sentences_to_sign
 from connectors.operations.policy.quality import Quality, by_level_quality
 from connectors.runtime.signals import first_to_end
@@ -211,7 +210,8 @@ def _bounds(policy: Policy) -> Iterator[str]:
     for release in policy.release:
         if isinstance(release, CountRelease) and release.by_day and policy.zones_of(release, name):
             machines = " and no device that was present when the day started" if site.residents == "ignore" else ""
-            bound = f"for at most {spaced(site.bounded_to or '')} of a day{machines}"
+            most = site.bound_text(changes=True) if release.by_changes else f"{spaced(site.bounded_to or '')} of"
+            bound = f"for at most {most} a day{machines}"
             lower = "its counts are lower than those of a release that counts all devices"
             yield f"Release '{release.name}' counts each device {bound}: {lower}."
 

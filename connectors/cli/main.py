@@ -45,6 +45,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "account": "Show what all releases together have cost",
         "sink": "Deliver releases to an MQTT broker or a webhook",
         "export": "Expose releases as metrics",
+        "calibrate": "Learn how many people there are per device",
     },
     "Look after": {
         "status": "Show the progress of each site",

@@ -23,7 +23,7 @@ from connectors.cli.options import (
 )
 from connectors.secrets.private_files import read_secret, read_secrets
 from connectors.sinks.feed import deliver_releases
-from connectors.sinks.occasions import Kind, Occasion
+from connectors.sinks.triggers import Kind, Trigger
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.service import OWN_MACHINE, read_metadata
 from connectors.subscribe.subscriber import Origin
@@ -132,18 +132,18 @@ def webhook(
     if (kind == "crossing") != (threshold is not None):
         raise click.UsageError("--threshold: must be given with --on crossing, and only then")
     cursor, origin = Cursor(cursor_file), origin_of(settings, **source)
-    occasion = Occasion(kind, threshold, frozenset(nodes))
-    run_async(_report(origin, cursor, occasion, to, partial(read_secrets, secret_file, 2), from_start=from_start,
+    trigger = Trigger(kind, threshold, frozenset(nodes))
+    run_async(_report(origin, cursor, trigger, to, partial(read_secrets, secret_file, 2), from_start=from_start,
                       until_end=until_end))  # fmt: skip
 
 
 async def _report(
-    origin: Origin, cursor: Cursor, occasion: Occasion, url: str, secrets: Callable[[], Sequence[str]], *,
+    origin: Origin, cursor: Cursor, trigger: Trigger, url: str, secrets: Callable[[], Sequence[str]], *,
     from_start: bool, until_end: bool,
 ) -> None:  # fmt: skip
     with library("sink webhook"):
         from connectors.sinks.webhooks import WebhookSink  # noqa: PLC0415
-    report = WebhookSink(url, secrets, occasion, cursor.notes)
+    report = WebhookSink(url, secrets, trigger, cursor.notes)
     try:
         begin = None if from_start else report.begin
         await until_stopped(deliver_releases(origin, cursor, report.deliver, begin, until_end=until_end))

@@ -18,6 +18,7 @@ from connectors.cli.options import (
 )
 from connectors.cli.output import print_json
 from connectors.subscribe.cursor import Cursor
+from connectors.subscribe.nodes import node_values
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import subscribe as follow
 from stream.settings import Settings
@@ -92,6 +93,10 @@ def one_line(record: Release) -> str:
         text = f"{record['day']} {record['zone']} {record['attribute']}: {what}"
     elif "above" in record and record["released"]:
         text = f"{record['window_end']} {_alerts(record)}"
+    elif "counted" in record and record["released"]:
+        known = (f"{each.node} {each.value} ({each.low} to {each.high})" for each in node_values(record))
+        unknown = (f"{node} not known ({why})" for node, why in record["unknown"].items())
+        text = f"{record['window_end']} {record['counted']}: {'  '.join([*known, *unknown])}"
     elif record["released"]:
         if record["values"]:
             values, widths = record["values"], record["half_width_95"] or {}

@@ -20,6 +20,7 @@ from connectors.lab.tuning import tune as tuned
 from connectors.sources.recordings.dialect import Dialect
 from stream.lab.tuning.bench import Task, Unit
 from stream.lab.tuning.utility import Period
+from stream.policy.mechanisms import names_where
 
 # The results of a search as tables for people.
 
@@ -106,7 +107,7 @@ def _percent(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:.1f}%"
 
 
-MECHANISMS = ("laplace", "pegasus", "filter", TTL)
+TRIED = (*names_where("pays_by_window"), TTL)
 
 
 @click.command()
@@ -123,7 +124,7 @@ MECHANISMS = ("laplace", "pegasus", "filter", TTL)
 )
 @click.option(
     "--mechanism",
-    type=click.Choice(MECHANISMS),
+    type=click.Choice(TRIED),
     multiple=True,
     required=True,
     help="Mechanism to try, or ttl for pseudonym lifetimes. May be repeated.",

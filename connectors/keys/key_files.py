@@ -273,12 +273,12 @@ class FileKeys:
     def forget_before(self, key_day: int) -> None:
         """Destroy the production keys of all days before ``key_day``."""
         if isinstance(self.keys, ForwardKeys) and key_day > self.keys.first:
-            self.keys = self.keys.from_key_day(key_day)
-            self.vault.forget_before(key_day)
             with locked(self.path):
                 on_disk = _keys_of(self.path, read_keys(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:
                     self._write(on_disk.from_key_day(key_day), data_from=key_day)
+            self.keys = self.keys.from_key_day(key_day)
+            self.vault.forget_before(key_day)
 
     def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
         """Make ``key_day`` the file's oldest day, unless another process has already set one."""

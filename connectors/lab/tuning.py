@@ -27,7 +27,8 @@ from connectors.sources.recordings.dialect import OWN, Dialect
 from stream.domains import Purpose
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
-from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, LearntDistribution, by_span, learn, opened, prior
+from stream.lab.attackers.beliefs import OPEN_KINDS, Flags, Floats, by_span, opened, prior
+from stream.lab.attackers.likelihoods import LearntDistribution, learn
 from stream.lab.tuning.bench import (
     EPSILONS,
     Bench,
@@ -291,6 +292,8 @@ def check_request(policy: Policy, site: str, request: TuningRequest) -> None:
         raise UsageError("--unit: device_day must go with a mechanism that has an epsilon, got ttl, which has none")
     if by_day and policy.site[site].day_starts is None:
         raise UsageError(f"--unit: device_day must go with a site that has day_starts, which '{site}' has not")
+    if by_day and policy.site[site].contribution is None:
+        raise UsageError(f"--unit: device_day must go with a site that has contribution, which '{site}' has not")
     check_periods(request.task, request.periods)
     for mechanism in request.mechanisms:
         if mechanism != TTL:
@@ -337,7 +340,7 @@ def _bench(recorded: RecordedSite, request: TuningRequest, mechanism: str, world
     if mechanism == TTL:
         learning = world.before(LEARN_DAYS) or world
         seen = recorded.sightings.since(int(learning.times[learning.begins]) - LEAD)
-        validity = recorded.policy.site[recorded.name].validity
+        validity = recorded.policy.site[recorded.name].counts_for
         return TtlBench(ready, seen, validity, len(world.site.zones), noise.after_draw)
     terms = _terms(recorded.policy, recorded.name, request, mechanism)
     return NoiseBench(ready, terms, noise.day_key, noise.after_draw, request.epsilons, request.clamped)

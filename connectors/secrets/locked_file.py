@@ -62,6 +62,8 @@ class LockedFile:
     def _unusable(self, code: str) -> KeyFileError:
         if code == "SQLITE_BUSY":
             return KeyFileError(f"{self.path}: must be held by one process only, {self._by}")
+        if code == "SQLITE_FULL":
+            return KeyFileError(f"{self.path}: disk full; make room and start again")
         return KeyFileError(f"{self.path}: must be the whole state of {self._whose}, SQLite says {code}")
 
     @contextmanager

@@ -49,19 +49,22 @@ def read_private(path: Path, holds: str) -> bytes:
 def replace_file(path: Path, document: dict[str, Any]) -> None:
     """Replace a private JSON file atomically: after a crash it is the old one or the new one, never a part."""
     path = itself(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = str(path)  # a failed write names no file
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(document, file)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        # A failed write names no file, and a folder that cannot be written to names the temporary one.
+        error.filename, error.filename2 = str(path), None
         raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

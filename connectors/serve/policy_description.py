@@ -110,6 +110,9 @@ def _release(policy: Policy, release: Release, audience: str) -> Iterator[models
     for query in release.queries if isinstance(release, CountRelease) else ():
         changed = {"release": query.name, "query": query.kind, "revise": [], "base": release.name}
         yield described.model_copy(update=changed)
+    for people in policy.people_of(release, audience) if isinstance(release, CountRelease) else ():
+        changed = {"release": people.release_name, "query": "people", "revise": [], "base": release.name}
+        yield described.model_copy(update=changed | {"sites": [people.model.site]})
 
 
 class _Terms(TypedDict):

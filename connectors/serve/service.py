@@ -230,8 +230,7 @@ def release_of(service: Service, audience: str, site: str, release: str | None =
     if release is None:
         return
     for each in releases_of(service.policy, audience):
-        names = each.published_names if each.query == "count" else (each.name,)
-        if release in names and service.policy.zones_of(each, site):
+        if release in service.policy.published_names(each, audience) and service.policy.zones_of(each, site):
             return
     raise RefusalError(404, "release", "must be a release for the audience at this site")
 

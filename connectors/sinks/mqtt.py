@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ import structlog
 
 from connectors.runtime.signals import first_to_end
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
-from connectors.subscribe.nodes import bound_of, node_values
+from connectors.subscribe.nodes import bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
 
 OF_THE_RECORD = ("window_start", "window_end", "released", "reason", "coverage", "release_id", "laboratory")
+_OF_PEOPLE = ("counted", "band", "of")
 _ESCAPED = str.maketrans({"_": "__", ".": "_d", "-": "_h", "/": "-"})
 """Maps a topic to a Home Assistant name of letters, digits, _ and -; different topics stay different."""
 
@@ -35,22 +36,28 @@ def status_topic(prefix: str) -> str:
 
 
 def messages(prefix: str, record: Release, retained: Mapping[str, str]) -> dict[str, str]:
-    """Return the retained messages of a count record, by topic.
+    """Return the retained messages of a record of counts or people, by topic.
 
-    ``retained`` are the earlier messages: a denied window lists no nodes, so its release's nodes are found there.
+    Only those of people say what is counted (``counted``); the others are about devices. A node without an estimate
+    of people loses its earlier one. ``retained`` are the earlier messages: a denied window lists no nodes, so its
+    release's nodes are found there.
     """
-    common = {name: record[name] for name in OF_THE_RECORD} | bound_of(record)
-    kind = record["half_width_kind"]
+    common = {name: record[name] for name in (*OF_THE_RECORD, *_OF_PEOPLE) if name in record} | bound_of(record)
+    kind = record.get("half_width_kind")
     found = {
         f"{prefix}/{record['site']}/{value.node.replace(':', '/')}/{record['release']}": {
             "value": value.value, "low": value.low, "high": value.high, "half_width": value.half_width, "kind": kind,
         }
         for value in node_values(record)
     }  # fmt: skip
+    cleared = dict.fromkeys(("value", "low", "high", "half_width", "kind"))
+    for node, why in record.get("unknown", {}).items():
+        topic = f"{prefix}/{record['site']}/{node.replace(':', '/')}/{record['release']}"
+        if topic in retained:
+            found[topic] = cleared | {"unknown": why}
     if not record["released"]:
-        cleared = dict.fromkeys(("value", "low", "high", "half_width", "kind"))
         own = (topic for topic in retained if _is_of(topic, prefix, record))
-        found = dict.fromkeys(own, cleared)
+        found = dict.fromkeys(own, cleared) | found
     return {topic: orjson.dumps(body | common).decode() for topic, body in found.items()}
 
 
@@ -63,15 +70,20 @@ def site_topic(prefix: str, site: str) -> str:
     return f"{prefix}/{site}/metadata"
 
 
-def discovery(base: str, prefix: str, topics: Iterable[str], sites: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+def discovery(
+    base: str, prefix: str, topics: Iterable[str], sites: Mapping[str, dict[str, Any]], people: Container[str] = ()
+) -> dict[str, str]:
     """Return the retained messages that define a Home Assistant sensor for each topic, below ``base``.
 
-    ``sites`` is the sites' metadata, which contains the sensors' names.
+    ``sites`` is the sites' metadata, which contains the sensors' names; ``people`` are the topics that count people and
+    not devices.
     """
-    return dict(_sensor(base, prefix, topic, sites) for topic in topics)
+    return dict(_sensor(base, prefix, topic, sites, counts_people=topic in people) for topic in topics)
 
 
-def _sensor(base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
+def _sensor(
+    base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, Any]], *, counts_people: bool
+) -> tuple[str, str]:
     site, *node, release = topic.removeprefix(f"{prefix}/").split("/")
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
     known = sites.get(site, {})
@@ -81,7 +93,7 @@ def _sensor(base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, An
         "state_topic": topic,
         "value_template": "{{ value_json.value }}",
         "json_attributes_topic": topic,
-        "unit_of_measurement": "devices",
+        "unit_of_measurement": "people" if counts_people else "devices",
         "state_class": "measurement",
         "icon": "mdi:account-group",
         "availability_topic": status_topic(prefix),
@@ -149,20 +161,22 @@ class MqttSink:
             return
         retained = self._notes.setdefault("retained", {})
         fresh = messages(self._prefix, record, retained)
-        await self._queue.put(self._described([topic for topic in fresh if topic not in retained]) | fresh)
+        new = {topic: body for topic, body in fresh.items() if topic not in retained}
+        await self._queue.put(self._described(new) | fresh)
         await self._queue.join()
         retained |= fresh
         note_latest(record, self._notes)
 
-    def _described(self, topics: Iterable[str]) -> dict[str, str]:
+    def _described(self, messages: Mapping[str, str]) -> dict[str, str]:
         """Return the messages that precede the first values of some topics: site metadata and discovery."""
-        topics = list(topics)
+        people = {topic for topic, message in messages.items() if counted_in(orjson.loads(message)) == "people"}
+        topics = list(messages)
         names = {topic.removeprefix(f"{self._prefix}/").partition("/")[0] for topic in topics}
         sites = {
             site_topic(self._prefix, name): orjson.dumps(self._sites[name]).decode()
             for name in sorted(names) if name in self._sites
         }  # fmt: skip
-        return sites | ({} if self._base is None else discovery(self._base, self._prefix, topics, self._sites))
+        return sites | ({} if self._base is None else discovery(self._base, self._prefix, topics, self._sites, people))
 
     async def run(self) -> None:
         """Stay connected until cancelled."""

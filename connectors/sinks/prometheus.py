@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from connectors.monitoring.plain_http import Answer, PlainServer
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
-from connectors.subscribe.nodes import node_values
+from connectors.subscribe.nodes import counted_in, node_values
 from connectors.subscribe.order import Release
 from stream.policy.fields import parse_duration
 from stream.records import SECOND
@@ -20,6 +20,11 @@ from stream.schemas import parse_time
 
 OF_A_RELEASE = ("site", "release")
 OF_A_NODE = ("site", "node", "release")
+_FAMILIES = {
+    "devices": ("tacet_occupancy", "Devices in a node (of people counters: people), as released: noisy.", "95 %"),
+    "people": ("tacet_people", "People in a node, estimated from released counts of devices.", "90 %"),
+}
+"""What is counted -> metric, its text, and the kind of its band."""
 
 
 class LatestReleases(Collector):
@@ -45,17 +50,18 @@ class LatestReleases(Collector):
         yield from _releases(records)
 
     def _nodes(self, records: list[Release]) -> Iterator[GaugeMetricFamily]:
-        value = GaugeMetricFamily("tacet_occupancy", "People in a node, as released: noisy.", labels=OF_A_NODE)
-        low = GaugeMetricFamily("tacet_occupancy_low", "Lower end of the 95 % band.", labels=OF_A_NODE)
-        high = GaugeMetricFamily("tacet_occupancy_high", "Upper end of the 95 % band.", labels=OF_A_NODE)
-        for record in records:
-            for node in node_values(record):
-                labels = (record["site"], node.node, record["release"])
-                value.add_metric(labels, node.value)
-                if node.low is not None and node.high is not None:
-                    low.add_metric(labels, node.low)
-                    high.add_metric(labels, node.high)
-        yield from (value, low, high)
+        for counted, (name, text, band) in _FAMILIES.items():
+            value = GaugeMetricFamily(name, text, labels=OF_A_NODE)
+            low = GaugeMetricFamily(f"{name}_low", f"Lower end of the {band} band.", labels=OF_A_NODE)
+            high = GaugeMetricFamily(f"{name}_high", f"Upper end of the {band} band.", labels=OF_A_NODE)
+            for record in records:
+                for node in node_values(record) if counted_in(record) == counted else ():
+                    labels = (record["site"], node.node, record["release"])
+                    value.add_metric(labels, node.value)
+                    if node.low is not None and node.high is not None:
+                        low.add_metric(labels, node.low)
+                        high.add_metric(labels, node.high)
+            yield from (value, low, high)
 
 
 def _releases(records: list[Release]) -> Iterator[GaugeMetricFamily]:
@@ -73,14 +79,22 @@ def _releases(records: list[Release]) -> Iterator[GaugeMetricFamily]:
         "For how long of a privacy day a device is counted; later it is left out. Only of bounded releases.",
         labels=OF_A_RELEASE,
     )
+    visits = GaugeMetricFamily(
+        "tacet_release_bounded_to_visits",
+        "How many visits of a device's privacy day are counted; later it is left out. Only where changes are counted.",
+        labels=OF_A_RELEASE,
+    )
     for record in records:
         labels = (record["site"], record["release"])
-        if "bounded_to" in record:
-            bound.add_metric(labels, parse_duration(record["bounded_to"]) / SECOND)
+        limit, _, of_visits = record.get("bounded_to", "").partition(" ")
+        if of_visits:
+            visits.add_metric(labels, int(limit))
+        elif limit:
+            bound.add_metric(labels, parse_duration(limit) / SECOND)
         end.add_metric(labels, parse_time(record["window_end"]) / 1e6)
         denied.add_metric(labels, float(not record["released"]))
         coverage.add_metric(labels, record["coverage"])
-    yield from (end, denied, coverage, bound)
+    yield from (end, denied, coverage, bound, visits)
 
 
 def serve(latest: LatestReleases, address: tuple[str, int], names: Iterable[str] = ()) -> PlainServer:

@@ -1,7 +1,7 @@
 """The webhook sink: events according to Standard Webhooks (standardwebhooks.com), retried until the receiver accepts
 them.
 
-A message is signed over id, time and body. An occasion (``occasions``) decides which records cause events.
+A message is signed over id, time and body. A trigger (``triggers``) decides which records cause events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from standardwebhooks import Webhook
 
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.feed import Notes
-from connectors.sinks.occasions import Event, Occasion
+from connectors.sinks.triggers import Event, Trigger
 from connectors.subscribe.order import Release
 from connectors.subscribe.service import OWN_MACHINE
 from stream.errors import UsageError
@@ -49,7 +49,7 @@ class WebhookSink:
         self,
         url: str,
         secrets: Callable[[], Sequence[str]],
-        occasion: Occasion,
+        trigger: Trigger,
         notes: dict[str, Any],
         *,
         now: Callable[[], float] = time.time,
@@ -64,12 +64,12 @@ class WebhookSink:
             raise UsageError(msg)
         self._url, self._secrets = url, secrets
         _signers(secrets())
-        self._occasion, self._notes, self._now = occasion, cast(Notes, notes), now
+        self._trigger, self._notes, self._now = trigger, cast(Notes, notes), now
         self._client = httpx.AsyncClient(timeout=TIMEOUT)
 
     async def begin(self, record: Release) -> None:
         """Store the initial values, from which changes and crossings are reported."""
-        self._occasion.note(record, self._notes)
+        self._trigger.note(record, self._notes)
 
     async def deliver(self, record: Release) -> None:
         """Report a record if it causes an event; return when the receiver has accepted it.
@@ -77,14 +77,14 @@ class WebhookSink:
         Raises:
             UsageError: the receiver rejects it permanently (4xx).
         """
-        for event in self._occasion.events(record, self._notes):
+        for event in self._trigger.events(record, self._notes):
             async for attempt in stamina.retry_context(
                 on=(_ReceiverBusyError, httpx.TransportError), attempts=None, timeout=None,
                 wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT,
             ):  # fmt: skip
                 with attempt:
                     await self._post(event)
-        self._occasion.note(record, self._notes)
+        self._trigger.note(record, self._notes)
 
     async def _post(self, event: Event) -> None:
         body = orjson.dumps({"type": event.type, "timestamp": event.time, "data": event.data})

@@ -12,7 +12,10 @@ BUILDING = "building"
 
 
 class NodeValue(NamedTuple):
-    """A released value of one node; ``low`` and ``high`` are the ends of its 95 % band, None if it has none."""
+    """A released value of one node; ``low`` and ``high`` are the ends of its band, None if it has none.
+
+    The band is one of 95 % for counts, and of 90 % for estimates of people, which have no half-width.
+    """
 
     node: str
     value: float
@@ -26,11 +29,19 @@ def bound_of(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ("bounded_to",) if name in record}
 
 
+def counted_in(record: Mapping[str, Any]) -> str:
+    """Return what a record's numbers count: ``people``, or ``devices`` where the record does not say."""
+    return str(record.get("counted", "devices"))
+
+
 def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
-    """Yield a count record's nodes in its order; nothing for a denied window.
+    """Yield the nodes of a record of counts or people in its order; nothing for a window without values.
 
     A negative value (plain noise may give one) is as released; no end of its band is below 0.
     """
+    if "counted" in record:
+        yield from _estimates(record)
+        return
     levels = [("zone:", record.get("values"), record.get("half_width_95"))]
     held, widths = record.get("levels") or {}, record.get("levels_half_width_95") or {}
     levels.append(("floor:", held.get("floor"), widths.get("floor")))
@@ -39,6 +50,18 @@ def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
     for prefix, values, half_widths in levels:
         for name, value in (values or {}).items():
             yield _banded(prefix + name, value, (half_widths or {}).get(name))
+
+
+def _estimates(record: Mapping[str, Any]) -> Iterator[NodeValue]:
+    """Yield the nodes of a record of people, each with the band that it states."""
+    values, low, high = ({**(record.get(part) or {})} for part in ("values", "low", "high"))
+    for name, value in values.items():
+        yield NodeValue(f"zone:{name}", value, low[name], high[name], None)
+    levels, low, high = ({**(record.get(part) or {})} for part in ("levels", "levels_low", "levels_high"))
+    for name, value in levels.get("floor", {}).items():
+        yield NodeValue(f"floor:{name}", value, low["floor"][name], high["floor"][name], None)
+    if BUILDING in levels:
+        yield NodeValue(BUILDING, levels[BUILDING], low[BUILDING], high[BUILDING], None)
 
 
 def _banded(node: str, value: float, half_width: float | None) -> NodeValue:

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, Any
 
 import orjson
-from pydantic import Field, StrictBool, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from stream.errors import DataError, PolicyError
 from stream.policy.attributes import ATTRIBUTES, Attribute, AttributeModel, AttributeName, AttributeRelease, Sensitive
@@ -33,6 +41,7 @@ from stream.policy.fields import (
     parse_epsilon,
     refuse_repeats,
 )
+from stream.policy.people import People, PeopleError, attach_people, check_people, people_name
 from stream.policy.privacy import Meeting, Mobility, Privacy, check_unit
 from stream.policy.sites import Selection, Site, Zone, check_places
 from stream.policy.thresholds import ScheduleError, ThresholdRelease, attach_schedules, check_threshold
@@ -68,6 +77,11 @@ class Restricted(Frozen):
     occupancy: StrictBool = False
 
 
+def _several(tables: object) -> object:
+    """Return a list of tables; a single one may be written ``[people]``."""
+    return [tables] if isinstance(tables, dict) else tables
+
+
 class PolicyDocument(Frozen):
     """The content of a policy file; each rule of the document is checked.
 
@@ -80,13 +94,28 @@ class PolicyDocument(Frozen):
     privacy: Privacy = Privacy()
     pseudonym: Pseudonyms = Pseudonyms()
     restricted: Restricted = Restricted()
+    people: Annotated[tuple[People, ...], BeforeValidator(_several)] = ()
+    """Models that estimate people from count releases."""
+
+    @model_serializer(mode="wrap")
+    def _without_people(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit ``people`` if there is none, so that documents from before this key existed stay the same."""
+        plain: dict[str, Any] = handler(self)
+        if not self.people:
+            plain.pop("people", None)
+        return plain
 
     @model_validator(mode="after")
     def _consistent(self) -> PolicyDocument:
         zones = [zone for site in self.site.values() for zone in site.zones]
         audiences = [audience.name for audience in self.audience]
         refuse_repeats("audience names must be unique", audiences)
-        refuse_repeats("release and query names must be unique", _names(self.release))
+        refuse_repeats("release and query names must be unique", self._names())
+        refuse_repeats(
+            "people must have one model for each site, release and audience",
+            (f"{each.model.site}/{each.model.release}/{each.model.audience}" for each in self.people),
+        )
+        check_people(self.people, self.site, {r.name: r for r in self.release if isinstance(r, CountRelease)})
         check_places(zones)
         _check_everybody(audiences)
         refuse_repeats("an attribute of a zone must belong to one release only", self._attributes_released())
@@ -98,6 +127,30 @@ class PolicyDocument(Frozen):
         for release in self.release:
             self._check_covered(release)
         return self
+
+    def _names(self) -> Iterator[str]:
+        for release in self.release:
+            yield from release.published_names if isinstance(release, CountRelease) else (release.name,)
+        yield from dict.fromkeys(each.release_name for each in self.people)
+
+    def published_names(self, release: Release, audience: str) -> tuple[str, ...]:
+        """Return all names under which a release publishes values to an audience; each has its own private topic."""
+        if not isinstance(release, CountRelease):
+            return (release.name,)
+        return release.published_names + ((people_name(release.name),) if self.people_of(release, audience) else ())
+
+    def people_of(self, release: CountRelease, audience: str) -> tuple[People, ...]:
+        """Return the models that estimate people from a release for an audience, one for each site that has one."""
+        return tuple(
+            each for each in self.people if (each.model.release, each.model.audience) == (release.name, audience)
+        )
+
+    def counts_changes(self, site: str) -> bool:
+        """Whether a release counts changes at a site, so that devices make a bounded number of visits there."""
+        return any(
+            isinstance(each, CountRelease) and each.count == "changes" and self.zones_of(each, site)
+            for each in self.release
+        )
 
     def _check_covered(self, release: Release) -> None:
         """Check a release against the sites in which it covers zones."""
@@ -170,11 +223,6 @@ def _in_order(table: dict[str, object]) -> object:
     return table if list(table) == sorted(table) else [*table.items()]
 
 
-def _names(releases: Iterable[Release]) -> Iterator[str]:
-    for release in releases:
-        yield from release.published_names if isinstance(release, CountRelease) else (release.name,)
-
-
 MOST_NAMES = 60
 """Most pseudonyms of one device that may have an open stay at once; each of its sightings ends them."""
 
@@ -201,11 +249,12 @@ def _check_selection(release: Release, zones: Sequence[Zone]) -> None:
 
 
 def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
-    """Raise ValueError if a device could have more than ``MOST_NAMES`` pseudonyms within a validity."""
+    """Raise ValueError if a device could have more than ``MOST_NAMES`` pseudonyms while an observation counts."""
     for name, site in sites.items():
-        if ttl is not None and ttl * MOST_NAMES < site.validity:
-            rule = f"must be at least one {MOST_NAMES}th of every site's validity"
-            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.validity / SECOND:g} s at {name}"
+        if ttl is not None and ttl * MOST_NAMES < site.counts_for:
+            key = "session_limit" if site.has_sessions else "validity"
+            rule = f"must be at least one {MOST_NAMES}th of every site's {key}"
+            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.counts_for / SECOND:g} s at {name}"
             raise ValueError(msg)
 
 
@@ -277,13 +326,32 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
         raise PolicyError(msg) from None
     try:
         attach_schedules(document, attached)
-        return PolicyDocument.model_validate(document)
+        attach_people(document, attached)
+        policy = PolicyDocument.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), PolicyDocument, document, text)
         raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
-    except ScheduleError as error:
+    except (ScheduleError, PeopleError) as error:
         msg = f"{file}: {error}"
         raise PolicyError(msg) from None
+    for name, site in policy.site.items():
+        _check_bounds(file, name, site, changes=policy.counts_changes(name))
+    return policy
+
+
+def _check_bounds(file: str, name: str, site: Site, *, changes: bool) -> None:
+    """Raise PolicyError if a site has privacy days without a bound on a device's day, or bounds that nothing uses.
+
+    This concerns files alone: a policy of some of its releases has the same sites.
+    """
+    if site.day_starts is not None and site.contribution is None and not changes:
+        rule = "day_starts needs contribution, which is not given"
+        msg = f"{file}: site.{name}.{rule}, got {site.day_starts}; releases with count = 'changes' need none"
+        raise PolicyError(msg)
+    for key in ("visits", "gap"):
+        if not changes and getattr(site, key) != Site.model_fields[key].default:
+            msg = f"{file}: site.{name}.{key}: must go with a release that has count = 'changes'"
+            raise PolicyError(msg)
 
 
 __all__ = [

@@ -86,10 +86,17 @@ class Mechanism:
     by_day: bool = False
     """Whether one price can pay for a device's whole day: the values of a window depend on that window's noisy
     counts and on earlier published values, and on no other true count."""
+    by_changes: bool = False
+    """Whether a day's price can pay for changes: all values are computed from noisy changes alone."""
     prunes: bool = False
     """Whether the mechanism can skip the levels below nodes with small counts."""
     largest_count: int | None = None
     """Largest count that the mechanism considers; None if it has no limit."""
+    plain: bool = False
+    """Whether values are the noisy counts themselves, neither rounded nor smoothed."""
+    learnt: str | None = None
+    """What the mechanism learns from earlier windows, as ``policy diff`` names it; an accepted policy begins it anew.
+    None if no state goes from window to window but a publication that is carried over."""
 
     def __post_init__(self) -> None:
         if sum(self.composition) != 1 or min(self.composition) < 0:
@@ -102,9 +109,19 @@ class Mechanism:
             )
 
     @property
+    def pays_by_window(self) -> bool:
+        """Whether an epsilon is the price of each window."""
+        return self.spending is Spending.WINDOW
+
+    @property
     def pays_for_w(self) -> bool:
         """Whether an epsilon is the price of any w consecutive windows (w-event privacy)."""
-        return self.spending is not Spending.WINDOW
+        return not self.pays_by_window
+
+    @property
+    def shows_noisy(self) -> bool:
+        """Whether the noisy counts of each window are known beside its values; the law of their noise is declared."""
+        return self.plain or self.grouped or self.revisable
 
     @property
     def carries(self) -> bool:
@@ -133,6 +150,7 @@ MECHANISMS: dict[str, Mechanism] = {
         levels=True,
         by_day=True,
         prunes=True,
+        plain=True,
     ),
     "pegasus": Mechanism(
         composition=CHAIN_AND_GROUPER,
@@ -142,6 +160,7 @@ MECHANISMS: dict[str, Mechanism] = {
         grouped=True,
         levels=True,
         prunes=True,
+        learnt="its grouping",
     ),
     "filter": Mechanism(
         composition=ONE_CHAIN,
@@ -152,6 +171,8 @@ MECHANISMS: dict[str, Mechanism] = {
         largest_count=LARGEST_STATE,
         revisable=True,
         by_day=True,
+        learnt="its filter",
+        by_changes=True,
     ),
     "uniform": Mechanism(
         composition=ONE_CHAIN,

@@ -49,13 +49,17 @@ from stream.policy.fields import (
 )
 from stream.policy.polls import Poll, check_polls
 from stream.policy.privacy_days import EARLY, PrivacyDays, date_off_tick, privacy_days
-from stream.records import DAY, MINUTE, SECOND, Micros
+from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 
 # --- names in building systems ------------------------------------------------------------------------
 
 LAST_INSTANCE = 4_194_302
 """Largest instance of a BACnet object; the next number means no object (ASHRAE 135, 12.1)."""
 MOST_ENTRIES = 16
+MOST_VISITS = 8
+"""Most visits per privacy day; the sensitivity of more is not certified."""
+LONGEST_GAP: Micros = 2 * HOUR
+"""Longest absence that ends no visit: who leaves counts so much longer."""
 _CLASS = "[A-Z][A-Za-z0-9_]{0,99}"
 _FORMS = {
     "brick": (re.compile(f"brick:{_CLASS}"), "must be a class such as 'brick:Conference_Room'"),
@@ -205,6 +209,11 @@ class Zone(Frozen):
         return self.max_count if self.max_count is not None else 10 * self.capacity + 20
 
 
+SHORTEST_SESSION, LONGEST_SESSION = 10 * MINUTE, 12 * HOUR
+"""Limits of ``session_limit``: below, sessions would end before events do; above, a day's messages could count two days
+later."""
+
+
 class Site(Frozen):
     """A building: one partition key, one ledger, one zone registry."""
 
@@ -215,7 +224,13 @@ class Site(Frozen):
     """For counts: whether each window has a row for each zone, or empty zones may be left out."""
     timezone: str = "UTC"
     tick: Duration = 5 * MINUTE
+    presence: Literal["events", "sessions"] = "events"
+    """Whether a device is present for ``validity`` after each event, or from the message that opens its stay until one
+    that ends it."""
     validity: Duration = 10 * MINUTE
+    """With events: an observation counts for so long, or until the device's next one."""
+    session_limit: Duration = 4 * HOUR
+    """With sessions: a stay ends at the latest so long after its device's last message."""
     lateness: Duration = 30 * SECOND
     max_devices: int = Field(default=200_000, gt=0, le=200_000, strict=True)
     working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
@@ -223,9 +238,14 @@ class Site(Frozen):
     """Site-local start of the privacy day, at which pseudonyms change and contributions restart; None: no privacy
     days."""
     contribution: Duration | None = None
-    """A device counts for at most so long per privacy day, in whole ticks; given if and only if ``day_starts`` is."""
+    """A device counts for at most so long per privacy day, in whole ticks; needed where ticks are paid for by the
+    day."""
     residents: Literal["ignore", "count"] = "count"
     """Whether a device that is present at the start of the privacy day counts before it has been absent."""
+    visits: int = Field(default=4, ge=1, le=MOST_VISITS, strict=True)
+    """Visits that a device makes at most per privacy day, at each level, in releases that count changes."""
+    gap: Duration = 10 * MINUTE
+    """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
         default=(), validate_default=True
     )
@@ -309,20 +329,40 @@ class Site(Frozen):
 
     @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
-        given = ("sources", "validity", "max_devices", "residents") if self.feed == "counts" else ()
+        keys = ("sources", "presence", "validity", "max_devices", "residents")
+        given = keys if self.feed == "counts" else ()
         for key in given:
             if getattr(self, key) != Site.model_fields[key].default:
                 msg = f"{key} must not be given with feed = 'counts': no device is known"
                 raise ValueError(msg)
         return self
 
+    @model_validator(mode="after")
+    def _one_length_of_presence(self) -> Self:
+        other, needed = ("session_limit", "sessions") if self.presence == "events" else ("validity", "events")
+        if other in self.model_fields_set:
+            msg = f"{other} must be given with presence = '{needed}' only, got presence = '{self.presence}'"
+            raise ValueError(msg)
+        limit = self.session_limit
+        if self.presence == "sessions" and (
+            limit % MINUTE or not max(SHORTEST_SESSION, self.tick) <= limit <= LONGEST_SESSION
+        ):
+            shortest, longest = duration_text(max(SHORTEST_SESSION, self.tick)), duration_text(LONGEST_SESSION)
+            msg = f"session_limit must be whole minutes from {shortest} to {longest}, got {limit // SECOND} s"
+            raise ValueError(msg)
+        return self
+
     @model_serializer(mode="wrap")
-    def _without_default_feed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit feed and zeros at their defaults, so that documents from before these keys existed stay the same."""
+    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit keys at their defaults, so that documents from before these keys existed stay the same.
+
+        Of ``validity`` and ``session_limit`` only the one that applies is in a document.
+        """
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros"):
+        for key in ("feed", "zeros", "presence", "visits", "gap"):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
+        plain.pop("session_limit" if self.presence == "events" else "validity", None)
         return plain
 
     @model_validator(mode="after")
@@ -333,11 +373,11 @@ class Site(Frozen):
                 msg = f"{needs} needs day_starts, which is not given"
                 raise ValueError(msg)
             return self
-        if self.contribution is None:
-            msg = f"day_starts needs contribution, which is not given, got {self.day_starts}"
-            raise ValueError(msg)
-        if not self.tick <= self.contribution <= DAY:
+        if self.contribution is not None and not self.tick <= self.contribution <= DAY:
             msg = f"contribution must be at least one tick and at most 1d, got {self.contribution // SECOND} s"
+            raise ValueError(msg)
+        if self.gap > LONGEST_GAP:
+            msg = f"gap must be at most {LONGEST_GAP // HOUR}h, got {self.gap // SECOND} s"
             raise ValueError(msg)
         if self.residents == "ignore" and self.tick > EARLY:
             msg = f"residents = 'ignore' needs a tick of at most {EARLY // MINUTE}min, got {self.tick // MINUTE}min"
@@ -358,6 +398,11 @@ class Site(Frozen):
         return 0 if self.contribution is None else self.contribution // self.tick
 
     @property
+    def gap_ticks(self) -> int:
+        """Ticks of absence that end no visit to the building, at most."""
+        return self.gap // self.tick
+
+    @property
     def bounded_to(self) -> str | None:
         """How long of a privacy day a device counts in bounded counts (``"12h"``); None if no device is left out.
 
@@ -365,6 +410,12 @@ class Site(Frozen):
         """
         bounds = self.contribution is not None and self.feed == "devices"
         return duration_text(self.contribution_ticks * self.tick) if bounds else None
+
+    def bound_text(self, *, changes: bool) -> str | None:
+        """Return how a device's day is bounded: ``bounded_to``, or where changes are counted its visits."""
+        if changes:
+            return "1 visit" if self.visits == 1 else f"{self.visits} visits"
+        return self.bounded_to
 
     @property
     def radios(self) -> dict[str, tuple[str, ...]]:
@@ -378,9 +429,25 @@ class Site(Frozen):
         return -(-begin * MINUTE // self.tick), -(-end * MINUTE // self.tick)
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether a stay lasts from the message that opens it until one that ends it."""
+        return self.presence == "sessions"
+
+    @property
+    def day_terms(self) -> list[Any]:
+        """What decides which counts a device's privacy day can change; part of the digest of a day's terms."""
+        terms = [self.day_starts, self.timezone, self.contribution, self.residents, self.tick, self.counts_for]
+        return [*terms, self.presence] if self.has_sessions else terms
+
+    @property
+    def counts_for(self) -> Micros:
+        """How long an observation counts at most, and how long its device is remembered."""
+        return self.session_limit if self.has_sessions else self.validity
+
+    @property
     def ticks_per_observation(self) -> int:
-        """Ticks at which one observation can count: validity over tick, rounded up; 1 for counts."""
-        return 1 if self.feed == "counts" else math.ceil(self.validity / self.tick)
+        """Ticks at which one observation can count: ``counts_for`` over tick, rounded up; 1 for counts."""
+        return 1 if self.feed == "counts" else math.ceil(self.counts_for / self.tick)
 
 
 def _check_addresses(zones: Iterable[Zone], *, counted: bool) -> None:

@@ -29,7 +29,7 @@ from stream.policy.fields import (
     listed,
     refuse_repeats,
 )
-from stream.policy.mechanisms import SPARSE_VECTOR
+from stream.policy.mechanisms import SPARSE_VECTOR, names_where
 from stream.policy.sites import Selection, Site, Zone
 from stream.records import MINUTE, Micros
 
@@ -135,8 +135,6 @@ def read_schedule(text: str) -> list[dict[str, str]]:
 Limit = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 BUILDING = "building"
 _PAID = ("epsilon", "daily_budget", "unit", "events")
-_DECIDED_ON = ("laplace", "filter", "pegasus")
-"""Mechanisms whose noisy values have a known distribution."""
 
 
 class ThresholdRelease(Frozen):
@@ -301,7 +299,8 @@ def check_threshold(
 
 def decidable(counts: CountRelease) -> bool:
     """Whether decisions can be made on a count release: its noisy values are of zones and have a known distribution."""
-    return counts.mechanism in _DECIDED_ON and not counts.shares and not counts.states and "zone" in counts.levels
+    plain = counts.declared.shows_noisy and not counts.by_changes
+    return plain and not counts.shares and not counts.states and "zone" in counts.levels
 
 
 def _first(names: set[str]) -> str:
@@ -309,7 +308,7 @@ def _first(names: set[str]) -> str:
 
 
 def _rules_of_sites(sites: Mapping[str, tuple[Site, tuple[Zone, ...]]]) -> Sequence[tuple[bool, str]]:
-    without = {name for name, (site, _) in sites.items() if site.day_starts is None}
+    without = {name for name, (site, _) in sites.items() if site.contribution is None}
     rule = f"epsilon needs day_starts and contribution at site {_first(without)}: what runs cost is proven by the day"
     return [(not without, rule)]
 
@@ -322,8 +321,10 @@ def _rules_of_counts(
         return [(False, f"counts must name a count release of the policy, got {release.counts!r}")]
     missed = {zone.id for _, zones in sites.values() for zone in zones if not paid.zones.covers(zone)}
     others = set(release.audience) - set(paid.epsilon)
+    known = names_where("shows_noisy")
     return [
-        (decidable(paid), f"counts must be of zones, by {' or '.join(_DECIDED_ON)} without shares, got {paid.name!r}"),
+        (not paid.by_changes, f"counts must not be a release with count = 'changes', got {paid.name!r}"),
+        (decidable(paid), f"counts must be of zones, by {' or '.join(known)} without shares, got {paid.name!r}"),
         (not missed, f"counts must cover the same zones, {paid.name!r} leaves out {_first(missed)}"),
         (not others, f"audience must be some of those of {paid.name!r}, got {_first(others)}"),
     ]

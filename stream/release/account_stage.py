@@ -33,7 +33,7 @@ from stream.policy.fields import EVERYBODY, NANO
 from stream.policy.sites import zones_now
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, WindowCharges
-from stream.release.attribute_stage import ABSENT
+from stream.release.attribute_stage import ABSENT, attribute_price
 from stream.release.budgets import Budgets
 from stream.release.ledger_entries import EntryReader
 from stream.release.state import ReleaseState
@@ -69,8 +69,9 @@ class LedgerCharges:
     def charge(self, entry: Entry, account: str) -> Charge:
         """Return what an entry charged, for the account of a policy version."""
         release, event = self._entries.release(entry), self._entries.event(entry)
-        epsilon, reason = Fraction(0) if event.denial else Fraction(event.epsilon), event.denial or ""
+        reason = event.denial or ""
         if isinstance(release, CountRelease):
+            epsilon = Fraction(0) if event.denial else Fraction(event.epsilon)
             known = event.audience in release.epsilon
             left = self._budgets.windows_left(self._view, release, event.audience, event.key_day) if known else None
             return CountCharge(
@@ -85,7 +86,7 @@ class LedgerCharges:
         if shown is None and event.release_id in self._outcomes:
             shown = ABSENT
         return AttributeCharge(
-            release.name, event.audience, epsilon, reason=reason,
+            release.name, event.audience, attribute_price(Fraction(event.epsilon), event.denial), reason=reason,
             zone=zone, attribute=attribute, day=day, span=self._entries.local_day(entry).span, shown=shown,
             version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip

@@ -47,6 +47,17 @@ ABSENT = "absent"
 """The account's placeholder for the value of an empty zone, where emptiness is public."""
 
 
+def attribute_price(epsilon: Fraction, reason: str | None) -> Fraction:
+    """Return what one attribute record charges, in the ledger and in the account, streamed or rebuilt.
+
+    Args:
+        epsilon: of the record's audience, nats.
+        reason: why the attribute was not queried; without one it was queried, and a withheld value costs the same as a
+            shown one.
+    """
+    return Fraction(0) if reason else epsilon
+
+
 @dataclass(frozen=True, slots=True)
 class AttributeOutcome:
     """One record for one audience."""
@@ -59,6 +70,11 @@ class AttributeOutcome:
     value: str | int | float | None
     read: bytes
     """Digest of the record's input; restricted."""
+
+    @property
+    def price(self) -> Fraction:
+        """What the record charges."""
+        return attribute_price(self.epsilon, self.reason)
 
     @property
     def public(self) -> Value | None:
@@ -100,7 +116,7 @@ class AttributePlan:
 
     def record(self, head: Head, read: DayAttribute, outcome: AttributeOutcome, coverage: Fraction) -> AttributeRecord:
         """Return the record of an outcome; ``coverage`` is the minimum over the day."""
-        release, epsilon = self.release, decimal_string(outcome.epsilon)
+        release = self.release
         which = ZoneDayAttribute(read.day, read.zone, read.attribute)
         record = AttributeRecord(
             release_id=str(ReleaseId(self._site, release.name, outcome.audience, str(which))),
@@ -115,8 +131,8 @@ class AttributePlan:
             released=outcome.shown,
             reason=outcome.reason,
             mechanism=release.mechanism,
-            epsilon=epsilon,
-            spend="0" if outcome.reason else epsilon,
+            epsilon=decimal_string(outcome.epsilon),
+            spend=decimal_string(outcome.price),
             coverage=rounded_coverage(coverage),
             policy_version=head.policy_version,
             laboratory=head.laboratory,
@@ -218,7 +234,6 @@ class AttributeReleases:
         topic = private_topic(outcome.audience, release.name)
         yield Published(topic, head.site, record.to_bytes(), read.closed, record.release_id)
         yield AttributeCharge(
-            release.name, outcome.audience,
-            outcome.epsilon if outcome.reason is None else Fraction(0), reason=outcome.reason or "",
+            release.name, outcome.audience, outcome.price, reason=outcome.reason or "",
             zone=record.zone, attribute=record.attribute, day=record.day, span=local.span, shown=outcome.public,
         )  # fmt: skip

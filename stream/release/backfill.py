@@ -289,6 +289,11 @@ class BackfillStage:
             for name, where in names:
                 for audience in readers.get(name, audiences_of(release)):
                     yield str(ReleaseId(self._issuer.site, name, audience, where, self._issuer.attempt))
+            for people in self._policy.people:
+                model = people.model
+                if (model.site, model.release) == (self._issuer.site, release.name):
+                    name = people.release_name
+                    yield str(ReleaseId(model.site, name, model.audience, end, self._issuer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
         """Return release id -> commitment to an item's input; KeyFileError if its key is destroyed.

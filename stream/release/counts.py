@@ -7,7 +7,8 @@ For each count release of a window, in the order of the policy:
 2. One noise chain is drawn over the epsilons of the audiences that pay (PeGaSus' perturber: four fifths of them).
 3. Each distinct epsilon has its own mechanism state (grouper or filter); audiences of equal epsilon share the value.
 4. Each audience gets one ledger entry and one record.
-5. Queries of these values, and revisions of earlier ones, yield further records; they are free.
+5. Queries of these values, and revisions of earlier ones, yield further records; they are free. So do estimates of
+   people, which read the bytes of the records of step 4.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from stream.domains import Purpose
 from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.changes.mechanism import DayChanges
 from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
@@ -34,6 +36,8 @@ from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter
+from stream.release.people import people_streams
+from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
@@ -61,6 +65,7 @@ class CountReleases:
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
             for plan in plans
         }
+        self._people = people_streams(policy, issuer.site, laboratory=issuer.keys.laboratory)
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
         """Release one window; skip a window that ends at or before the latest released one."""
@@ -108,6 +113,7 @@ class CountReleases:
         released = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
+        given: dict[str, Published] = {}
         for audience, verdict in verdicts.items():
             value = released[release.epsilon[audience]] if verdict.reason is None else None
             record = plan.with_noisy(plan.record(head, window, audience, value, *verdict), value)
@@ -115,13 +121,21 @@ class CountReleases:
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
             topic = private_topic(audience, release.name)
-            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            given[audience] = Published(topic, head.site, record.to_bytes(), end, record.release_id)
+            yield given[audience]
         for audience, verdict in verdicts.items():  # after all charges, since audiences may share the remaining budget
             yield self._charged(state, plan, window, audience, verdict)
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, released, verdicts)
         for revision in self._revisions[release.name]:
             yield from revision.window(state.operator_states, before, window, released)
+        for stream in self._people:
+            if stream.release == release.name and stream.audience in given:
+                feed: Any = state.operator_states.get(stream.state_name)
+                state.operator_states[stream.state_name], records = stream.step(
+                    stream.initial() if feed is None else feed, given[stream.audience]
+                )
+                yield from records
 
     def _charged(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: BudgetDecision
@@ -158,14 +172,31 @@ class CountReleases:
             noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         released = {}
+        position = 0
+        if plan.sums is not None:
+            counts, position = self._summed(state, plan, window)
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
             previous = state.operator_states[name] if name in state.operator_states else mechanism.initial()
-            item = TickInput(counts, noise[law], key, context, slot)
+            item = TickInput(counts, noise[law], key, context, slot, position)
             state.operator_states[name], [released[epsilon]] = mechanism.step(previous, item)
             if plan.publication_key is not None:
                 state.publication_keys[plan.release.name] = plan.publication_key
         return released
+
+    @staticmethod
+    def _summed(state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> tuple[Ints, int]:
+        """Return the sums of changes up to a window, and the window's position in its privacy day."""
+        sums, tick = plan.sums, plan.day_tick(window)
+        assert sums is not None  # noqa: S101
+        if state.change_days.get(plan.release.name) != window.privacy_day:  # the run of another day
+            state.operator_states.pop(plan.sums_name, None)
+        found = state.operator_states.get(plan.sums_name)
+        before = found if isinstance(found, DayChanges) else sums.initial()
+        state.operator_states[plan.sums_name], [summed] = sums.step(before, tick)
+        assert window.privacy_day is not None  # noqa: S101
+        state.change_days[plan.release.name] = window.privacy_day
+        return summed, tick.position
 
     def _answers(
         self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, released: dict[Fraction, Values],
@@ -200,15 +231,34 @@ class CountReleases:
         """Return the operators to which the operator states belong, by name."""
         operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
         for plan in self._plans:
+            if plan.sums is not None:
+                operators[plan.sums_name] = plan.sums
             for query in self._queries[plan.release.name]:
                 operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
             for revision in self._revisions[plan.release.name]:
                 operators |= revision.stages
-        return operators
+        return operators | {stream.state_name: stream for stream in self._people}
 
     def owners(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""
         return {plan.release.name: plan.publication_key for plan in self._plans if plan.publication_key is not None}
+
+    def continue_changes(self, state: ReleaseState, parts: Mapping[str, bytes]) -> None:
+        """Continue the runs of changes that another policy has paid for on the same terms; end the others.
+
+        ``parts`` are the other policy's operator states, encoded, by name.
+        """
+        before, state.change_days = state.change_days, {}
+        for plan in self._plans:
+            name, day = plan.release.name, before.get(plan.release.name)
+            if plan.days is None or plan.sums is None or day is None or plan.sums_name not in parts:
+                continue
+            if state.paid_days.status(name, day, plan.days.terms) is DayPaymentStatus.PAID:
+                state.change_days[name] = day
+                state.operator_states[plan.sums_name] = plan.sums.decode(parts[plan.sums_name])
+                for epsilon, mechanism in plan.mechanisms.items():
+                    own = plan.state_name(epsilon)
+                    state.operator_states[own] = mechanism.decode(parts[own])
 
     def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         """Continue publications of another policy.

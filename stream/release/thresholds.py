@@ -111,9 +111,9 @@ class ThresholdPlan:
         return tuple(node in now for node in self._nodes)
 
     def _terms(self) -> str:
-        place = self._place
-        day = [place.day_starts, place.timezone, place.contribution, place.residents, place.tick, place.validity]
-        terms = [self.release.model_dump(mode="json"), self.names, self.thresholds, self.covered, day]
+        terms = [
+            self.release.model_dump(mode="json"), self.names, self.thresholds, self.covered, self._place.day_terms
+        ]  # fmt: skip
         return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
     def window_record(
@@ -210,7 +210,7 @@ class FreeDecision(ThresholdPlan):
         return after, said
 
     def _counts(self, values: Values) -> Sequence[int]:
-        noisy = values.values if self.plan.release.mechanism == "laplace" else noisy_of(values)
+        noisy = values.values if self.plan.release.declared.plain else noisy_of(values)
         zones = [int(noisy[at]) for at in self._at]
         return [sum(zones[place] for place in places) for places in self.members]
 

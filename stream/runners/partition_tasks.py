@@ -16,14 +16,14 @@ This module knows neither Faust nor Kafka: engine, writer factory and consumer a
 States of a task
 ================
 
-The state is not stored in one variable. It follows from these attributes:
+``PartitionTask.state`` is a ``TaskState``:
 
-    state     ended  _ending  loss_error   meaning
-    RUNNING   no     no       None         messages are processed
-    ENDING    no     yes      None         the last checkpoint is under way; no further message is processed
-    ENDED     yes    any      None         nothing more is processed, and no commit begins
-    LOST      yes    any      an error     as ENDED; the writer was fenced, or the outcome of its commit is unknown
-    CLOSED    yes    any      any          ``retire`` has closed the writer
+    state     meaning
+    RUNNING   messages are processed
+    ENDING    the last checkpoint is under way; no further message is processed
+    ENDED     nothing more is processed, and no commit begins
+    LOST      as ENDED; the writer was fenced, or the outcome of its commit is unknown (``loss_error``)
+    CLOSED    ``retire`` has closed the writer
 
 Transitions:
 
@@ -68,8 +68,8 @@ One loop (``_run_checkpoints``) makes all commits of a task, one after the other
     WAITING     the spacing ends, or checkpoint() ends it COMMITTING  ``_checkpoint_requested`` is cleared
     WAITING     the task has ended                        IDLE        no commit
     COMMITTING  another request                           COMMITTING  ``_checkpoint_requested`` is set
-    COMMITTING  the commit is done, no other request      IDLE        the spacing begins, except in ENDING
-    COMMITTING  the commit is done, another request came  WAITING     the spacing begins, except in ENDING
+    COMMITTING  the commit is done, no other request      IDLE        the spacing begins, in RUNNING only
+    COMMITTING  the commit is done, another request came  WAITING     the spacing begins, in RUNNING only
     COMMITTING  the commit fails                          IDLE        the task becomes LOST or ENDED
 
 With ``PENDING_LIMIT`` outputs pending, ``process`` waits until the loop is idle.
@@ -90,7 +90,7 @@ Steps of a commit
 6. If audit records were written, check that they lie behind the former end of the audit topic; LossError if they do
    not, since the topic was then recreated or has lost its last records.
 7. Set ``committed_offset`` to ``position``. Only then may the consumer acknowledge the input.
-8. Begin the spacing, except in ENDING. Repeat from step 1 while ``_checkpoint_requested`` is set.
+8. In RUNNING, begin the spacing. Repeat from step 1 while ``_checkpoint_requested`` is set.
 
 A crash before step 5 leaves no output. A crash during step 5 leaves records of an aborted transaction, which readers of
 uncommitted records have seen: the next owner must produce the same bytes again. A crash after step 5 loses nothing,
@@ -115,6 +115,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from stream.engine.ports import (
@@ -146,8 +147,18 @@ PENDING_LIMIT = 10_000
 """With so many pending outputs, a checkpoint is made although no window closed."""
 
 
+class TaskState(Enum):
+    """The state of a partition's task; the module lists what changes it."""
+
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
 class PartitionTask:
-    """Serves one partition, from the snapshot it was restored from until it is revoked; the module lists its states."""
+    """Serves one partition, from the snapshot it was restored from until it is revoked."""
 
     def __init__(
         self,
@@ -169,9 +180,9 @@ class PartitionTask:
         """The offset that the engine processes next."""
         self.committed_offset: int | None = None
         """The offset after the last input that a snapshot of this task covers; None before its first commit."""
-        self.ended = False
+        self.state = TaskState.RUNNING
         self.loss_error: FencedError | InterruptedWriteError | None = None
-        """The error by which the task lost its partition, although as far as it knows the group still assigns it."""
+        """The error by which a LOST task lost its partition, which as far as it knows the group still assigns to it."""
         self._engine = engine
         self._writer = writer
         self._audit_topic = audit_topic
@@ -184,8 +195,6 @@ class PartitionTask:
         # under the former one is unfinished.
         self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
         """Whether the engine has processed anything since the last snapshot was taken."""
-        self._ending = False
-        """Whether the last checkpoint was requested."""
         self._checkpoint_requested = asyncio.Event()
         """Set while a checkpoint is requested and has not begun."""
         self._spacing_over = asyncio.Event()
@@ -197,6 +206,16 @@ class PartitionTask:
         self._consent = consent
         self._lock = asyncio.Lock()
         """Locked while a message is processed or a requested checkpoint is made."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is processed, and no commit begins."""
+        return self.state not in (TaskState.RUNNING, TaskState.ENDING)
+
+    def end(self) -> None:
+        """Process nothing more, and begin no commit; one that is under way completes."""
+        if not self.ended:
+            self.state = TaskState.ENDED
 
     async def process(
         self, expected_offset: int, offset: int, key: bytes | None, value: bytes, stamp: Micros | None,
@@ -211,7 +230,7 @@ class PartitionTask:
         the last step.
         """
         async with self._lock:
-            if self.ended or self._ending:
+            if self.state is not TaskState.RUNNING:
                 return
             if expected_offset != self.position:
                 msg = f"partition {self.partition}: offset {self.position} was due, {expected_offset} came"
@@ -231,7 +250,7 @@ class PartitionTask:
             if last:
                 self.position = offset + 1
             await self._collect(outputs)
-            if last or self.ended or self._ending:
+            if last or self.state is not TaskState.RUNNING:
                 return
             await asyncio.sleep(0)
 
@@ -245,10 +264,12 @@ class PartitionTask:
 
     async def checkpoint(self, *, last: bool = False) -> None:
         """Commit everything that was processed, and wait for it; ``last`` ends the task."""
-        self._ending = self._ending or last
+        if last and self.state is TaskState.RUNNING:
+            self.state = TaskState.ENDING
         async with self._lock:
             await self._checkpoint_now()
-            self.ended = self.ended or last
+            if last:
+                self.end()
 
     async def _checkpoint_now(self) -> None:
         """Commit everything that was processed, without waiting for the spacing."""
@@ -281,7 +302,7 @@ class PartitionTask:
             if not self.ended:
                 level = logging.INFO if isinstance(failure, FencedError) else logging.WARNING  # the first is ordinary
                 log.log(level, "partition %d: %s", self.partition, failure)
-                self.ended, self.loss_error = True, failure
+                self.state, self.loss_error = TaskState.LOST, failure
         elif isinstance(failure, Exception):
             self._fail(failure)
 
@@ -304,7 +325,7 @@ class PartitionTask:
                 check_audit_not_recreated(self.partition, self._audit_end, written, audit_end)
                 self._audit_end = audit_end
             self.committed_offset = position
-            if not self._ending:
+            if self.state is TaskState.RUNNING:
                 self._start_spacing()
 
     async def _commit_restored(self, outputs: Sequence[Output]) -> None:
@@ -343,11 +364,12 @@ class PartitionTask:
 
     async def retire(self) -> None:
         """End the task: let a commit under way complete, then close the writer."""
-        self.ended = True
+        self.end()
         self._spacing_over.set()
         if self._checkpoint_loop is not None:
             await asyncio.wait({self._checkpoint_loop})
         await self._writer.close()
+        self.state = TaskState.CLOSED
 
 
 class TaskManager:
@@ -450,7 +472,7 @@ class TaskManager:
     def end(self) -> None:
         """End every task: nothing more is processed, and no commit begins."""
         for task in self.tasks.values():
-            task.ended = True
+            task.end()
 
     def release(self) -> None:
         """End every task in the background and forget it; the partitions may belong to another worker now."""

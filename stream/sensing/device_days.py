@@ -37,11 +37,16 @@ class DeviceDays:
 
     def add(self, observed: Iterable[tuple[str, Micros]]) -> None:
         """Add devices with the times at which they were observed, in any order."""
-        tick, validity = self._definition.tick_length, self._definition.validity
-        for device, time in observed:
+        validity = self._definition.validity
+        self.add_stays((device, time, time + validity) for device, time in observed)
+
+    def add_stays(self, stays: Iterable[tuple[str, Micros, Micros]]) -> None:
+        """Add devices with the start of a stay and its end, in any order; the day of its start cuts it."""
+        tick = self._definition.tick_length
+        for device, time, end in stays:
             day = self._days.at(time)
             before = day.start // tick + 1
-            first, behind = -(-time // tick), -(-(time + validity) // tick)
+            first, behind = -(-time // tick), -(-end // tick)
             behind = min(behind, day.end // tick + 1)
             if first < behind:
                 key = day.number, device
@@ -49,7 +54,7 @@ class DeviceDays:
 
     def add_batch(self, batch: ObservationBatch) -> None:
         """Add the observations of a batch."""
-        self.add((row.device, row.time) for row in batch.rows if row.access_point is not None)
+        self.add((row.device, row.time) for row in batch.rows if row.is_sighting)
 
     def covering(self, share: Fraction) -> int:
         """Return the smallest number of ticks that this share of device-days does not exceed; 0 if there are none."""

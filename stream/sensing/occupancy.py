@@ -6,6 +6,18 @@ ends it at its own time. At a tick ``tau`` a device therefore is in the zone of 
 row). Half-open presence bounds the sensitivity: one observation more or less changes at most two counts at each of
 ceil(V / tick) ticks.
 
+**Sessions** (``sessions``). V is then the policy's ``session_limit``, and a row may say that a device left an access
+point. It ends the presence if the last observation before it that places the device names the same access point;
+otherwise it changes nothing, since the device has gone on to another. At a site with privacy days a presence also ends
+where its day does.
+
+The bound is the same. Consider one row more or less at ``t``, and a tick ``tau`` >= t. If some other row after ``t``
+and up to ``tau`` places the device, or ends its presence wherever it is, the rows after that one decide alone, and they
+are the same in both worlds. Otherwise every row that places the device comes at or before ``t``, so nobody is present
+by it from t + V on. Before ``t`` nothing differs. No row is read in the light of anything but the last row that placed
+its device, and no row is left out by what came before it: therefore no chain of rows carries a difference further. What
+the ingest leaves out (``connectors.sources.ingest``) changes no count.
+
 A window closes once, when the site's watermark has passed its tick plus the lateness. Rows that arrive for it later are
 dropped, and the drops are counted. Only heartbeats move the watermark, so the moment at which a window closes reveals
 nothing about any person.
@@ -18,11 +30,11 @@ no window until it is resumed, and the windows that it missed have coverage 0.
 A batch adds rows to open windows: of a device and window only the last entry is kept, for any order of arrival
 (``PendingWindows`` buffers one window). A heartbeat moves the watermark (``sensing.watermark``) and closes windows.
 
-| symbol | name |
-|--------|------------|
-| tau    | tick       |
-| V      | validity   |
-| W      | watermark  |
+| symbol | name                                  |
+|--------|---------------------------------------|
+| tau    | tick                                  |
+| V      | validity, with sessions session_limit |
+| W      | watermark                             |
 """
 
 from __future__ import annotations
@@ -35,10 +47,12 @@ from typing import NamedTuple
 from stream.encoding import Columns
 from stream.errors import UsageError
 from stream.records import (
+    LEFT,
     MINUTE,
     SECOND,
     CountedWindow,
     Heartbeat,
+    LevelCounts,
     Message,
     Micros,
     ObservationBatch,
@@ -50,10 +64,9 @@ from stream.records import (
 from stream.sensing import presence, watermark
 from stream.sensing import state as sense_state
 from stream.sensing.contribution import BoundedCounts, ContributionBound, changes_pseudonyms, migrated_counter
-from stream.sensing.state import END, Entry, PendingWindows, SensingState, TickRun
+from stream.sensing.state import END, LEAVING, UNKNOWN, Entry, PendingWindows, SensingState, TickRun
+from stream.sensing.visits import VisitBound, VisitCounts, migrated_visits
 
-UNKNOWN = -2
-"""Zone index of an access point that the site does not have."""
 ROWS_A_DEVICE = 64
 """With ``keep_presence``, at most so many rows per device, on average, are buffered for open windows."""
 
@@ -110,20 +123,40 @@ class OccupancyOperator:
     """No window after this one is released; rows after it are dropped."""
     by_day: ContributionBound | None = None
     """The bound on counts per privacy day; None: no bound."""
+    sessions: bool = False
+    """Whether stays have ends of their own, which name the access point that a device leaves, and are cut at the start
+    of a privacy day. Places are then access points instead of zones."""
+    by_visits: VisitBound | None = None
+    """The bound on visits per privacy day, only together with ``by_day``; None: visits are not counted."""
+    places: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The names of the places in the state."""
+    _zone_of_place: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _visit_counts: VisitCounts | None = field(init=False, repr=False, compare=False)
     _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
-    _zone_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
+    _place_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
         index = {zone: i for i, zone in enumerate(self.zones)}
-        zone_of: dict[str | None, int] = {ap: index[zone] for ap, zone in self.access_points.items()}
-        zone_of[None] = END
-        object.__setattr__(self, "_zone_of", zone_of)
+        place_of: dict[str | None, int] = {point: index[zone] for point, zone in self.access_points.items()}
+        places, zone_of_place = self.zones, tuple(range(len(self.zones)))
+        if self.sessions:
+            places, zone_of_place = tuple(self.access_points), tuple(place_of.values())
+            place_of = {point: i for i, point in enumerate(places)}
+            place_of |= {LEFT + point: LEAVING - i for i, point in enumerate(places)}
+        place_of[None] = END
+        object.__setattr__(self, "_place_of", place_of)
+        object.__setattr__(self, "places", places)
+        object.__setattr__(self, "_zone_of_place", zone_of_place)
         object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
+        object.__setattr__(self, "_visit_counts", None if self.by_visits is None else VisitCounts(self.by_visits))
 
     def initial(self) -> SensingState:
         """Return the state of a site before its first message."""
-        return SensingState(tally=None if self._day_counts is None else self._day_counts.initial())
+        return SensingState(
+            tally=None if self._day_counts is None else self._day_counts.initial(),
+            visits=None if self._visit_counts is None else self._visit_counts.initial(),
+        )
 
     def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
         """Process one message; a batch yields rejections only, windows close on heartbeats."""
@@ -158,10 +191,10 @@ class OccupancyOperator:
         out: list[Out] = []
         dropped: Counter[str] = Counter()
         columns = Columns.of(batch.rows)
-        zones = [self._zone_of.get(point, UNKNOWN) for point in columns.table]
+        places = [self._place_of.get(point, UNKNOWN) for point in columns.table]
         before = self._stored(state)
-        if not self._file_at_once(state, batch, columns, zones):
-            for row, refusal in self._file_by_row(state, batch, columns, zones):
+        if not self._file_at_once(state, batch, columns, places):
+            for row, refusal in self._file_by_row(state, batch, columns, places):
                 dropped[refusal] += 1
                 if refusal in FAULTY_FIELD:
                     out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
@@ -236,7 +269,7 @@ class OccupancyOperator:
         return len(state.known_devices), waiting
 
     def _file_at_once(
-        self, state: SensingState, batch: ObservationBatch, columns: Columns, zones: Sequence[int]
+        self, state: SensingState, batch: ObservationBatch, columns: Columns, places: Sequence[int]
     ) -> bool:  # fmt: skip
         """Add a batch whose rows are all admitted, ordered by time and of one window; return whether it is such a
         batch.
@@ -244,7 +277,7 @@ class OccupancyOperator:
         Nearly all batches are of this kind. For them no Python code runs per row.
         """
         times = columns.times
-        if len(times) < MANY or self.keep_presence or UNKNOWN in zones or sorted(times) != list(times):
+        if len(times) < MANY or self.keep_presence or min(places) <= UNKNOWN or sorted(times) != list(times):
             return False
         first, last = times[0], times[-1]
         if any(self._refusal(state, time, batch.epoch) for time in (first, last)):
@@ -253,7 +286,7 @@ class OccupancyOperator:
         if first <= window.low:
             return False
         stamp = (batch.source, batch.session, batch.sequence)
-        run = TickRun(stamp, columns.devices, [*map(zones.__getitem__, columns.places)], times)
+        run = TickRun(stamp, columns.devices, [*map(places.__getitem__, columns.places)], times)
         if first > window.pending.latest and state.clock.watermark is not None:
             window.pending.append(run)
         else:
@@ -263,7 +296,7 @@ class OccupancyOperator:
         return True
 
     def _file_by_row(
-        self, state: SensingState, batch: ObservationBatch, columns: Columns, zones: Sequence[int]
+        self, state: SensingState, batch: ObservationBatch, columns: Columns, places: Sequence[int]
     ) -> Iterator[tuple[int, str]]:
         """Add the admitted rows one by one; yield each row that is dropped, with the reason.
 
@@ -272,19 +305,22 @@ class OccupancyOperator:
         stamp, known = (batch.source, batch.session, batch.sequence), state.known_devices
         window, entries = Window(0, 0, 0, PendingWindows(0), None), dict[str, Entry]()
         latest = max(columns.times, default=0)
-        for row, (device, place, time) in enumerate(zip(columns.devices, columns.places, columns.times, strict=True)):
-            zone = zones[place]
-            if zone == UNKNOWN or not window.low < time <= window.high:
-                refusal = "unknown_access_point" if zone == UNKNOWN else self._refusal(state, time, batch.epoch)
+        for row, (device, point, time) in enumerate(zip(columns.devices, columns.places, columns.times, strict=True)):
+            place = places[point]
+            if place == UNKNOWN or not window.low < time <= window.high:
+                refusal = "unknown_access_point" if place == UNKNOWN else self._refusal(state, time, batch.epoch)
                 if refusal is not None:
                     yield row, refusal
                     continue
                 window = self._window_of(state, time)
                 entries = window.pending.entries
                 self._note_latest(window, latest)
-            entry = (time, stamp, row, zone)
+            entry = (time, stamp, row, place)
             last = entries.get(device)
-            if last is None or last < entry:
+            if place <= LEAVING:
+                known.add(device)
+                window.pending.leave(device, LEAVING - place, entry)
+            elif last is None or last < entry:
                 known.add(device)
                 entries[device] = entry
             if window.rows is not None and window.rows.get((device, time), entry) <= entry:
@@ -350,21 +386,29 @@ class OccupancyOperator:
         current = state.current
         for earlier in sorted(t for t in state.pending if t <= tick):
             state.pending.pop(earlier).move_into(current)
-        counts = [0] * len(self.zones)
-        expired = []
-        for device, (zone, time) in current.items():
-            if tick < time + self.validity:
-                counts[zone] += 1
+        counts, zones = [0] * len(self.zones), self._zone_of_place
+        expired, oldest = [], self._oldest(tick)
+        for device, (place, time) in current.items():
+            if time > oldest:
+                counts[zones[place]] += 1
             else:
                 expired.append(device)
         for device in expired:
             del current[device]
         day, bounded = self._count_by_day(state, tick)
+        by_visits = self._count_visits(state, tick)
         state.update_known_devices()
         state.closed = tick
         share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
         watermark.remove_intervals(state.clock, tick)
-        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded)
+        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded, by_visits)
+
+    def _oldest(self, tick: Micros) -> Micros:
+        """Return the time up to which no observation counts any more at a tick."""
+        oldest = tick - self.validity
+        if self.sessions and self._day_counts is not None:
+            return max(oldest, self._day_counts.days.at(tick).start)
+        return oldest
 
     def _count_by_day(self, state: SensingState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
         """Return the privacy day of a tick and its bounded counts, by the devices present at the tick."""
@@ -373,7 +417,23 @@ class OccupancyOperator:
             if tally is not None and tally.is_over(tick):
                 state.tally = None
             return None, None
-        return self._day_counts.days.at(tick), self._day_counts.count(tally, tick, state.current, len(self.zones))
+        counts = self._day_counts.count(tally, tick, self._present(state), len(self.zones))
+        return self._day_counts.days.at(tick), counts
+
+    def _present(self, state: SensingState) -> Mapping[str, tuple[int, Micros]]:
+        """Return the zone of each present device, and the time of its last observation."""
+        if not self.sessions:
+            return state.current
+        zones = self._zone_of_place
+        return {device: (zones[place], time) for device, (place, time) in state.current.items()}
+
+    def _count_visits(self, state: SensingState, tick: Micros) -> LevelCounts | None:
+        """Return the counts by visits of a tick, by the devices present at the tick."""
+        if state.visits is None or self._visit_counts is None:
+            if state.visits is not None and state.visits.is_over(tick):
+                state.visits = None
+            return None
+        return self._visit_counts.count(state.visits, tick, self._present(state))
 
     def mark_data_loss(self, state: SensingState) -> SensingState:
         """Return the state after a loss in the log: no source covers any time before its next heartbeat."""
@@ -385,6 +445,8 @@ class OccupancyOperator:
         """Suspend bounded counts until the next privacy day: the counters of this one are incomplete."""
         if self._day_counts is not None and state.tally is not None:
             self._day_counts.suspend(state.tally, state.next_tick)
+        if self._visit_counts is not None and state.visits is not None:
+            self._visit_counts.suspend(state.visits, state.next_tick)
 
     def resume_after_absence(self, state: SensingState) -> SensingState:
         """Return the state of a site that was absent from the policy; the windows of that time are not closed."""
@@ -405,21 +467,37 @@ class OccupancyOperator:
                 tick = self._grid(entry[0])
                 window = state.pending.setdefault(tick, PendingWindows(tick)).entries
                 window[device] = max(entry, window.get(device, entry))
+            for (device, place), entry in waiting.departures.items():
+                tick = self._grid(entry[0])
+                state.pending.setdefault(tick, PendingWindows(tick)).leave(device, place, entry)
         return state
 
     def _finish_stays(self, state: SensingState, until: Micros | None) -> list[Stay]:
         """Return the stays that no observation after ``until`` (None: no observation) can prolong, by end."""
         found = presence.extend(state.open_stays, self._sightings(state, until), self.validity)
         found += presence.expire(state.open_stays, self.validity, until)
+        if self.sessions:
+            found = [stay._replace(zone=self._zone_named(stay.zone), end=self._cut(stay)) for stay in found]
         found.sort(key=lambda stay: (stay.end, stay.start, stay.device))
         return [Stay(self.site, *stay) for stay in found]
 
-    def _sightings(self, state: SensingState, until: Micros | None) -> dict[tuple[str, Micros], str | None]:
+    def _zone_named(self, place: str) -> str:
+        """Return the zone of a place; of one that the site no longer has, the place itself."""
+        return self.access_points.get(place, place)
+
+    def _cut(self, stay: presence.FinishedStay) -> Micros:
+        """Return the end of a stay, at the latest that of its privacy day."""
+        return stay.end if self._day_counts is None else min(stay.end, self._day_counts.days.at(stay.start).end)
+
+    def _sightings(self, state: SensingState, until: Micros | None) -> dict[tuple[str, Micros], presence.Seen]:
         """Remove the stored rows of the windows up to ``until`` (None: all) from the state and return them."""
-        sightings: dict[tuple[str, Micros], str | None] = {}
+        sightings: dict[tuple[str, Micros], presence.Seen] = {}
         for window in [t for t in state.rows if until is None or t <= until]:
-            for key, (_, _, _, zone) in state.rows.pop(window).items():
-                sightings[key] = None if zone == END else self.zones[zone]
+            for key, (_, _, _, place) in state.rows.pop(window).items():
+                sightings[key] = (
+                    self.places[place] if place >= 0
+                    else None if place == END else presence.Departure(self.places[LEAVING - place])
+                )  # fmt: skip
         return sightings
 
     def remaining_stays(self, state: SensingState) -> list[Stay]:
@@ -428,21 +506,24 @@ class OccupancyOperator:
 
     def encode(self, state: SensingState) -> bytes:
         """Return the stable byte form: JSON in one fixed order, independent of the order of arrival."""
-        return sense_state.encode(state, self.zones)
+        return sense_state.encode(state, self.places)
 
     def decode(self, data: bytes) -> SensingState:
         """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
 
-        Zones are identified by name: if the registry has changed, devices in removed zones are dropped. The counters of
-        the privacy day continue if their definition is the same. If pseudonyms now change at other times, buffered
+        Places are identified by name: if the registry has changed, devices at removed places are dropped; if presence
+        changes between events and sessions, all devices are. The counters of the privacy day continue if their
+        definition is the same. If pseudonyms now change at other times, buffered
         observations further ahead than this site admits are dropped, so that none under an earlier pseudonym arrives
         after counting has resumed.
         """
-        state = sense_state.decode(data, self.zones)
+        state = sense_state.decode(data, self.places)
         reach = None if state.clock.watermark is None else state.clock.watermark + self.ahead
-        if changes_pseudonyms(state.tally, self.by_day):
+        renamed = changes_pseudonyms(state.tally, self.by_day)
+        if renamed:
             state.remove_after(reach)
         state.tally = migrated_counter(state.tally, self.by_day, reach)
+        state.visits = migrated_visits(state.visits, self.by_visits, reach if renamed else None)
         state.update_known_devices()
         return state
 
@@ -459,6 +540,8 @@ def _check(operator: OccupancyOperator) -> None:
         raise UsageError("sources must name at least one source")
     if len(set(operator.zones)) != len(operator.zones):
         raise UsageError("zones must be distinct")
+    if operator.by_visits is not None and operator.by_day is None:
+        raise UsageError("by_visits must be given with by_day, which says when privacy days begin")
     for zone in operator.access_points.values():
         if zone not in operator.zones:
             raise UsageError(f"access_points must lie in the site's zones, got zone {zone!r}")

@@ -6,7 +6,8 @@ are at most V apart make one stay. With ``tail`` a stay ends V after its last ob
 ended it before; without ``tail`` it ends at its last observation. Stays are half-open: the device is in the zone at
 ``start`` and no longer at ``end``.
 
-If a device has several observations at the same instant, only the last one counts.
+If a device has several observations at the same instant, only the last one counts. A ``Departure`` ends a stay at the
+place that it names, and no other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ from stream.records import Micros
 
 Cut = Callable[[Micros], int]
 """Maps an instant to the number of its period; a stay does not cross from one period into another."""
+
+
+class Departure(NamedTuple):
+    """A device leaves a place."""
+
+    place: str
+
+
+Seen = str | Departure | None
+"""Where a device is, or which place it leaves; None where its stay ends wherever it is."""
 
 
 class OpenStay(NamedTuple):
@@ -40,7 +51,7 @@ class FinishedStay(NamedTuple):
 
 def extend(
     stays_open: dict[str, OpenStay],
-    sightings: Mapping[tuple[str, Micros], str | None],
+    sightings: Mapping[tuple[str, Micros], Seen],
     validity: Micros,
     *,
     tail: bool = True,
@@ -50,7 +61,7 @@ def extend(
 
     Args:
         stays_open: the open stay of each device that has one.
-        sightings: (device, time) -> zone, or None where the device's stay ends. Every time is later
+        sightings: (device, time) -> zone, or where the device's stay ends. Every time is later
             than those added before for the same device; the mapping's own order does not matter.
         validity: V, microseconds, positive.
         tail: whether a stay lasts beyond its last observation.
@@ -61,7 +72,10 @@ def extend(
     """
     finished = []
     for device, time in sorted(sightings):
-        zone = sightings[device, time]
+        seen = sightings[device, time]
+        if isinstance(seen, Departure) and (device not in stays_open or stays_open[device].zone != seen.place):
+            continue
+        zone = None if isinstance(seen, Departure) else seen
         stay = stays_open.pop(device, None)
         if stay is not None and _continues(stay, time, zone, validity, cut):
             stays_open[device] = stay._replace(last=time)
@@ -106,7 +120,7 @@ def stays(
     If one device has several observations at one time, the last one in order counts; otherwise order does not matter.
     A zone of None ends the device's stay.
     """
-    sightings = {(device, time): zone for time, device, zone in observations}
+    sightings: dict[tuple[str, Micros], Seen] = {(device, time): zone for time, device, zone in observations}
     stays_open: dict[str, OpenStay] = {}
     found = extend(stays_open, sightings, validity, tail=tail, cut=cut)
     for device, stay in stays_open.items():

@@ -21,19 +21,29 @@ from stream.errors import DataError
 from stream.records import CountedWindow, Message, Micros, ObservationBatch
 from stream.sensing import presence, watermark
 from stream.sensing.contribution import DayCounter
+from stream.sensing.visits import VisitCounter
 from stream.sensing.watermark import SiteClock
 
 END = -1
-"""Zone index of a row that ends the device's stay."""
+"""Place of a row that ends the device's stay."""
+UNKNOWN = -2
+"""Place of an access point that the site does not have."""
+LEAVING = -3
+"""``LEAVING`` - n is the place of a row that ends the device's stay if it is at place n."""
 MOST_ROWS = 16_384
 """Largest number of rows that are buffered by column; further rows become entries, one per device."""
 
 Stamp = tuple[str, int, int]
 """(source, session, sequence) of a batch: orders observations of the same time."""
 Entry = tuple[Micros, Stamp, int, int]
-"""(time, stamp, row, zone index or END); the greater of two entries of a device is the later one."""
+"""(time, stamp, row, place or END); the greater of two entries of a device is the later one.
+
+A place is the index of a zone, or with sessions that of an access point.
+"""
 Present = dict[str, tuple[int, Micros]]
-"""Device -> (zone index, time) of its last observation."""
+"""Device -> (place, time) of its last observation."""
+Departures = dict[tuple[str, int], Entry]
+"""(device, place) -> the last entry that says that the device left this place."""
 
 
 class TickRun(NamedTuple):
@@ -46,13 +56,21 @@ class TickRun(NamedTuple):
 
 
 class PendingWindows:
-    """The buffered rows of one open window."""
+    """The buffered rows of one open window.
 
-    __slots__ = ("_entries", "_rows", "_runs", "latest")
+    Of each device it keeps the last entry that places it or ends its stay wherever it is, and for each place the last
+    entry that says that the device left it. That is enough for any order of arrival: the former decides alone unless
+    the latter comes behind it and names the same place.
+    """
 
-    def __init__(self, latest: Micros, entries: dict[str, Entry] | None = None) -> None:
+    __slots__ = ("_entries", "_rows", "_runs", "departures", "latest")
+
+    def __init__(
+        self, latest: Micros, entries: dict[str, Entry] | None = None, departures: Departures | None = None
+    ) -> None:
         """``entries`` are by device; none of them is later than ``latest``."""
         self.latest = latest
+        self.departures: Departures = {} if departures is None else departures
         self._entries: dict[str, Entry] = {} if entries is None else entries
         self._runs: list[TickRun] = []
         self._rows = 0
@@ -79,12 +97,20 @@ class PendingWindows:
             new[device] = max(new[device], entries[device])
         entries |= new
 
+    def leave(self, device: str, place: int, entry: Entry) -> None:
+        """Add an entry that says that a device left a place; the later one of two is kept."""
+        self.departures[device, place] = max(entry, self.departures.get((device, place), entry))
+
     def devices(self) -> Iterable[str]:
         """Return the devices, each at least once."""
-        return chain(self._entries, *(run.devices for run in self._runs))
+        left = (device for device, _ in self.departures)
+        return chain(self._entries, left, *(run.devices for run in self._runs))
 
     def move_into(self, present: Present) -> None:
-        """Update the devices present to the end of the window, in place."""
+        """Update the devices present to the end of the window, in place.
+
+        A departure comes behind all that earlier windows placed; within the window the later entry decides.
+        """
         for device, (time, _, _, zone) in self._entries.items():
             if zone == END:
                 present.pop(device, None)
@@ -95,12 +121,20 @@ class PendingWindows:
         if any(END in run.zones for run in self._runs):
             for device in [device for device, (zone, _) in present.items() if zone == END]:
                 del present[device]
+        for (device, place), entry in self.departures.items():
+            held = present.get(device)
+            if held is None or held[0] != place or held[1] > entry[0]:
+                continue
+            if held[1] < entry[0] or self.entries[device] < entry:
+                del present[device]
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.entries) + len(self.departures)
 
     def __eq__(self, other: object) -> bool:
-        return self.entries == other.entries if isinstance(other, PendingWindows) else NotImplemented
+        if not isinstance(other, PendingWindows):
+            return NotImplemented
+        return (self.entries, self.departures) == (other.entries, other.departures)
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -138,9 +172,11 @@ class SensingState:
     counters: Counter[str] = field(default_factory=Counter, repr=False)
     """``rows`` received = ``accepted`` + the rows dropped for each reason."""
     known_devices: set[str] = field(default_factory=set, repr=False, compare=False)
-    """The devices of ``current``, ``pending`` and ``tally``; derived from them."""
+    """The devices of ``current``, ``pending``, ``tally`` and ``visits``; derived from them."""
     tally: DayCounter | None = None
     """The counters of the privacy day; None if the site does not bound counts."""
+    visits: VisitCounter | None = None
+    """The visits of the privacy day; None if no release counts changes."""
 
     def count(self, batch: ObservationBatch, dropped: Counter[str]) -> None:
         """Count the rows of a batch: dropped ones by reason, the others as accepted."""
@@ -162,19 +198,24 @@ class SensingState:
     def update_known_devices(self) -> None:
         """Derive ``known_devices`` again."""
         self.known_devices = set(self.current).union(*(waiting.devices() for waiting in self.pending.values()))
-        if self.tally is not None:
-            self.known_devices |= self.tally.counted.keys()
+        for counter in (self.tally, self.visits):
+            if counter is not None:
+                self.known_devices |= counter.seen
 
     def remove_after(self, instant: Micros | None) -> None:
         """Remove the buffered observations later than an instant; None: all of them."""
         waiting: list[dict[Any, Entry]] = [each.entries for each in self.pending.values()]
+        waiting += [each.departures for each in self.pending.values()]
         for entries in (*waiting, *self.rows.values()):
             for key in [key for key, entry in entries.items() if instant is None or entry[0] > instant]:
                 del entries[key]
 
 
 def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
-    """Return the stable byte form: JSON in one fixed order, independent of the order of arrival."""
+    """Return the stable byte form: JSON in one fixed order, independent of the order of arrival.
+
+    ``zones`` are the names of the places, in the order of their indices.
+    """
     stamps = sorted({entry[1] for entry in _entries(state)})
     number = {stamp: i for i, stamp in enumerate(stamps)}
     plain = {
@@ -189,13 +230,17 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
         "stays": [[device, *stay] for device, stay in sorted(state.open_stays.items())],
         "counters": sorted(state.counters.items()),
     }
-    return orjson.dumps(plain if state.tally is None else plain | {"tally": state.tally.to_plain()})
+    left = [[tick, _flat(each.departures, number)] for tick, each in sorted(state.pending.items()) if each.departures]
+    if left:
+        plain["left"] = left
+    counters = {"tally": state.tally, "visits": state.visits}
+    return orjson.dumps(plain | {name: each.to_plain() for name, each in counters.items() if each is not None})
 
 
 def decode(data: bytes, zones: tuple[str, ...]) -> SensingState:
     """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
 
-    Zones are identified by name: if the registry has changed, devices in removed zones are dropped.
+    Places are identified by name: if the registry has changed, devices at removed places are dropped.
     """
     try:
         return _state_of(orjson.loads(data), zones)
@@ -205,6 +250,7 @@ def decode(data: bytes, zones: tuple[str, ...]) -> SensingState:
 
 def _entries(state: SensingState) -> list[Entry]:
     pending = [entry for waiting in state.pending.values() for entry in waiting.entries.values()]
+    pending += [entry for waiting in state.pending.values() for entry in waiting.departures.values()]
     return pending + [entry for entries in state.rows.values() for entry in entries.values()]
 
 
@@ -252,10 +298,22 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
     for tick, entries in plain["pending"]:
         waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
         state.pending[tick] = PendingWindows(tick, waiting)
+    for tick, entries in plain.get("left", ()):
+        for (device, place), time, s, row, _ in entries:
+            if now[place] != END:
+                state.pending[tick].leave(device, now[place], (time, stamps[s], row, LEAVING - now[place]))
     for tick, entries in plain["rows"]:
-        state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
+        state.rows[tick] = {tuple(k): (time, stamps[s], row, _moved(zone, now)) for k, time, s, row, zone in entries}
     state.open_stays = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
     state.tally = DayCounter.from_plain(plain["tally"]) if "tally" in plain else None
+    state.visits = VisitCounter.from_plain(plain["visits"]) if "visits" in plain else None
     state.update_known_devices()
     return state
+
+
+def _moved(place: int, now: Mapping[int, int]) -> int:
+    """Return the place of a row under the present registry; of a row about a removed place, ``END``."""
+    if place > LEAVING:
+        return now[place]
+    return END if now[LEAVING - place] == END else LEAVING - now[LEAVING - place]

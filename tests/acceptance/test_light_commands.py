@@ -88,7 +88,10 @@ def test_no_verb_is_in_two_sections() -> None:
     assert len(names) == len(set(names))
 
 
-def test_policy_show_loads_neither_servers_nor_clients_nor_scipy(policy: Path) -> None:
+@pytest.mark.parametrize("levels", ["", shared(floor="0.25", building="0.75")])
+def test_policy_show_loads_neither_servers_nor_clients_nor_scipy(policy: Path, levels: str) -> None:
+    """Levels of a day have noises of two variances, whose composition is a mixture."""
+    policy.write_text(policy_text(FILTERED + day_release(more=levels), site=day_site()))
     loaded = loaded_by("policy", "show", str(policy))
     assert not loaded & HEAVY
     assert "connectors.sources.recordings.observations" not in loaded

@@ -15,16 +15,8 @@ import numpy as np
 
 from connectors.lab.attacks.published import Nodes, PublishedDay
 from connectors.lab.attacks.study import Scene, beliefs, pairs
-from stream.lab.attackers.beliefs import (
-    Floats,
-    Ints,
-    LearntDistribution,
-    NoiseDistribution,
-    by_span,
-    learn,
-    prior,
-    worst_case,
-)
+from stream.lab.attackers.beliefs import Floats, Ints, by_span, prior, worst_case
+from stream.lab.attackers.likelihoods import LearntDistribution, NoiseDistribution, learn
 from stream.lab.attackers.localised import found_by_confidence
 from stream.lab.simulator.events import SimulatorConfig, simulate
 from stream.mechanisms.noise import discrete_laplace

@@ -248,7 +248,7 @@ class TestDeception:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> None:
-            raise KeyFileError("state: must be the whole state of an SNMPv3 receiver, SQLite says SQLITE_FULL")
+            raise KeyFileError("state: disk full; make room and start again")
 
         ended: list[Receiver] = []
 
@@ -260,7 +260,7 @@ class TestDeception:
                 await receiver.wait()
 
         log = Log()
-        with pytest.raises(KeyFileError, match="SQLITE_FULL"):
+        with pytest.raises(KeyFileError, match="disk full"):
             await listen(log)
         assert log.rows == []
         assert ended[0].counters.accepted == 0

@@ -52,6 +52,9 @@ class FakeTenure:
             raise self._hole
         return self._hole
 
+    def end(self) -> None:
+        self.ended = True
+
 
 def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> Any:
     """A strict consumer with nothing around it; ``full`` is the offset for which there never is room."""

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from connectors.secrets.private_files import read_secrets
 from connectors.sinks import webhooks
 from connectors.sinks.feed import deliver_releases
-from connectors.sinks.occasions import Occasion
+from connectors.sinks.triggers import Trigger
 from connectors.sinks.webhooks import WebhookSink, _ReceiverBusyError
 from connectors.storage.kafka.client import partition_of
 from connectors.storage.kafka.topics import create_topics
@@ -88,11 +88,11 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def report(
-    receiver: Receiver, folder: Path, occasion: Occasion, *, from_start: bool = True, secret: str = SECRET
+    receiver: Receiver, folder: Path, trigger: Trigger, *, from_start: bool = True, secret: str = SECRET
 ) -> None:
     """Report what the store holds and has not been reported."""
     cursor = Cursor(folder / "cursor")
-    sink = WebhookSink(receiver.url, lambda: (secret,), occasion, cursor.notes)
+    sink = WebhookSink(receiver.url, lambda: (secret,), trigger, cursor.notes)
     source: Any = {"store": folder / "store", "audience": "public"}
     try:
         await deliver_releases(source, cursor, sink.deliver, None if from_start else sink.begin, until_end=True)
@@ -103,7 +103,7 @@ async def report(
 async def test_every_release_is_reported_signed_with_its_id_and_its_record(receiver: Receiver, tmp_path: Path) -> None:
     records = [count(n, {"a": n} if n != 2 else None) for n in range(4)]
     give(tmp_path / "store", records)
-    await report(receiver, tmp_path, Occasion("release"))
+    await report(receiver, tmp_path, Trigger("release"))
     assert receiver.ids == [record["release_id"] for record in records]
     assert [event for _, event in receiver.taken] == [
         {"type": "tacet.release", "timestamp": record["window_end"], "data": record} for record in records
@@ -113,7 +113,7 @@ async def test_every_release_is_reported_signed_with_its_id_and_its_record(recei
 
 async def test_a_signature_is_over_id_time_and_body(receiver: Receiver) -> None:
     """Each of them changed by itself is refused by the library; as sent they are accepted."""
-    sink, body = WebhookSink(receiver.url, lambda: (SECRET,), Occasion("release"), {}), b'{"a":1}'
+    sink, body = WebhookSink(receiver.url, lambda: (SECRET,), Trigger("release"), {}), b'{"a":1}'
     headers, verify = sink._headers("dbh.x/occupancy", body), Webhook(SECRET).verify
     await sink.close()
     assert verify(body, headers) == {"a": 1}
@@ -130,7 +130,7 @@ async def test_while_a_secret_is_changed_both_sign_and_nothing_is_restarted(tmp_
     file, new = tmp_path / "secret", "whsec_" + base64.b64encode(b"n" * 32).decode()
     file.touch(mode=0o600)
     file.write_text(f"{SECRET}\n")
-    sink = WebhookSink("https://example.org", partial(read_secrets, file, 2), Occasion("release"), {})
+    sink = WebhookSink("https://example.org", partial(read_secrets, file, 2), Trigger("release"), {})
     taken: list[list[bool]] = []
     for lines in (f"{SECRET}\n", f"{new}\n{SECRET}\n", f"{new}\n", ""):
         file.write_text(lines)
@@ -153,7 +153,7 @@ async def test_a_receiver_that_is_busy_is_asked_again_until_it_takes_it(receiver
     records = [count(n, {"a": n}) for n in range(3)]
     give(tmp_path / "store", records)
     receiver.answers = [503, 500, 429, 204, 408, 204]
-    await report(receiver, tmp_path, Occasion("release"))
+    await report(receiver, tmp_path, Trigger("release"))
     assert receiver.ids == [record["release_id"] for record in records]
     assert receiver.answers == []
 
@@ -166,8 +166,8 @@ async def test_a_receiver_that_refuses_for_good_ends_the_sink_and_nothing_is_pas
     give(tmp_path / "store", records)
     receiver.answers = [204, status]
     with pytest.raises(UsageError, match=f"--to: must accept reports, answered {status}"):
-        await report(receiver, tmp_path, Occasion("release"))
-    await report(receiver, tmp_path, Occasion("release"))
+        await report(receiver, tmp_path, Trigger("release"))
+    await report(receiver, tmp_path, Trigger("release"))
     assert list(dict.fromkeys(receiver.ids)) == [record["release_id"] for record in records]
 
 
@@ -175,7 +175,7 @@ async def test_a_wrong_secret_is_refused_by_the_receiver(receiver: Receiver, tmp
     give(tmp_path / "store", [count(1, {"a": 1})])
     other = "whsec_" + base64.b64encode(b"another secret that nobody knows of").decode()
     with pytest.raises(UsageError, match="answered 400"):
-        await report(receiver, tmp_path, Occasion("release"), secret=other)
+        await report(receiver, tmp_path, Trigger("release"), secret=other)
     assert receiver.taken == []
 
 
@@ -189,18 +189,18 @@ async def test_a_sink_that_is_killed_fifty_times_reports_everything_at_least_onc
         give(store, records[20 + 2 * life : 22 + 2 * life])
         with suppress(TimeoutError):
             async with asyncio.timeout(chance.uniform(0.0, 0.1)):
-                await report(receiver, tmp_path, Occasion("release"))
-    await report(receiver, tmp_path, Occasion("release"))
+                await report(receiver, tmp_path, Trigger("release"))
+    await report(receiver, tmp_path, Trigger("release"))
     assert list(dict.fromkeys(receiver.ids)) == [record["release_id"] for record in records]
 
 
 async def test_a_new_sink_begins_at_the_present_and_knows_it(receiver: Receiver, tmp_path: Path) -> None:
     """10 was there when it began, so 30 is a change; what came before is not reported."""
     store = give(tmp_path / "store", [count(n, {"a": value}) for n, value in enumerate((90, 50, 10))])
-    await report(receiver, tmp_path, Occasion("change"), from_start=False)
+    await report(receiver, tmp_path, Trigger("change"), from_start=False)
     assert receiver.taken == []
     give(store, [count(3, {"a": 11}), count(4, {"a": 30})])
-    await report(receiver, tmp_path, Occasion("change"), from_start=False)
+    await report(receiver, tmp_path, Trigger("change"), from_start=False)
     ((_, event),) = receiver.taken
     assert (event["type"], event["data"]["value"], event["data"]["previous"]) == ("tacet.change", 30, 10)
 
@@ -208,9 +208,9 @@ async def test_a_new_sink_begins_at_the_present_and_knows_it(receiver: Receiver,
 async def test_the_side_of_a_threshold_is_remembered_over_a_restart(receiver: Receiver, tmp_path: Path) -> None:
     store = give(tmp_path / "store", [count(0, {"a": 10})])
     for number, value in enumerate((30, 31, 10), start=1):
-        await report(receiver, tmp_path, Occasion("crossing", 20.0), from_start=False)
+        await report(receiver, tmp_path, Trigger("crossing", 20.0), from_start=False)
         give(store, [count(number, {"a": value})])
-    await report(receiver, tmp_path, Occasion("crossing", 20.0), from_start=False)
+    await report(receiver, tmp_path, Trigger("crossing", 20.0), from_start=False)
     assert [event["data"]["side"] for _, event in receiver.taken] == ["above", "below"]
 
 
@@ -225,7 +225,7 @@ async def test_from_kafka_a_sink_goes_on_where_it_was_and_a_new_one_begins_at_th
     for first, last in ((0, 8), (8, 16), (16, 24)):
         await produce(kafka, topic, records[first:last])
         cursor = Cursor(tmp_path / "cursor")
-        sink = WebhookSink(receiver.url, lambda: (SECRET,), Occasion("release"), cursor.notes)
+        sink = WebhookSink(receiver.url, lambda: (SECRET,), Trigger("release"), cursor.notes)
         await deliver_releases(source, cursor, sink.deliver, sink.begin, until_end=True)
         await sink.close()
     assert receiver.ids == [record["release_id"] for record in records[8:]]
@@ -243,7 +243,7 @@ async def produce(kafka: Broker, topic: str, records: list[dict[str, Any]]) -> N
 @pytest.mark.parametrize("url", ["http://192.0.2.1/hook", "ftp://127.0.0.2/", "example.org", ""])
 def test_what_is_reported_leaves_the_machine_encrypted_or_not_at_all(url: str) -> None:
     with pytest.raises(UsageError, match="--to: must be an address that begins with https"):
-        WebhookSink(url, lambda: (SECRET,), Occasion("release"), {})
+        WebhookSink(url, lambda: (SECRET,), Trigger("release"), {})
 
 
 SHORT = base64.b64encode(b"23 bytes are not enough").decode()
@@ -252,7 +252,7 @@ SHORT = base64.b64encode(b"23 bytes are not enough").decode()
 @pytest.mark.parametrize("secret", ["whsec_", "", "whsec_a", "whsec_" + SHORT, SECRET[6:], SECRET + "!"])
 def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
     with pytest.raises(UsageError, match="--secret-file: must contain whsec_") as told:
-        WebhookSink("https://example.org", lambda: (secret,), Occasion("release"), {})
+        WebhookSink("https://example.org", lambda: (secret,), Trigger("release"), {})
     assert len(secret) < 8 or secret[6:] not in str(told.value)
 
 

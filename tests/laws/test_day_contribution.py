@@ -17,7 +17,7 @@ import pytest
 
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.recordings.observations import Playback, Range
+from connectors.sources.recordings.playback import Playback, Range
 from stream.pipeline import Pipeline
 from stream.pseudonyms.derivation import names_by_site
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay, Rejected

@@ -43,8 +43,8 @@ from tests.support.twin_worlds import first_difference, twins
 
 SEEDS = (2, 6, 10, 12)
 MANY = range(100, 300)
-FOUND = 5
-"""A seed that finds each fault that is put in."""
+SEARCHED = range(60)
+"""Seeds of which one finds each fault that is put in. A new policy key changes what each seed draws."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -73,7 +73,7 @@ def resuming_at_the_latest_observation(patch: pytest.MonkeyPatch) -> None:
     """Counting under another privacy day begins behind the latest observation held."""
 
     def decode(self: OccupancyOperator, data: bytes) -> Any:
-        state = sense_state.decode(data, self.zones)
+        state = sense_state.decode(data, self.places)
         times = [time for _, time in state.current.values()]
         times += [entry[0] for waiting in state.pending.values() for entry in waiting.entries.values()]
         state.tally = migrated_counter(state.tally, self.by_day, max(times, default=None))
@@ -124,7 +124,7 @@ def test_a_fault_that_lets_people_decide_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    assert first_difference(*twins(FOUND)) is not None
+    assert any(first_difference(*twins(seed)) is not None for seed in SEARCHED)
 
 
 # ---- the policies that are drawn ------------------------------------------------------------------------

@@ -247,9 +247,9 @@ SAMPLE = {
                   "pegasus", "pegasus, shares", "filter", "sample", "ba"),
     "office": ("laplace", "pegasus", "pegasus, shares", "filter", "sample", "ba"),
     "town": ("pegasus", "filter", "sample", "ba"),
-    "campus": ("pegasus", "sample", "ba"),
+    "campus": ("pegasus", "filter", "sample", "ba"),
     "door": ("laplace", "pegasus", "filter", "sample", "ba"),
-    "laboratory": ("pegasus", "sample", "ba"),
+    "laboratory": ("pegasus", "filter", "sample", "ba"),
 }  # fmt: skip
 MEASURED = {
     ("simulated", "pegasus, shares", "zone"): (0.96, 0.99),
@@ -278,6 +278,9 @@ MEASURED = {
     ("door", "sample", "floor"): (0.86, 0.96),
     ("door", "sample", "building"): (0.88, 0.96),
     ("door", "ba", "floor"): (0.89, 0.98),
+    ("laboratory", "filter", "zone"): (0.82, 0.993),
+    ("laboratory", "filter", "floor"): (0.82, 0.993),
+    ("laboratory", "filter", "building"): (0.85, 0.95),
     ("laboratory", "ba", "zone"): (0.96, 0.99),
     ("laboratory", "ba", "floor"): (0.96, 0.99),
     ("laboratory", "ba", "building"): (0.96, 0.99),

@@ -221,7 +221,7 @@ def _to(elements: Elements, key: str, *values: Any) -> Edit:
 
 
 def _withdraw_the_day(site: Document) -> None:
-    for name in ("day_starts", "contribution", "residents"):
+    for name in ("day_starts", "contribution", "residents", "visits", "gap"):
         site.pop(name, None)
 
 
@@ -317,11 +317,46 @@ def _toggle_feed(rng: random.Random, document: Document) -> None:
             zone["access_points"] = [radio(zone["id"][0])]
     else:
         site["feed"] = "counts"
-        for name in ("sources", "validity", "max_devices", "residents", "probe"):
+        for name in (
+            "sources", "validity", "presence", "session_limit", "max_devices", "residents", "visits", "gap", "probe",
+        ):  # fmt: skip
             site.pop(name, None)
         for zone in site["zones"]:
             for name in ("access_points", "base_radio", "access_point_names"):
                 zone.pop(name, None)
+
+
+def _toggle_presence(rng: random.Random, document: Document) -> None:
+    """Let stays last until a message ends them, or for a while after each."""
+    site = rng.choice(_sites_of_devices(document))
+    if site.pop("presence", "events") == "sessions":
+        site.pop("session_limit", None)
+        site["validity"] = "40min"
+    else:
+        site.pop("validity", None)
+        site |= {"presence": "sessions", "session_limit": rng.choice(["1h", "4h"])}
+
+
+def _limit_sessions(rng: random.Random, document: Document) -> None:
+    """Change how long a stay without a message lasts; a site of events becomes one of sessions."""
+    site = rng.choice(_sites_of_devices(document))
+    site.pop("validity", None)
+    site |= {"presence": "sessions", "session_limit": rng.choice(["61min", "3h", "12h"])}
+
+
+def _change_validity(rng: random.Random, document: Document) -> None:
+    """Change how long an event counts; a site of sessions becomes one of events."""
+    site = rng.choice(_sites_of_devices(document))
+    for name in ("presence", "session_limit"):
+        site.pop(name, None)
+    site["validity"] = rng.choice(["25min", "40min", "70min"])
+
+
+def _sites_of_devices(document: Document) -> list[Document]:
+    sites = [site for site in _sites(document) if site.get("feed") != "counts"]
+    if not sites:
+        raise InapplicableError
+    return sites
 
 
 def _toggle_zeros(rng: random.Random, document: Document) -> None:
@@ -421,6 +456,31 @@ _GAUSSIAN = {
     "queries": None, "states": None, "prune": None, "w": None, "refresh": None,
 }  # fmt: skip
 _BY_WINDOW = {"unit": None, "noise": None, "delta": None}
+_ZONES_ALONE = {"levels": ["zone"], "shares": None}
+_WHOLE = {"zones": None, "levels": ["zone", "building"], "shares": {"zone": "0.5", "building": "0.5"}}
+
+
+def _count_changes(**keys: Sequence[Any]) -> Edit:
+    """Let a release count changes, or ticks if it does; give a site one value of each of these keys."""
+
+    def edit(rng: random.Random, document: Document) -> None:
+        found = _COUNTS(document)
+        if not found:
+            raise InapplicableError
+        each = next((each for each in found if each.get("count") == "changes"), None)
+        if each is not None and not keys:
+            del each["count"]
+            return
+        each = each or rng.choice(found)
+        each |= _GAUSSIAN | {"mechanism": "filter", "count": "changes", "revise": None}
+        each |= rng.choice([_ZONES_ALONE, _WHOLE])
+        for name in [name for name, value in each.items() if value is None]:
+            del each[name]
+        for site in _sites(document):
+            site.update({"residents": "ignore"} | {key: rng.choice(values) for key, values in keys.items()})
+
+    return edit
+
 
 EDITS: dict[str, tuple[Edit, ...]] = {
     "Policy.site": (_toggle_site,),
@@ -443,13 +503,17 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.zeros": (_toggle_zeros,),
     "Site.timezone": (_to(_sites, "timezone", "America/Los_Angeles", "America/Denver", "Asia/Kolkata", "UTC"),),
     "Site.tick": (_to(_sites, "tick", "20min", "30min", "30min", "60min"),),
-    "Site.validity": (_to(_sites, "validity", "25min", "40min", "70min"),),
+    "Site.presence": (_toggle_presence,),
+    "Site.validity": (_change_validity,),
+    "Site.session_limit": (_limit_sessions,),
     "Site.lateness": (_to(_sites, "lateness", "10s", "30s", "4min"),),
     "Site.max_devices": (_to(_sites, "max_devices", 500, 1000, None),),
     "Site.working_hours": (_to(_sites, "working_hours", ["08:00", "18:00"], ["06:00", "22:00"]),),
     "Site.day_starts": (_turn_the_day,),
     "Site.contribution": (_to(_sites, "contribution", "90min", "3h", "1d"),),
     "Site.residents": (_to(_sites, "residents", "ignore", "count"),),
+    "Site.visits": (_count_changes(visits=(2, 3, 4)),),
+    "Site.gap": (_count_changes(gap=("10min", "30min", "60min")),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
     "Site.floors": (_order_floors,),
@@ -504,6 +568,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "CountRelease.calendar": (_to(_COUNTS, "calendar", True, False),),
     "CountRelease.noise": (_to(_BY_DAY, "noise", "laplace", "gaussian"),),
     "CountRelease.unit": (_set(_COUNTS, (_GAUSSIAN, _BY_WINDOW)),),
+    "CountRelease.count": (_count_changes(),),
     "CountRelease.delta": (_to(_BY_DAY, "delta", "1e-5", "1e-7", None),),
     "CountRelease.zones": (_to(_COUNTS, "zones", {"kind": "hall"}, {"kind": ["hall", "office"]}, {"floor": "1"}),),
     "CountRelease.states": (

@@ -27,7 +27,7 @@ import pytest
 from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
-from connectors.sources.recordings.observations import Playback, Range
+from connectors.sources.recordings.playback import Playback, Range
 from stream.accounting import account
 from stream.accounting.costs import UnitCost
 from stream.encoding import encode_message

@@ -14,7 +14,8 @@ import numpy as np
 import orjson
 
 from stream.keys import Keys
-from stream.lab.attackers.beliefs import Flags, Ints, NoiseDistribution
+from stream.lab.attackers.beliefs import Flags, Ints
+from stream.lab.attackers.likelihoods import NoiseDistribution
 from stream.policy.counts import CountRelease
 from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, Published
@@ -146,7 +147,7 @@ def _read(record: Mapping[str, Any], reads: Reads, nodes: Nodes, release: CountR
         return _Read([0] * len(nodes.names), False, None)
     levels = record.get("levels" if reads == "values" else "levels_noisy") or {}
     values = [_of(record[reads], levels, *name) for name in nodes.names]
-    plain = reads == "noisy" or (release.mechanism == "laplace" and release.prune is None and not release.shares)
+    plain = reads == "noisy" or (release.declared.plain and release.prune is None and not release.shares)
     return _Read(values, True, _laws(record, nodes) if plain else None)
 
 

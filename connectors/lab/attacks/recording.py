@@ -165,13 +165,13 @@ def _day(date: str, windows: list[OccupancyWindow]) -> Day:
 def control_counts(recorded: RecordedSightings, day: Day) -> Ints:
     """Return how many devices of the control group are in each zone at each tick of a day, shape [ticks, zones]."""
     site = recorded.site
-    return counts_under_names(recorded.control, day.ticks, len(site.zones), site.validity, None)
+    return counts_under_names(recorded.control, day.ticks, len(site.zones), site.counts_for, None)
 
 
 def renamed_counts(recorded: RecordedSightings, day: Day, life: Micros) -> Ints:
     """Return a day's counts if pseudonyms lived for ``life``, shape [ticks, zones]."""
     site = recorded.site
-    return counts_under_names(recorded.sightings, day.ticks, len(site.zones), site.validity, life)
+    return counts_under_names(recorded.sightings, day.ticks, len(site.zones), site.counts_for, life)
 
 
 def spans_of(recorded: RecordedSightings, day: Day, length: Micros) -> Ints:

@@ -28,16 +28,14 @@ from stream.lab.attackers.beliefs import (
     Flags,
     Floats,
     Ints,
-    LearntDistribution,
-    NoiseDistribution,
     by_span,
     closed_prior,
     from_true_counts,
-    learn,
     noisy_posterior,
     prior,
     worst_case,
 )
+from stream.lab.attackers.likelihoods import LearntDistribution, NoiseDistribution, learn
 from stream.lab.attackers.localised import (
     Success,
     class_of,

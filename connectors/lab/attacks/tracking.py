@@ -11,12 +11,12 @@ from connectors.lab.attacks.published import Channel, Nodes, PublishedDay
 from connectors.lab.attacks.recording import Day, RecordedSightings
 from stream.accounting.leakage.temporal import learn_transitions, stationary
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import (
+from stream.lab.attackers.beliefs import Floats, Ints
+from stream.lab.attackers.likelihoods import NoiseDistribution
+from stream.lab.attackers.localised import Success, wilson
+from stream.lab.attackers.tracking import (
     OUTSIDE,
-    Floats,
-    Ints,
     Mobility,
-    NoiseDistribution,
     bounds,
     collectively,
     filtered_beliefs,
@@ -24,7 +24,6 @@ from stream.lab.attackers.beliefs import (
     most_believed,
     unobserved,
 )
-from stream.lab.attackers.localised import Success, wilson
 from stream.pseudonyms.rotation import Sightings
 from stream.records import Micros
 
@@ -83,7 +82,7 @@ def follow(
     training, day = days
     places = np.append(nodes.of_zones() + 1, OUTSIDE)  # the last entry is for devices in no zone
     known = _mobility(recorded, training, places, len(nodes.names))
-    paths = _victims(places[paths_of(recorded.sightings, day.ticks, recorded.site.validity)])
+    paths = _victims(places[paths_of(recorded.sightings, day.ticks, recorded.site.counts_for)])
     if len(paths) == 0:
         return None
     people = PEOPLE * max(int(each.counts.sum(axis=1).max()) for each in training)
@@ -142,7 +141,7 @@ def _mobility(recorded: RecordedSightings, training: Sequence[Day], places: Ints
     states = number + 1
     moves = np.zeros(states * states, dtype=np.int64)
     for day in training:
-        paths = places[paths_of(recorded.sightings, day.ticks, recorded.site.validity)]
+        paths = places[paths_of(recorded.sightings, day.ticks, recorded.site.counts_for)]
         moves += np.bincount((paths[:, :-1] * states + paths[:, 1:]).ravel(), minlength=states * states)
     forward = learn_transitions(moves.reshape(states, states), PSEUDO)
     return Mobility(stationary(forward), forward)

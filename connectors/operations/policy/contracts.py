@@ -23,11 +23,21 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release
 from stream.policy.fields import decimal_string
+from stream.policy.people import BAND, People
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
 from stream.release.prices import RunPrice
 from stream.release.validation import Policy
-from stream.schemas import LEAKAGE, METADATA, AttributeRecord, AuditEntry, CountRecord, ThresholdRecord, private_topic
+from stream.schemas import (
+    LEAKAGE,
+    METADATA,
+    AttributeRecord,
+    AuditEntry,
+    CountRecord,
+    PeopleRecord,
+    ThresholdRecord,
+    private_topic,
+)
 
 # Models of the topics that belong to no audience: the account and the metadata of sites and zones.
 
@@ -208,6 +218,15 @@ def _count_topics(policy: Policy, release: CountRelease) -> Iterator[tuple[str, 
             yield audience, release.revised_name, free | {"revised": list(release.revise)}
         for query in release.queries:
             yield audience, query.name, free | {"query": query.model_dump(exclude_none=True, exclude={"name"})}
+        for people in policy.people_of(release, audience):
+            yield audience, people.release_name, free | {"people": _people_terms(people)}
+
+
+def _people_terms(people: People) -> dict[str, Any]:
+    """Return what a stream of people is computed by, and what its ground truth cost."""
+    truth = people.model.truth
+    cost = {"public": True} if truth.public else {"unit": "one person at one window", "epsilon": truth.epsilon}
+    return {"model": people.digest, "band": BAND, "truth": cost}
 
 
 def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: Fraction) -> PrivacyTerms:
@@ -217,8 +236,10 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: 
         "mechanism": release.mechanism, "noise": release.noise, "levels": list(release.levels_up),
         "sites": _sites(policy, release),
     }  # fmt: skip
+    if release.by_changes:
+        terms["count"] = release.count
     if release.by_day:
-        terms |= _bounds(policy, terms["sites"])
+        terms |= _bounds(policy, terms["sites"], changes=release.by_changes)
     if release.w:
         terms["w"] = release.w
     if audience in release.daily_budget:
@@ -247,9 +268,10 @@ def _decided(policy: Policy, release: ThresholdRelease, audience: str) -> Privac
     } | _bounds(policy, prices)  # fmt: skip
 
 
-def _bounds(policy: Policy, sites: Iterable[str]) -> PrivacyTerms:
+def _bounds(policy: Policy, sites: Iterable[str], *, changes: bool = False) -> PrivacyTerms:
     """Return for how much of a privacy day a device is counted, by site; nothing for sites without a bound."""
-    bounds = {site: bound for site in sites if (bound := policy.site[site].bounded_to) is not None}
+    texts = {site: policy.site[site].bound_text(changes=changes) for site in sites}
+    bounds = {site: bound for site, bound in texts.items() if bound is not None}
     return {"bounded_to": bounds} if bounds else {}
 
 
@@ -266,14 +288,14 @@ VERSION = "1.0.0"
 """Of what contracts say, and how; that of the records is in their ``v`` and in the topics' names."""
 MODELS: Mapping[str, type[BaseModel]] = {
     "count-record": CountRecord, "attribute-record": AttributeRecord,
-    "threshold-record": ThresholdRecord, "audit-entry": AuditEntry,
+    "threshold-record": ThresholdRecord, "people-record": PeopleRecord, "audit-entry": AuditEntry,
     "account-record": AccountRecord, "site-metadata": SiteMetadata,
 }  # fmt: skip
 """Name of a schema -> the model of its records."""
 _TIMES = ("window_start", "window_end")
 _DECIMALS = ("epsilon", "spend", "delta")
 _DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
-_PRIVATE = ("count-record", "attribute-record", "threshold-record")
+_PRIVATE = ("count-record", "attribute-record", "threshold-record", "people-record")
 _SENT = (*_PRIVATE, "account-record", "site-metadata")
 """Whose topics the AsyncAPI document describes; that of the audit is its auditors' alone."""
 _HEADERS = ("content-type", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject")
@@ -363,7 +385,8 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
         "info": {
             "title": "Tacet: private occupancy streams",
             "version": VERSION,
-            "description": "Counts and attributes under differential privacy; x-privacy says what each costs whom.",
+            "description": "Counts of devices, people estimated from them, and attributes, under differential privacy; "
+            "x-privacy says what each costs whom.",
         },
         "defaultContentType": "application/json",
         "channels": channels,
@@ -389,7 +412,7 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
 
 def _record_of(terms: Mapping[str, Any]) -> str:
     """Return the kind of a private topic's records, by its terms."""
-    return _PRIVATE[1 if "attributes" in terms else 2 if "threshold" in terms else 0]
+    return _PRIVATE[1 if "attributes" in terms else 2 if "threshold" in terms else 3 if "people" in terms else 0]
 
 
 def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, dict[str, Any]]]:

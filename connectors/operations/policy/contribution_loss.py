@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from connectors.operations.policy.guarantees import spaced
 from stream.lab.simulator.events import DAY_SHOWN, simulate
 from stream.pipeline import definition_of
 from stream.policy.counts import CountRelease
@@ -31,7 +32,7 @@ def bounded_sites(policy: Policy) -> list[str]:
     """Return the sites at which a release counts each device for a part of the day only."""
     bounded = [
         release for release in policy.release
-        if (isinstance(release, CountRelease) and release.by_day)
+        if (isinstance(release, CountRelease) and release.by_day and not release.by_changes)
         or (isinstance(release, ThresholdRelease) and release.counts is None)
     ]  # fmt: skip
     return [
@@ -63,11 +64,6 @@ def loss_sentence(loss: Mapping[str, Any]) -> str:
     return _HIDDEN.format(site=site, bound=bound, at=loss["at"], share=_share(loss["hidden"]))
 
 
-def spaced(duration: str) -> str:
-    """Return a duration with a space before its unit: ``"12 h"`` for ``"12h"``."""
-    return duration.replace("h", " h").replace("min", " min")
-
-
 def _share(hidden: float) -> str:
     if hidden < 0.01:
         return "less than 1 %"
@@ -76,13 +72,21 @@ def _share(hidden: float) -> str:
 
 def simulated_stays(policy: Policy) -> dict[str, DeviceDays]:
     """Return who is there when on the simulated day, of each site that has bounded releases."""
-    return {site: _simulated_stays(definition) for site, definition in _bounds(policy)}
+    return {
+        site: _simulated_stays(definition, sessions=policy.site[site].has_sessions)
+        for site, definition in _bounds(policy)
+    }
 
 
 @lru_cache(maxsize=4)
-def _simulated_stays(definition: ContributionBound) -> DeviceDays:
+def _simulated_stays(definition: ContributionBound, *, sessions: bool) -> DeviceDays:
     simulation = simulate(replace(DAY_SHOWN, timezone=definition.timezone))
     stays = DeviceDays(definition)
+    if sessions:  # its controller reports who leaves
+        visits = simulation.visits
+        columns = zip(visits.device.tolist(), visits.start.tolist(), visits.end.tolist(), strict=True)
+        stays.add_stays((simulation.devices[device], start, end) for device, start, end in columns)
+        return stays
     stays.add(
         (simulation.devices[at], time)
         for at, time in zip(simulation.device.tolist(), simulation.time.tolist(), strict=True)

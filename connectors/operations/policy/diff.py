@@ -15,7 +15,7 @@ from math import isclose
 from typing import Any, Literal, TypeVar
 
 from connectors.operations.policy.guarantees import COUNTED, describe_unit
-from stream.pipeline import definition_of
+from stream.pipeline import definition_of, visits_of
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
@@ -57,9 +57,6 @@ def _fields_but_name(release: Release, names: Mapping[str, str] = {}) -> dict[st
 
 
 # Effects of the change on a running site.
-
-LEARNING = {"filter": "its filter begins anew", "pegasus": "its groups begin anew"}
-"""Mechanism -> the effect on its learnt state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,11 @@ def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
     if before.tick != now.tick:
         length = f"{now.tick // MINUTE} min instead of {before.tick // MINUTE} min"
         yield Effect("anew", f"{site}.tick", f"{length}: the next window is the first of the new grid")
-    for key in ("validity", "lateness", "max_devices", "working_hours", "sources"):
+    if before.presence != now.presence:
+        how = "nobody is present at first: devices count from their next messages on"
+        yield Effect("anew", f"{site}.presence", how)
+    kept = "session_limit" if now.has_sessions else "validity"
+    for key in (kept, "lateness", "max_devices", "working_hours", "sources"):
         if getattr(before, key) != getattr(now, key):
             yield Effect("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
 
@@ -148,6 +149,10 @@ def _names(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     if None not in counters and counters[0] != counters[1]:
         when = f"at {now.day_starts} ({now.timezone})"
         yield Effect("day_starts", f"{site} contribution", f"counters begin anew with the next privacy day, {when}")
+    visits = visits_of(old, site), visits_of(new, site)
+    if None not in visits and visits[0] != visits[1]:
+        when = f"at {now.day_starts} ({now.timezone})"
+        yield Effect("day_starts", f"{site} visits", f"visits are counted anew with the next privacy day, {when}")
 
 
 def _epoch_settings(policy: Policy, site: Site) -> tuple[int | str | None, ...]:
@@ -160,7 +165,7 @@ def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Itera
     former = next((r for r in old.release if isinstance(r, CountRelease) and r.name == release.name), None)
     place, where = new.site[site], f"{site}/{release.name}"
     when = f"at {place.day_starts} ({place.timezone})"
-    if definition_of(old.site[site]) != definition_of(place):
+    if _counts_anew(old, new, site, release):
         yield Effect(
             "day_starts", where, f"publishes nothing until the next privacy day that is seen whole begins, {when}"
         )
@@ -170,6 +175,16 @@ def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Itera
         yield Effect(
             "day_starts", where, f"the day at hand was paid on other terms: publishes nothing until the next, {when}"
         )
+
+
+def _counts_anew(old: Policy, new: Policy, site: str, release: CountRelease) -> bool:
+    """Whether the counters of a release wait for the next privacy day."""
+    before, now = old.site[site], new.site[site]
+    if not release.by_changes:
+        return definition_of(before) != definition_of(now)
+    if visits_of(old, site) is None:
+        return _epoch_settings(old, before) != _epoch_settings(new, now)
+    return visits_of(old, site) != visits_of(new, site)
 
 
 def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
@@ -188,13 +203,12 @@ def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
 
 
 def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator[Effect]:
-    if not isinstance(release, CountRelease) or release.mechanism not in LEARNING:
+    if not isinstance(release, CountRelease) or release.declared.learnt is None:
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):
         unrevised = "; earlier windows are not revised" if release.revise else ""
-        yield Effect(
-            "anew", f"{site}/{release.name}", f"{LEARNING[release.mechanism]}, from new windows alone{unrevised}"
-        )
+        text = f"{release.declared.learnt} begins anew, from new windows alone{unrevised}"
+        yield Effect("anew", f"{site}/{release.name}", text)
 
 
 def _owners(policy: Policy, site: str) -> dict[str, PublicationKey]:

@@ -10,8 +10,9 @@ from typing import Any
 from stream.accounting.units import UNITS as PRIVACY_UNITS
 from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
-from stream.policy.fields import decimal_string
-from stream.records import HOUR
+from stream.policy.document import PolicyDocument
+from stream.policy.fields import EVERYBODY, decimal_string, duration_text
+from stream.records import CHANGES, HOUR
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy
@@ -108,6 +109,10 @@ _ZEROS = {
         "whether a counter is broken (zeros)."
     ),
 }
+_SESSIONS = (
+    "Site {site} counts sessions: one message of a device may count for {limit} after it, so it costs up to {added} "
+    "epsilons of a release that is paid by the window, and {moved} where another message takes its place."
+)
 _BY_WINDOW = (
     "{release}: adding or removing one device at one tick changes the probability of anything that is published by at "
     "most a factor exp({epsilon}); having it elsewhere instead by exp({moved})."
@@ -122,6 +127,14 @@ NOT_PROTECTED = (
     "are for operators alone.",
     "Truth: the releases speak of the devices that were heard, not of people.",
 )
+_PEOPLE = (
+    "{release}: estimates people from what release {counts} has published, with a band of 90 %. This costs nothing. "
+    "The counts of people from which its model was made {truth}."
+)
+_PUBLIC_TRUTH = "were declared public"
+_PAID_TRUTH = (
+    "cost epsilon {epsilon} for one person at one moment at which people were counted, besides what the devices cost"
+)
 _SHOWN_EXACTLY = (
     "An attribute's value that is not sensitive is shown exactly, about whoever caused it; a constant habit is guessed "
     "better every day."
@@ -133,10 +146,20 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
     return [
         _UNIT.format(devices=policy.privacy.devices_per_person),
         *counted_lines(policy),
+        *session_lines(policy, audience),
         *_counts(policy, audience),
         *_days(policy, audience),
         *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
+        *people_lines(policy, audience),
     ]
+
+
+def people_lines(policy: PolicyDocument, audience: str | None = None) -> Iterator[str]:
+    """Yield, for each stream of people of an audience or of all, what it and its ground truth cost."""
+    for model, name in ((each.model, each.release_name) for each in policy.people):
+        if audience in {None, model.audience}:
+            truth = _PUBLIC_TRUTH if model.truth.public else _PAID_TRUTH.format(epsilon=model.truth.epsilon)
+            yield _PEOPLE.format(release=name, counts=model.release, truth=truth)
 
 
 def counted_lines(policy: Policy) -> Iterator[str]:
@@ -146,6 +169,22 @@ def counted_lines(policy: Policy) -> Iterator[str]:
             hours = site.contribution_ticks * site.tick / HOUR
             by_day = "" if site.day_starts is None else _COUNTED_DAY.format(hours=f"{hours:g}")
             yield _COUNTED.format(site=name) + by_day + _ZEROS[site.zeros]
+
+
+def session_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
+    """Yield, for each site with sessions that pays by the window for counts of an audience, what one message costs."""
+    paid = {promise.site for promise in count_promises(policy) if promise.terms is None and promise.reader == audience}
+    for name in policy.site:
+        site = policy.site[name]
+        if site.has_sessions and name in paid:
+            added = 2 * site.ticks_per_observation
+            limit = spaced(duration_text(site.session_limit))
+            yield _SESSIONS.format(site=name, limit=limit, added=added, moved=2 * added)
+
+
+def spaced(duration: str) -> str:
+    """Return a duration with a space before its unit: ``"12 h"`` for ``"12h"``."""
+    return duration.replace("h", " h").replace("min", " min")
 
 
 def not_protected(policy: Policy, audience: str) -> list[str]:
@@ -194,11 +233,14 @@ def _exceptions(delta: Fraction) -> str:
 def signed_sentence(policy: Policy, promise: CountPromise) -> str:
     """Return the sentence that a privacy officer can sign for a release that is charged per day."""
     site, day = policy.site[promise.site], policy.site[promise.site].contribution
-    hours = f"{(day or 0) / HOUR:g} h"
+    changes = promise.terms is not None and promise.terms.noise == CHANGES
+    bound = f"of which it counts for at most {(day or 0) / HOUR:g} h"
+    if changes:
+        bound = f"in which it makes at most {site.bound_text(changes=True)} at each level"
     at = f", {_exceptions(promise.delta)}" if promise.delta else ""
     return (
         f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
-        f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "
+        f"{site.day_starts} to {site.day_starts}, {bound}, costs epsilon "
         f"{promise.tight['device_day']:.3g} where that day is added or removed, "
         f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}."
     )

@@ -12,6 +12,8 @@ from stream.accounting.attribute_leakage import day_model, queried_attributes
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
+from stream.policy.people import People
+from stream.records import CHANGES, SECOND
 from stream.release.guarantees import CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy
@@ -71,6 +73,19 @@ def promises(policy: Policy) -> dict[str, Any]:
         "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
         "thresholds": [promise.figures() for promise in threshold_promises(policy)],
         "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
+    } | _people(policy) | _sessions(policy)  # fmt: skip
+
+
+def _people(policy: Policy) -> dict[str, Any]:
+    return {"people": [people_figures(each) for each in policy.people]} if policy.people else {}
+
+
+def people_figures(people: People) -> dict[str, Any]:
+    """Return what a stream of people is computed from, and what its ground truth cost."""
+    model = people.model
+    return {
+        "site": model.site, "release": people.release_name, "of": model.release, "reader": model.audience,
+        "model": people.digest, "laboratory": model.laboratory, "truth": model.truth.model_dump(exclude_none=True),
     }  # fmt: skip
 
 
@@ -80,11 +95,16 @@ def _of_day(promise: CountPromise) -> dict[str, Any]:
     if terms is None:
         return {}
     delta = float(promise.delta)
-    return {
+    of_day = {
         "unit": "device_day", "noise": terms.noise, "ticks": terms.ticks, "delta": decimal_string(promise.delta),
         "noise_scale": [math.sqrt(e) if terms.noise == "gaussian" else float(1 / e) for e in terms.parameters],
         "tight": {unit: {"epsilon": round(e, 6), "delta": delta} for unit, e in promise.tight.items()},
     }  # fmt: skip
+    if terms.noise == CHANGES:
+        del of_day["ticks"]
+        changes = {"count": CHANGES, "noise": "gaussian", "visits": terms.ticks // 2}
+        return of_day | changes | {"noise_scale": list(promise.scales)}
+    return of_day
 
 
 def _model(release: AttributeRelease) -> dict[str, Any]:
@@ -99,6 +119,15 @@ def _model(release: AttributeRelease) -> dict[str, Any]:
         "days_per_month": release.days_per_month,
         "information_target": release.information_target,
     }
+
+
+def _sessions(policy: Policy) -> dict[str, Any]:
+    """Return, for each site with sessions, how long one message counts; nothing if there is none."""
+    found = {
+        name: {"session_limit_seconds": site.session_limit // SECOND, "windows": site.ticks_per_observation}
+        for name, site in policy.site.items() if site.has_sessions
+    }  # fmt: skip
+    return {"sessions": found} if found else {}
 
 
 def _pseudonyms(policy: Policy) -> str | dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -10,11 +11,12 @@ import orjson
 from connectors.serve.history import record_fields
 from connectors.serve.history.bands import NoiseDistribution, sum_half_width
 from stream.errors import DataError
+from stream.policy.mechanisms import names_where
 from stream.records import Micros, NoiseKind, ReleaseId
 from stream.schemas import parse_record
 
-PLAIN = "laplace"
-"""The mechanism whose values are themselves the noisy ones."""
+PLAIN = names_where("plain")
+"""The mechanisms whose values are themselves the noisy ones."""
 REVISION_RANKS = {"": 0, "1h": 1, "1d": 2}
 """Precedence of a window's records by their revision: the first record, or revised with its hour or day."""
 _NOISES: tuple[NoiseKind, ...] = ("laplace", "gaussian")
@@ -54,6 +56,9 @@ class Cell(NamedTuple):
     """The law of the noise in ``noisy``, if it is known exactly."""
     spread: float
     """95 % half-width of that noise if it is independent between windows; else NaN."""
+    low: float = math.nan
+    """Ends of the band of an estimate of people, which are stated; NaN for counts."""
+    high: float = math.nan
 
 
 class Window(NamedTuple):
@@ -126,12 +131,13 @@ def _window(body: Mapping[str, Any], identity: ReleaseId) -> Window:
     revision = identity.where.rpartition("/")[2] if "revises" in body else ""
     if revision not in REVISION_RANKS:
         raise DataError("record: must be revised with its hour or its day")
-    cells = () if body["values"] is None else tuple(_cells(body))
+    cells = () if body["values"] is None else tuple(_people(body) if body.get("counted") == "people" else _cells(body))
     return Window(
         Series(identity.audience, identity.release, identity.site, base, identity.attempt, revision),
         record_fields.time(body["window_start"]), record_fields.time(body["window_end"]),
         record_fields.truth(body["released"]),
-        KINDS.index(body["half_width_kind"]), record_fields.share(body["coverage"]), record_fields.nano(body["spend"]),
+        KINDS.index(body.get("half_width_kind", KINDS[0])),
+        record_fields.share(body["coverage"]), record_fields.nano(body["spend"]),
         body.get("unit") == "device_day", record_fields.bound(body.get("bounded_to")),
         tuple(cell.node for cell in cells) or _named(body), cells,
     )  # fmt: skip
@@ -139,6 +145,8 @@ def _window(body: Mapping[str, Any], identity: ReleaseId) -> Window:
 
 def _named(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the nodes that a denied record lists: those of its noise."""
+    if body.get("counted") == "people":
+        return tuple(record_fields.name(node) for node in body["unknown"])
     scales = body.get("levels_noise_scale") or {}
     floors, building = scales.get("floor", {}), ["building"] if "building" in scales else []
     zones = body["noise_scale"]
@@ -154,7 +162,7 @@ def _noise_distribution(noise: NoiseKind, scale: Any, draws: Any = 1) -> NoiseDi
 
 
 def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
-    noise, plain = _NOISES[_NOISES.index(body.get("noise", "laplace"))], body["mechanism"] == PLAIN
+    noise, plain = _NOISES[_NOISES.index(body.get("noise", "laplace"))], body["mechanism"] in PLAIN
     widths, scales, noisy = body["half_width_95"] or {}, body["noise_scale"], body.get("noisy") or {}
     for name, value in body["values"].items():
         law = _noise_distribution(noise, scales[name])
@@ -168,6 +176,21 @@ def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
         scale = scales.get(node) or next(iter(body["noise_scale"].values()), None)
         own = None if scale is None or node not in noisy else _noise_distribution(noise, scale, draws.get(node, 1))
         yield _cell(node, value, widths.get(node), noisy.get(node), own, plain)
+
+
+def _people(body: Mapping[str, Any]) -> Iterator[Cell]:
+    """Yield the estimates of people of a record, with the bands that it states."""
+    ends = [
+        {_node("zone", name): end for name, end in body[part].items()} | _flat(body.get(levels))
+        for part, levels in (("values", "levels"), ("low", "levels_low"), ("high", "levels_high"))
+    ]
+    values, low, high = ends
+    nothing = float("nan")
+    for node, released in values.items():
+        value = record_fields.count(released)
+        yield Cell(
+            node, value, nothing, value, None, nothing, record_fields.size(low[node]), record_fields.size(high[node])
+        )
 
 
 def _flat(levels: Mapping[str, Any] | None) -> dict[str, Any]:

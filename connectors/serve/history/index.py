@@ -21,7 +21,7 @@ from connectors.serve.history.bands import NoiseDistribution
 from connectors.serve.history.decoding import Series
 from stream.errors import TacetError
 
-FORMAT = 1
+FORMAT = 2
 """A file of another format is emptied: its content can be read again from outboxes or topics."""
 MEMORY = "256MB"
 """The database's memory limit; more data goes to disk."""
@@ -46,7 +46,7 @@ CREATE TABLE release_window (
     by_day BOOLEAN, bounded BIGINT);
 CREATE TABLE cell (
     series INTEGER, node INTEGER, start BIGINT, finish BIGINT, value BIGINT, half_width DOUBLE, noisy BIGINT,
-    law INTEGER, spread DOUBLE, kind TINYINT);
+    law INTEGER, spread DOUBLE, kind TINYINT, low DOUBLE, high DOUBLE);
 CREATE TABLE attribute (
     audience VARCHAR, release VARCHAR, site VARCHAR, finish BIGINT, day VARCHAR, zone VARCHAR, attribute VARCHAR,
     released BOOLEAN, reason VARCHAR, value VARCHAR, nano BIGINT);

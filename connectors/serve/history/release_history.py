@@ -241,6 +241,8 @@ def _columns(numbers: Numbers, cells: list[tuple[int, Window, Cell]]) -> dict[st
         "law": np.array([numbers.distribution(cell.noise) for _, _, cell in cells], np.int32),
         "spread": np.array([cell.spread for _, _, cell in cells]),
         "kind": np.array([window.kind for _, window, _ in cells], np.int8),
+        "low": np.array([cell.low for _, _, cell in cells]),
+        "high": np.array([cell.high for _, _, cell in cells]),
     }
 
 

@@ -2,7 +2,8 @@
 
 A mean of a filter's values uses these, revised ones where they exist, and its band is an upper bound. Other means use
 noisy values if every window has one, and so does a filter's mean over a day if its band then is narrower; the band is
-that of their noise (:mod:`connectors.serve.history.bands`). Denied windows are counted and enter no mean.
+that of their noise (:mod:`connectors.serve.history.bands`). A mean of estimates of people has the mean of the ends of
+their bands, since their errors do not cancel out. Denied windows are counted and enter no mean.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.serve.history import record_fields
 from connectors.serve.history.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
 from connectors.serve.history.decoding import KINDS
 from connectors.serve.history.index import Index
 from connectors.serve.history.local_clock import SiteClock
 from stream.errors import UsageError
-from stream.policy.fields import duration_text
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 
@@ -222,7 +223,8 @@ def _cells(cursor: duckdb.DuckDBPyConnection, what: SeriesQuery, span: _Span, gr
         )
     return _fetched(cursor.execute(
         f"SELECT {span.bucket} AS bucket, node, count(*) AS windows, avg(value) AS value,"
-        " avg(half_width) AS half_width, avg(noisy) AS noisy, count(*) FILTER (spread IS NULL) AS loose,"
+        " avg(half_width) AS half_width, avg(low) AS low, avg(high) AS high,"
+        " avg(noisy) AS noisy, count(*) FILTER (spread IS NULL) AS loose,"
         " min(law) AS law, max(law) AS last_law, min(kind) AS kind,"
         " sum(CASE WHEN law > 0 OR value != 0 THEN (spread + 1) * (spread + 1) ELSE 0 END) AS squares,"
         " sum(CASE WHEN law = 0 AND value = 0 THEN spread ELSE 0 END) AS sure,"
@@ -306,9 +308,11 @@ def _places(what: SeriesQuery, buckets: _Columns, cells: _Columns) -> NDArray[np
 def _shown(cells: _Columns, *, whole: bool) -> list[tuple[Any, ...]]:
     """Return value, low, high, half_width, kind, windows and revised of each cell."""
     value, half_width = cells["value"], cells["half_width"]
-    columns = [
-        _rounded(each) for each in (value, lower_end(value, half_width), upper_end(value, half_width), half_width)
+    ends = [
+        np.where(np.isnan(cells[stated]), end(value, half_width), cells[stated])
+        for stated, end in (("low", lower_end), ("high", upper_end))
     ]
+    columns = [_rounded(each) for each in (value, *ends, half_width)]
     if whole:
         columns[0] = value.astype(np.int64).tolist()
     words = cells["words"].astype(object)
@@ -333,7 +337,7 @@ def _listed(
     of[at] = np.arange(len(at))
     kept = np.flatnonzero((of >= 0) | np.repeat(buckets["released"] == 0, width))
     denied, coverage = buckets["denied"].tolist(), np.round(buckets["coverage"], _DECIMALS).tolist()
-    bounded = [duration_text(bound) if bound else None for bound in buckets["bounded"].tolist()]
+    bounded = [record_fields.bound_text(bound) if bound else None for bound in buckets["bounded"].tolist()]
     rows = []
     for place, cell in zip(kept.tolist(), of[kept].tolist(), strict=True):
         bucket, node = divmod(place, width)

@@ -95,7 +95,7 @@ export const mark = (row) => (row?.bounded_to ? strings.number.boundedMark : "")
 /** The explanation of the mark; empty if no row has it. */
 export function boundedNote(rows) {
   const bounds = [...new Set([...rows].map((row) => row.bounded_to).filter(Boolean))];
-  return bounds.length ? strings.number.bounded(bounds.map(hours).join(", ")) : "";
+  return bounds.length ? strings.number.bounded(bounds.map((bound) => strings.number.boundOfDay(hours(bound))).join(", ")) : "";
 }
 /** "12 h" of "12h" */
 const hours = (bound) => bound.replace(/^(\d+)(h|min)$/, "$1 $2");
@@ -112,6 +112,8 @@ export const counted = (row) => `${number(row.value)}${row.value === null ? "" :
 export const withBand = (row) => (row.value === null ? strings.number.denied : `${number(row.value)} ${band(row)}`);
 /** "8 to 16" */
 export const range = (row) => (row.value === null ? strings.number.none : strings.number.band(number(row.low), number(row.high)));
+/** "about 46 people, 38 to 55": an estimate with its band. */
+export const people = (row) => strings.number.people(number(row.value), number(row.low), number(row.high));
 /** "83 %"; a probability that is never shown as certain. */
 export const percent = (share) => `${Math.min(99, Math.max(1, Math.round(100 * share)))} %`;
 /** "100 %": a share that may be complete. */

@@ -1,7 +1,7 @@
 // The floors of a building as tiles or plans. They are created once and then repainted, so that focus and hover are kept.
 
 import { h, put, s, say, uid } from "./dom.js";
-import { band, boundedNote, counted, half, mark, number, percent, portion, range, withBand } from "./format.js";
+import { band, boundedNote, counted, half, mark, number, people, percent, portion, range, withBand } from "./format.js";
 import { own } from "./own.js";
 import { link } from "./router.js";
 import { fromTheTop, zoneTitle, zonesOf } from "./records.js";
@@ -132,7 +132,7 @@ function spoken(zone, row) {
   if (row.value === null) return `${name}: ${strings.number.denied}`;
   const empty = row.likely_empty >= PERHAPS ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
   const heat = row.heat === undefined ? "" : `, ${strings.live.heatIs(heatWords(row))}`;
-  const bounded = row.bounded_to ? `, ${strings.number.boundedShort(row.bounded_to)}` : "";
+  const bounded = row.bounded_to ? `, ${strings.number.boundedShort(strings.number.boundOfDay(row.bounded_to))}` : "";
   return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${heat}${empty}${bounded}`;
 }
 
@@ -147,6 +147,7 @@ function tipLines(node, rows, site, counts) {
   return [
     h("strong", {}, name),
     h("span", { class: "tip-value" }, withBand(row), h("small", {}, ` (${range(row)})`)),
+    row.people === undefined ? null : h("span", {}, row.people === null ? strings.live.peopleNone : people(row.people)),
     h("span", {}, compared(row)),
     row.heat === undefined ? null : h("span", {}, strings.live.heatIs(heatWords(row))),
     row.usual ? h("span", { class: "soft" }, `${strings.live.columns.usual}: ${number(row.usual.mean)} ±${half(row.usual.deviation)}`) : null,
@@ -163,6 +164,8 @@ export function placesTable(rows, counts, site, caption) {
   const words = strings.live.columns;
   const mapped = [...rows.values()].some((row) => row.heat !== undefined);
   const heat = (row) => (mapped ? h("td", {}, row?.heat === undefined || row.value === null ? "" : heatWords(row)) : null);
+  const estimated = [...rows.values()].some((row) => row.people !== undefined);
+  const estimate = (row) => (estimated ? h("td", { class: "figure" }, row?.people ? people(row.people) : row?.people === null && row.value !== null ? strings.number.none : "") : null);
   const line = (node, name, kind) => {
     const row = rows.get(node);
     const capacity = counts.capacity(node);
@@ -172,9 +175,9 @@ export function placesTable(rows, counts, site, caption) {
       row.value === null || !row.usual ? "" : compared(row), row.likely_empty >= PERHAPS ? percent(row.likely_empty) : "",
     ];
     return h("tr", { class: node.startsWith("zone") ? "" : "sum" }, h("th", { scope: "row" }, name), h("td", {}, kind), h("td", { class: "figure" }, cells[0]),
-      h("td", { class: "figure" }, cells[1]), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), heat(row), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));
+      h("td", { class: "figure" }, cells[1]), estimate(row), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), heat(row), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));
   };
-  const head = [[words.place], [words.kind], [words.value, "figure"], [words.band, "figure"], [words.usual, "figure"], [words.compared], mapped ? [words.heat] : null, [words.capacity, "figure"], [words.empty, "figure"]];
+  const head = [[words.place], [words.kind], [words.value, "figure"], [words.band, "figure"], estimated ? [words.people, "figure"] : null, [words.usual, "figure"], [words.compared], mapped ? [words.heat] : null, [words.capacity, "figure"], [words.empty, "figure"]];
   return h("div", { class: "card scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: "table places" }, h("caption", {}, caption),
     h("thead", {}, h("tr", {}, head.filter(Boolean).map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
     h("tbody", {}, rows.has("building") ? line("building", strings.node.building, "") : null, fromTheTop(site).map((floor) => [

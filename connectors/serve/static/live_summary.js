@@ -1,7 +1,7 @@
 // The top of Live: the building's count, the state of the feed, rooms that are probably empty, and unusual places.
 
 import { h, put, say } from "./dom.js";
-import { age, band, boundedNote, clock, dayClass, half, mark, moment, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
+import { age, band, boundedNote, clock, dayClass, half, mark, moment, nodeName, number, people, percent, portion, range, withBand, zoneName } from "./format.js";
 import { link } from "./router.js";
 import { zoneTitle } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, deviations, direction, usualStep } from "./scale.js";
@@ -15,13 +15,14 @@ export function nowCard(chart) {
   const value = h("span", { class: "big-value" });
   const margin = h("span", { class: "big-band" });
   const between = h("p", { class: "soft" });
+  const estimate = h("p", { class: "people", hidden: true });
   const versus = h("p", { class: "versus" });
   const usual = h("p", { class: "soft" });
   const bounded = h("p", { class: "soft why bounded" });
   const title = h("span", {});
   const at = h("span", { class: "soft" });
   const element = h("section", { class: "card now" },
-    h("div", { class: "now-figure" }, h("h2", {}, title, " ", at), h("p", { class: "big" }, value, " ", margin), between, versus, usual, bounded), chart);
+    h("div", { class: "now-figure" }, h("h2", {}, title, " ", at), h("p", { class: "big" }, value, " ", margin), between, estimate, versus, usual, bounded), chart);
   return { element, paint(row, feed, site, rows) {
     const now = feed?.window_end ? Date.parse(feed.window_end) : null;
     const live = feed?.state === "live";
@@ -31,6 +32,8 @@ export function nowCard(chart) {
     say(value, !row ? strings.number.none : row.value === null ? strings.number.denied : number(row.value));
     say(margin, row && row.value !== null ? band(row) : "");
     say(between, row && row.value !== null ? `${strings.live.columns.band}: ${range(row)} ${strings.number.devices(2)}` : strings.live.noTotal);
+    estimate.hidden = row?.people === undefined || row.value === null;
+    say(estimate, estimate.hidden ? "" : row.people === null ? words.peopleNone : `${people(row.people)} (${words.peopleBand})`);
     say(bounded, boundedNote(rows));
     bounded.hidden = !bounded.textContent;
     const known = Boolean(row?.usual) && row.value !== null;

@@ -54,6 +54,11 @@ export function heatOf(release, releases) {
   return releases.find((each) => each.query === "heatmap" && each.audience === release.audience && each.base === release.release);
 }
 
+/** The release that estimates people from a release; undefined if there is none. */
+export function peopleOf(release, releases) {
+  return releases.find((each) => each.query === "people" && each.audience === release.audience && each.base === release.release);
+}
+
 /** Which zones of a site a release counts, as objects of the site's floors. */
 function countedZones(release, site) {
   const counted = new Set(own(release?.zones, site.site) ?? []);

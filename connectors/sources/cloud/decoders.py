@@ -131,8 +131,7 @@ def _ended(event: dict[str, Any]) -> Read:
     following = address(event.get("next_ap"))
     if event.get("termination_reason") == ROAMED and following:
         return sighted(Kind.ROAM, client, (following, b""), at)
-    session = _session(event)
-    return sighted(Kind.LEAVE, client, _place(event), at, session) if session else NOT_AN_OBSERVATION
+    return sighted(Kind.LEAVE, client, _place(event), at, _session(event))
 
 
 def _place(event: dict[str, Any]) -> tuple[bytes, bytes]:

@@ -8,6 +8,25 @@
   the sender.
 - ``Ingest``: the frozen configuration and its steps.
 
+A site that counts **events** remembers which session a device was last heard in, and ends only that one.
+
+At a site that counts **sessions** the engine reads the rows in the order of their times
+(``stream.sensing.occupancy``). Each message that places a device, or says that it left an access point, becomes a row.
+No session id decides. Memory decides only as follows, and carries no message further than ``session_limit``:
+
+1. A message that is older than the last one that placed its device is left out. So a device's messages count in the
+   order in which they came, except that one that ends a stay may come late and then ends what was before it.
+2. A message that repeats the last one, at the same access point within one cell of ``COLLAPSE``, is left out. Ticks,
+   limits and days are whole cells, so a row at either time is counted at the same ticks.
+3. A message from another site, or from an access point that no site lists, ends the stay that is remembered here. A
+   restart of an access server ends the stays that it reported last, also of messages from before that come later. Such
+   an end names the access point. It changes something only if the device's last row is there; that row came through
+   this connector, which therefore remembers it. So the end is there whatever else is remembered.
+4. Rows that end a device's names of earlier epochs come with its first message of an epoch.
+
+A restarted connector remembers nothing, and its messages are never older than itself. Names of earlier epochs are then
+ended all the same; a stay at another site, or of an access server that restarts, lasts until ``session_limit``.
+
 Times are microseconds. An observation's time is the receive time that the caller gives, minus the age that an
 authenticated source declares. The age is limited to the site's lateness and to ``MOST_AGE``, so that no tick at which
 the observation may count has closed. A sighting that claims to be much older, or from the future, is refused. The
@@ -28,7 +47,7 @@ from stream.policy.document import PolicyDocument
 from stream.policy.fields import base_range
 from stream.policy.sites import Site
 from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered, names_by_site
-from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
+from stream.records import DAY, LEFT, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
 
 MOST_AGE: Micros = 60 * SECOND
 """Maximum age of an observation: at most one tick lies within it."""
@@ -41,7 +60,7 @@ class SiteLimits:
     sources: tuple[str, ...]
     """Its controllers, as the policy lists them."""
     validity: Micros
-    """V: how long a sighting counts, and how long the connector remembers a device."""
+    """V: how long a sighting counts at most, and how long the connector remembers a device."""
     max_devices: int
     """Far above any real building; one device more suspends the site."""
     names: Pseudonyms
@@ -50,12 +69,14 @@ class SiteLimits:
     """Lateness: the time from a tick until its window closes."""
     probed: frozenset[str] = frozenset()
     """Sources with a probe. For other sources heartbeats confirm only that the connector itself listened."""
+    sessions: bool = False
+    """Whether stays last until a message ends them, or for V."""
 
     @classmethod
     def of_site(cls, site: Site, names: Pseudonyms) -> SiteLimits:
         """Return the limits of a policy's site."""
         probed = frozenset(probe.source for probe in site.probe)
-        return cls(site.sources, site.validity, site.max_devices, names, site.lateness, probed)
+        return cls(site.sources, site.counts_for, site.max_devices, names, site.lateness, probed, site.has_sessions)
 
     @property
     def oldest(self) -> Micros:
@@ -132,7 +153,8 @@ def _alias(name: str) -> str:
 
 
 COLLAPSE: Micros = 5 * SECOND
-"""For so long, sightings of a device in the zone of its last kept sighting are dropped."""
+"""Events: for so long, sightings of a device in the zone of its last kept sighting are dropped. Sessions: the length of
+the cells (n COLLAPSE, (n + 1) COLLAPSE], of which ticks, limits and days are whole multiples."""
 GRID: Micros = 5 * SECOND
 WATERMARK_LAG: Micros = 1 * SECOND
 OUTAGE: Micros = 15 * SECOND
@@ -181,6 +203,7 @@ class Ingest:
         """
         self._sites, self._start = dict(sites), start
         self._access_points = AccessPoints(access_points, sites, aliases or {}, base_radios)
+        self._with_sessions = tuple(site for site, limits in sites.items() if limits.sessions)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
         self._accepted = {pair: Outcome(None, pair) for pair in self.pairs}
 
@@ -228,20 +251,35 @@ class Ingest:
         if sighting.kind not in OBSERVATIONS:
             if sighting.kind is Kind.KEEPALIVE and self._start is not None:
                 self._serve_simulated(state, source, time)
+            if sighting.kind is Kind.RESTART and sighting.nas:
+                self._end_of_server(state, source, sighting)
             return Outcome(None, None)
         place = self._access_points.find(sighting, address)
         if place is None:
             radio = sighting.access_point.hex(":") if sighting.access_point != sighting.client else ""
             state.note_unknown(radio or access_point_name(sighting.name) or address)
-            return Outcome(UNKNOWN_ACCESS_POINT, None)
+            return Outcome(UNKNOWN_ACCESS_POINT, self._leave_all(state, source, sighting))
         limits = self._sites[place.site]
-        refused = _refusal(state, source, place, limits, sighting.age)
+        refused = _refusal(state, source, place.site, limits, sighting.age)
         if refused is not None:
             return Outcome(refused, None)
-        if sighting.age:
-            time -= max(0, min(sighting.age, limits.oldest))
-        follow = self._end_stay if sighting.kind is Kind.LEAVE else self._record_sighting
+        time = self._time_of(state, sighting, limits)
+        if not limits.sessions:
+            follow = self._end_stay if sighting.kind is Kind.LEAVE else self._record_sighting
+        else:
+            follow = self._leave if sighting.kind is Kind.LEAVE else self._place
+            if follow == self._place and time < state.latest.get(sighting.client, -1):
+                return Outcome(COLLAPSED, None)
+        if self._with_sessions and sighting.kind is not Kind.LEAVE:
+            self._leave_others(state, sighting.client, time, place.site)
         return follow(state, source, place, sighting, time)
+
+    def _time_of(self, state: IngestState, sighting: Sighting, limits: SiteLimits) -> Micros:
+        """Return the time of a sighting that has just come: its source may declare an age."""
+        if self._start is not None:
+            return self._uptime(sighting) or self._start
+        time = state.now - max(0, min(sighting.age, limits.oldest))
+        return max(time, state.session) if limits.sessions else time
 
     def _uptime(self, sighting: Sighting) -> Micros | None:
         if sighting.uptime is None or self._start is None:
@@ -297,6 +335,103 @@ class Ingest:
         self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time))
         del seen[client]
         return self._accepted[batch]
+
+    # --- sessions
+
+    def _place(
+        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
+    ) -> Outcome:
+        """Send where a device is, unless its last message says the same."""
+        site, zone, radio = place
+        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.devices[site]
+        names, last = limits.names, self._last(state, site, client, time)
+        if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
+            time = max(time, names.begin(last.time))
+        epoch = names.epoch(time)
+        if last is not None and (last.epoch, last.radio, _cell(last.time)) == (epoch, radio, _cell(time)):
+            if last.batch == batch:
+                seen[client] = last._replace(nas=sighting.nas)
+            return Outcome(COLLAPSED, last.batch)
+        rows = [Row(names.name(client, epoch), radio, time)]
+        since = None if last is None or time < last.time else last.epoch
+        if since != epoch:  # otherwise it has had this pseudonym since then
+            rows[:0] = [Row(name, None, time) for name in names.outlived(client, time, limits.validity, since)]
+        self._add(state, batch, rows, names.day(time))
+        if last is None or time >= last.time:
+            seen[client] = RememberedDevice(time, epoch, zone, batch, None, radio, sighting.nas)
+        restarted = state.restarts.get((batch, sighting.nas), -1)
+        if restarted >= time:
+            self._end(state, batch, client, restarted, radio)
+        if is_locally_administered(client):
+            state.locally_administered += 1
+        if len(seen) > limits.max_devices:
+            self._suspend_site(state, site)
+        return self._accepted[batch]
+
+    def _leave(
+        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
+    ) -> Outcome:
+        """Send that a device left an access point; the engine knows whether it was the last one."""
+        site, _, radio = place
+        self._end(state, (site, source), sighting.client, time, radio)
+        return self._accepted[site, source]
+
+    def _end(self, state: IngestState, batch: BatchKey, client: bytes, time: Micros, radio: str) -> None:
+        """End a device's stay at an access point under all its names; forget the device if it is there."""
+        site, limits = batch[0], self._sites[batch[0]]
+        names, last = limits.names, self._last(state, site, client, time)
+        since = None if last is None or time < last.time else last.epoch
+        ended = [*names.outlived(client, time, limits.validity, since), names.name(client, names.epoch(time))]
+        self._add(state, batch, [Row(name, LEFT + radio, time) for name in ended], names.day(time))
+        if last is not None and last.time <= time and last.radio == radio:
+            del state.devices[site][client]
+
+    def _last(self, state: IngestState, site: str, client: bytes, time: Micros) -> RememberedDevice | None:
+        """Return the last message of a device that still counts, whether or not the clock has expired it yet."""
+        last = state.devices[site].get(client)
+        return None if last is None or time - last.time > self._sites[site].validity else last
+
+    def _leave_others(self, state: IngestState, client: bytes, time: Micros, here: str) -> None:
+        """End the stays of a device at all sites but the one that has heard it now."""
+        for site in self._with_sessions:
+            last = state.devices[site].get(client)
+            if last is not None and last.time <= time and site != here:
+                self._end(state, last.batch, client, time, last.radio)
+        state.latest[client] = max(time, state.latest.get(client, time))
+
+    def _leave_all(self, state: IngestState, source: str, sighting: Sighting) -> BatchKey | None:
+        """End the stays of a device that is at an access point of no site; return a batch that says so.
+
+        Only sites that list its source learn of it.
+        """
+        told = None
+        for site in self._with_sessions:
+            limits, last = self._sites[site], state.devices[site].get(sighting.client)
+            if sighting.kind is Kind.LEAVE or _refusal(state, source, site, limits, sighting.age) is not None:
+                continue
+            time = self._time_of(state, sighting, limits)
+            if last is not None and last.time <= time:
+                told = last.batch
+                self._end(state, told, sighting.client, time, last.radio)
+            state.latest[sighting.client] = max(time, state.latest.get(sighting.client, time))
+        return told
+
+    def _end_of_server(self, state: IngestState, source: str, sighting: Sighting) -> None:
+        """End the stays that an access server reported last and that began before it restarted."""
+        for site in self._with_sessions:
+            limits, batch = self._sites[site], (site, source)
+            if _refusal(state, source, site, limits, sighting.age) is not None:
+                continue
+            time = self._time_of(state, sighting, limits)
+            state.restarts[batch, sighting.nas] = max(time, state.restarts.get((batch, sighting.nas), time))
+            ended = [
+                (client, last.radio)
+                for client, last in state.devices[site].items()
+                if (last.batch, last.nas) == (batch, sighting.nas) and last.time <= time
+            ]
+            for client, radio in ended:
+                self._end(state, batch, client, time, radio)
+            self._close(state, batch)  # its answer waits for no batch, so all rows are sent before it
 
     def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
         """Put rows into one batch: the ends of a device's earlier pseudonyms and its sighting stay together."""
@@ -366,6 +501,7 @@ class Ingest:
     def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros) -> None:
         for site in {site for site, _ in pairs} - state.suspended:
             state.forget(site, watermark - self._sites[site].validity)
+        state.forget_order(watermark - MOST_AGE)
         for pair in pairs:
             if pair[0] not in state.suspended:
                 self._close(state, pair)
@@ -389,11 +525,15 @@ class Ingest:
             state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch))
 
 
-def _refusal(state: IngestState, source: str, place: AccessPointEntry, limits: SiteLimits, age: Micros) -> str | None:
-    """Return why a sighting at a listed access point is refused; None if it is not."""
+def _cell(time: Micros) -> int:
+    return -(-time // COLLAPSE)
+
+
+def _refusal(state: IngestState, source: str, site: str, limits: SiteLimits, age: Micros) -> str | None:
+    """Return why a site refuses a sighting; None if it does not."""
     if source not in limits.sources:
         return FOREIGN_SOURCE
-    if place.site in state.suspended:
+    if site in state.suspended:
         return SITE_SHUT
     if age and not -CLOCKS_APART <= age <= max(limits.oldest, CLOCKS_APART):
         return WRONG_TIME

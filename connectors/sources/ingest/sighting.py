@@ -45,8 +45,11 @@ class Sighting(NamedTuple):
     The ingest limits it.
     """
     session: bytes = b""
-    """A value that stands for the source's own name of this stay; empty if it has none. Only ``LEAVE`` of the same
-    session ends a stay."""
+    """A value that stands for the source's own name of this stay; empty if it has none. At a site that counts events,
+    only ``LEAVE`` of the same session ends a stay."""
+    nas: bytes = b""
+    """A value that stands for the access server that reports it; empty if the source names none. ``RESTART`` ends the
+    stays that the same server reported, at a site that counts sessions."""
 
     def __repr__(self) -> str:
         """Show the kind, never device or place."""

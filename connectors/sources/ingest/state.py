@@ -81,6 +81,10 @@ class RememberedDevice(NamedTuple):
     batch: BatchKey
     stay: tuple[bytes, str] | None = None
     """Session and radio of the last sighting that named its stay, if this sighting was that one or repeated it."""
+    radio: str = ""
+    """With sessions: the access point."""
+    nas: bytes = b""
+    """With sessions: the access server that reported it."""
 
 
 @dataclass(slots=True)
@@ -111,6 +115,10 @@ class IngestState:
     sequences: dict[BatchKey, int] = field(default_factory=dict)
     devices: dict[str, dict[bytes, RememberedDevice]] = field(default_factory=dict)
     """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
+    restarts: dict[tuple[BatchKey, bytes], Micros] = field(default_factory=dict)
+    """When an access server of a (site, source) last restarted, while messages from before it may still come."""
+    latest: dict[bytes, Micros] = field(default_factory=dict)
+    """With sessions: the time of the last message that placed a device, while earlier ones may still come."""
     suspended: set[str] = field(default_factory=set)
     """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
     simulated: dict[str, Micros] = field(default_factory=dict)
@@ -131,6 +139,11 @@ class IngestState:
         seen = self.devices[site]
         for client in [client for client, kept in seen.items() if kept.time < before]:
             del seen[client]
+
+    def forget_order(self, before: Micros) -> None:
+        """Drop what decides about late messages: none comes any more from before this instant."""
+        self.latest = {client: time for client, time in self.latest.items() if time >= before}
+        self.restarts = {server: time for server, time in self.restarts.items() if time >= before}
 
 
 def most_unknown(state: IngestState) -> dict[str, int]:

@@ -188,8 +188,8 @@ class Accounted(NamedTuple):
 def account(request: Request, now: Micros) -> Accounted:
     """Return the sighting in a request that was received at ``now``.
 
-    Accounting-On and Accounting-Off say that a sender has started or will stop: they end no stay. Raises
-    ``RefusedPacket`` for an Accounting-Request without Acct-Status-Type.
+    Accounting-On and Accounting-Off say that a server has started or will stop. Raises ``RefusedPacket`` for an
+    Accounting-Request without Acct-Status-Type.
     """
     if request.code == STATUS_SERVER:
         return Accounted(Sighting(Kind.KEEPALIVE), "")
@@ -200,13 +200,14 @@ def account(request: Request, now: Micros) -> Accounted:
     if kind is None:
         return Accounted(Sighting(Kind.IGNORED), NOT_AN_OBSERVATION)
     if kind is Kind.RESTART:
-        return Accounted(Sighting(kind), "")
+        return Accounted(Sighting(kind, age=_age(request, now), nas=_server(request)), "")
     client, (radio, name) = _client(request), _access_point(request)
     if not client:
         return Accounted(Sighting(Kind.IGNORED), NO_CLIENT)
     if not (radio or name):
         return Accounted(Sighting(Kind.IGNORED), NO_ACCESS_POINT)
-    return Accounted(Sighting(kind, client, radio, name, age=_age(request, now), session=_session(request)), "")
+    age, session, nas = _age(request, now), _session(request), _server(request)
+    return Accounted(Sighting(kind, client, radio, name, age=age, session=session, nas=nas), "")
 
 
 def _client(request: Request) -> bytes:
@@ -256,8 +257,20 @@ def _age(request: Request, now: Micros) -> Micros:
 
 
 def _session(request: Request) -> bytes:
-    """Return a digest of Acct-Session-Id and of the sender that assigned it; empty if there is none."""
+    """Return a digest of Acct-Session-Id and of the server that assigned it; empty if there is none."""
     session = request.attributes.get(ACCT_SESSION_ID, b"")
-    nas = (request.attributes.get(NAS_IDENTIFIER, b""), request.attributes.get(NAS_IP_ADDRESS, b""))
-    named = b"".join(bytes((len(part),)) + part for part in (*nas, session))
-    return hashlib.sha256(named).digest()[:16] if session else b""
+    return _digest(*_names(request), session) if session else b""
+
+
+def _server(request: Request) -> bytes:
+    """Return a digest of the server's names; empty if it has none."""
+    return _digest(*_names(request)) if any(_names(request)) else b""
+
+
+def _names(request: Request) -> tuple[bytes, bytes]:
+    """Return NAS-Identifier and NAS-IP-Address, empty if they are missing."""
+    return request.attributes.get(NAS_IDENTIFIER, b""), request.attributes.get(NAS_IP_ADDRESS, b"")
+
+
+def _digest(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(bytes((len(part),)) + part for part in parts)).digest()[:16]

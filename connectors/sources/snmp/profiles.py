@@ -5,6 +5,10 @@ CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, AI-AP-MIB, RUCKUS-ZD-EVENT-MIB, RUCK
 HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and keep-alive. Only the Cisco
 AireOS profile was tested with a real controller's trap; the others follow the MIB.
 
+A disassociation or deauthentication says that a device left an access point. It is often no departure: the device
+roams, and its association elsewhere may come before. The sighting therefore names the access point, and ends a stay
+there alone (``stream.sensing.occupancy``). Reasons in traps are not read: no code separates departures from roams.
+
 A column that is not named here never leaves the decoder: user names, addresses, network names, sessions.
 """
 
@@ -44,7 +48,7 @@ class Profile(NamedTuple):
     """The access point is the sender of the trap (a stand-alone access point)."""
 
 
-ASSOCIATE, ROAM, RUN = ((Meaning(kind),) for kind in (Kind.ASSOCIATE, Kind.ROAM, Kind.RUN))
+ASSOCIATE, ROAM, RUN, LEAVE = ((Meaning(kind),) for kind in (Kind.ASSOCIATE, Kind.ROAM, Kind.RUN, Kind.LEAVE))
 PASSED_OVER: tuple[Meaning, ...] = ()
 
 
@@ -54,7 +58,7 @@ def _numbered(base: str, meanings: Mapping[int, tuple[Meaning, ...]]) -> dict[st
 
 def _aireos() -> Profile:
     variable = f"{ENTERPRISES}.14179.2.6.2"
-    kinds = dict.fromkeys((1, 2, 3, 4, 52), PASSED_OVER) | {53: ASSOCIATE}
+    kinds = dict.fromkeys((3, 4, 52), PASSED_OVER) | {1: LEAVE, 2: LEAVE, 53: ASSOCIATE}
     return Profile(
         vendor="cisco-aireos",
         traps=_numbered(f"{ENTERPRISES}.14179.2.6.3", kinds),
@@ -67,7 +71,7 @@ def _aireos() -> Profile:
 
 def _lwapp() -> Profile:
     base = f"{ENTERPRISES}.9.9.599"
-    kinds = dict.fromkeys((1, 3, 6, 10, 13), PASSED_OVER)
+    kinds = dict.fromkeys((1, 13), PASSED_OVER) | dict.fromkeys((3, 6, 10), LEAVE)
     kinds |= {2: ASSOCIATE, 4: RUN, 7: ASSOCIATE, 8: RUN, 9: ASSOCIATE, 11: RUN, 12: ROAM}
     return Profile(
         vendor="cisco-lwapp",
@@ -82,7 +86,8 @@ def _lwapp() -> Profile:
 def _ios() -> Profile:
     entry = f"{ENTERPRISES}.9.9.273.1.5.1"
     state = f"{entry}.9"
-    meanings = (Meaning(Kind.ASSOCIATE, ((state, 1),)), Meaning(Kind.RUN, ((state, 3),)))
+    kinds = {1: Kind.ASSOCIATE, 2: Kind.LEAVE, 3: Kind.RUN}
+    meanings = tuple(Meaning(kind, ((state, number),)) for number, kind in kinds.items())
     return Profile(
         vendor="cisco-ios",
         traps={f"{ENTERPRISES}.9.9.273.1.4.1": meanings},
@@ -100,8 +105,8 @@ def _aruba(vendor: str, root: str, voice: int) -> Profile:
     kinds = dict.fromkeys((1015, 1017, 1018, 1133), PASSED_OVER)
     # The user-entry traps name the device, but not the place: they are known, and end as "no_access_point".
     kinds |= {1014: ASSOCIATE, 1016: RUN, voice: ROAM}
-    # wlsxUserEntryAttributesChanged: created (1) or modified (3), not deleted (2).
-    kinds[1219] = (Meaning(Kind.IGNORED, ((f"{variable}.103", 2),)), *ASSOCIATE)
+    # wlsxUserEntryAttributesChanged: deleted (2), created (1) or modified (3).
+    kinds[1219] = (Meaning(Kind.LEAVE, ((f"{variable}.103", 2),)), *ASSOCIATE)
     return Profile(
         vendor=vendor,
         traps=_numbered(f"{root}.2", kinds),
@@ -114,7 +119,7 @@ def _aruba(vendor: str, root: str, voice: int) -> Profile:
 
 def _ruckus_zonedirector() -> Profile:
     variable = f"{ENTERPRISES}.25053.2.2.2"
-    kinds = dict.fromkeys((7, 61, 62, 63, 64, 66, 67), PASSED_OVER) | {60: ASSOCIATE, 65: ROAM}
+    kinds = dict.fromkeys((7, 61, 62, 66, 67), PASSED_OVER) | {60: ASSOCIATE, 63: LEAVE, 64: LEAVE, 65: ROAM}
     return Profile(
         vendor="ruckus-zonedirector",
         traps=_numbered(f"{ENTERPRISES}.25053.2.2.1", kinds),
@@ -126,7 +131,7 @@ def _ruckus_zonedirector() -> Profile:
 def _ruckus_standalone() -> Profile:
     return Profile(
         vendor="ruckus-standalone",
-        traps=_numbered(f"{ENTERPRISES}.25053.2.1.1", {1: ASSOCIATE, 2: PASSED_OVER}),
+        traps=_numbered(f"{ENTERPRISES}.25053.2.1.1", {1: ASSOCIATE, 2: LEAVE}),
         client=(f"{ENTERPRISES}.25053.2.1.2.15",),
         at_sender=True,
     )
@@ -136,7 +141,7 @@ def _huawei() -> Profile:
     base = f"{ENTERPRISES}.2011.6.139"
     return Profile(
         vendor="huawei",
-        traps=_numbered(f"{base}.18.1.1.1", {9: ASSOCIATE, 10: PASSED_OVER}),
+        traps=_numbered(f"{base}.18.1.1.1", {9: ASSOCIATE, 10: LEAVE}),
         client=(f"{base}.18.1.2.1.1",),
         access_point=(f"{base}.13.3.3.1.1",),
         name=(f"{base}.13.3.3.1.4",),
@@ -145,7 +150,7 @@ def _huawei() -> Profile:
 
 def _comware(vendor: str, root: str) -> Profile:
     # A roam names neither radio nor access point in its MIB; it counts only if the device adds one.
-    kinds = dict.fromkeys((1, 2, 3, 4, 5, 8, 11), PASSED_OVER) | {6: RUN, 7: ROAM}
+    kinds = dict.fromkeys((1, 2, 3, 4, 11), PASSED_OVER) | {5: LEAVE, 6: RUN, 7: ROAM, 8: LEAVE}
     return Profile(
         vendor=vendor,
         traps=_numbered(f"{root}.2.0", kinds),
@@ -157,10 +162,11 @@ def _comware(vendor: str, root: str) -> Profile:
 
 def _aerohive() -> Profile:
     event, variable = f"{ENTERPRISES}.26928.1.1.1.1.1", f"{ENTERPRISES}.26928.1.1.1.1.2"
-    client_link_up = ((f"{variable}.14", 1), (f"{variable}.10", 1))
+    client_link_up, client_link_down = (((f"{variable}.14", 1), (f"{variable}.10", state)) for state in (1, 2))
+    changes = (Meaning(Kind.ASSOCIATE, client_link_up), Meaning(Kind.LEAVE, client_link_down))
     return Profile(
         vendor="aerohive",
-        traps={f"{event}.4": (Meaning(Kind.ASSOCIATE, client_link_up),), f"{event}.6": PASSED_OVER},
+        traps={f"{event}.4": changes, f"{event}.6": PASSED_OVER},
         client=(f"{variable}.15",),
         access_point=(f"{variable}.1",),
         name=(f"{variable}.2",),

@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +65,17 @@ class RunLock:
 
     def release(self) -> None:
         """Release the lock for the next run."""
-        self._write({})
+        with suppress(OSError):  # an owner that is still named is named to nobody: the file is not locked any more
+            self._write({})
         os.close(self._handle)
 
     def _write(self, holder: Mapping[str, object]) -> None:
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, json.dumps(holder).encode(), 0)
+        try:
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, json.dumps(holder).encode(), 0)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
 
 def _holder(content: bytes) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 import orjson
 
 from connectors.secrets.private_files import private_folder
-from connectors.storage.embedded.outboxes import AccountOutbox, OperatorBox, Outboxes, OutboxRecord, RoleRecord
+from connectors.storage.embedded.delivery import Delivery
+from connectors.storage.embedded.outboxes import AccountOutbox, OperatorBox, Outboxes
 from connectors.storage.embedded.reader import as_given, earlier_entries
 from connectors.storage.embedded.sqlite_file import (
     STORE,
@@ -32,7 +33,7 @@ from stream.engine.outputs import OutputRecord
 from stream.errors import UsageError
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE, RESTRICTED
+from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE, RESTRICTED
 
 _DAY_MS = 86_400_000
 _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
@@ -40,11 +41,6 @@ _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 
 FORMAT = "1"
 """Version of the store's format."""
-
-_AT_ONCE = 2000
-"""Account records copied in one batch."""
-SYNC_EVERY = 12
-"""Number of windows after which the outboxes are written through to disk."""
 
 
 class SqliteStore:
@@ -55,7 +51,6 @@ class SqliteStore:
         self.outboxes = Outboxes(private_folder(folder) / "private")
         self._lock = _lock(folder)
         self._path = folder / "store.sqlite"
-        self._delivered = self._synced = self._deliveries = 0
         with naming_errors(self._path):
             self._db = connect(self._path, STORE)
             self.id = self._identity()
@@ -68,7 +63,7 @@ class SqliteStore:
                 raise
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
         self.account_box, self.operator_box = AccountOutbox(folder / "private"), OperatorBox(folder / "private")
-        self._accounts, self._accounted = self._account_given()
+        self._delivery = Delivery(self._path, self._db, self.outboxes, self.account_box)
 
     def _identity(self) -> str:
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
@@ -112,7 +107,9 @@ class SqliteStore:
             )
             self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (snapshot,))
             self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
-            self._db.execute("DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._synced,))
+            self._db.execute(
+                "DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._delivery.synced,)
+            )
             self._expire(max((out.timestamp_ms for out in outputs), default=0))
         with naming_errors(self._path):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -145,63 +142,11 @@ class SqliteStore:
         return None if row is None else str(orjson.loads(row[0])["hash"])
 
     def deliver(self) -> None:
-        """Move private records to their outboxes.
+        """Move private records to their outboxes, and copy the account.
 
-        They are deleted from the store once the outboxes are synced to disk.
+        Private records are deleted from the store once the outboxes are synced to disk.
         """
-        with naming_errors(self._path):
-            rows = self._db.execute(
-                "SELECT seq, topic, key, value, time, id FROM outputs "
-                "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
-                (self._delivered,),
-            ).fetchall()
-        for audience in sorted({_audience(row[1]) for row in rows}):
-            given = [row for row in rows if _audience(row[1]) == audience]
-            self.outboxes.append(
-                audience,
-                [
-                    OutboxRecord(name, topic.split(".")[3], key.decode(), time, value)
-                    for _, topic, key, value, time, name in given
-                ],
-            )
-        self._delivered = rows[-1][0] if rows else self._delivered
-        self._deliver_account()
-        self._deliveries += 1
-        if self._deliveries % SYNC_EVERY == 0 and self.outboxes.sync():
-            self._synced = self._delivered
-
-    def _account_given(self) -> tuple[int, int]:
-        """Return how many records the account's outbox has, without any that the store lacks, and the last one's
-        position here.
-
-        They are numbered separately: their positions in the store reveal how many other records there are, which
-        depends on people.
-        """
-        with naming_errors(self._path):
-            query = "SELECT count(*) FROM outputs WHERE topic = ?"
-            ((held,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
-        self.account_box.forget_behind(int(held))
-        given = self.account_box.last()
-        if given == 0:
-            return 0, 0
-        with naming_errors(self._path):
-            query = "SELECT seq FROM outputs WHERE topic = ? ORDER BY seq LIMIT 1 OFFSET ?"
-            ((place,),) = self._db.execute(query, (LEAKAGE, given - 1)).fetchall()
-        return given, int(place)
-
-    def _deliver_account(self) -> None:
-        """Copy new account records to the account's outbox."""
-        query = "SELECT seq, key, time, value FROM outputs WHERE seq > ? AND +topic = ? ORDER BY seq LIMIT ?"
-        while True:
-            with naming_errors(self._path):
-                rows = self._db.execute(query, (self._accounted, LEAKAGE, _AT_ONCE)).fetchall()
-            if not rows:
-                return
-            self.account_box.append(
-                RoleRecord(number, bytes(key).decode(), time, bytes(value))
-                for number, (_, key, time, value) in enumerate(rows, start=self._accounts + 1)
-            )
-            self._accounts, self._accounted = self._accounts + len(rows), rows[-1][0]
+        self._delivery.deliver()
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return the committed records of a topic that is not private, as (time in ms, value); none is encrypted."""
@@ -265,7 +210,3 @@ def _stored_form(output: OutputRecord) -> bytes:
     """Return a record as the store keeps it: true stays and counts in an envelope, unless they already have one."""
     plain = output.topic in RESTRICTED and version_of(output.value) is None
     return seal(Kind.RESTRICTED, output.value) if plain else output.value
-
-
-def _audience(topic: str) -> str:
-    return topic.split(".")[2]

@@ -14,7 +14,6 @@ from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.client import MAX_MESSAGE, connect, with_retry
 from connectors.storage.kafka.timeouts import PATIENCE_MS
 from stream.errors import UsageError
-from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, Release, audiences_of
 from stream.schemas import (
     AUDIT,
@@ -90,7 +89,11 @@ def topic_names(policy: PolicyDocument) -> list[str]:
     The topics in ``BESIDES`` are created with them, but no worker stops if they are missing.
     """
     private = [
-        private_topic(reader, name) for r in policy.release for name in _published(r) for reader in audiences_of(r)
+        private_topic(reader, name)
+        for r in policy.release
+        for name in _published(policy, r)
+        for reader in audiences_of(r)
+        if name in policy.published_names(r, reader)
     ]
     return [CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private]
 
@@ -104,8 +107,9 @@ def result_topics(existing: Iterable[str], policies: Iterable[PolicyDocument]) -
     return tuple(name for name in existing if name in known and (name == LEAKAGE or is_private(name)))
 
 
-def _published(release: Release) -> list[str]:
-    return [*release.published_names] if isinstance(release, CountRelease) else [release.name]
+def _published(policy: PolicyDocument, release: Release) -> list[str]:
+    names = (name for reader in audiences_of(release) for name in policy.published_names(release, reader))
+    return list(dict.fromkeys(names))
 
 
 def refuse_missing(existing: Iterable[str], policy: PolicyDocument) -> None:

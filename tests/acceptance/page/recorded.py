@@ -92,6 +92,8 @@ class Scene:
     """Whether there is a heat map, whose rooms have the ten colours in turn."""
     colours: dict[str, int | None] = field(default_factory=dict)
     """Colours of single rooms; None: it has none yet."""
+    people: dict[str, tuple[int, int, int]] | None = None
+    """Estimates of people with their bands, by node; None: nobody has counted people."""
     alerts: dict[str, int] | None = None
     """What a threshold stream says of rooms: 1 where an alert lasts; None: there is no stream."""
     split: bool = False
@@ -211,6 +213,8 @@ def releases(scene: Scene) -> list[dict[str, Any]]:
         counts = [*split(counts[0]), *counts[1:]]
     if scene.heat:
         counts.append(counts[0] | {"release": "heat", "query": "heatmap", "base": "occupancy"})
+    if scene.people is not None:
+        counts.append(counts[0] | {"release": "occupancy-people", "query": "people", "base": "occupancy"})
     if scene.alerts is not None:
         counts.append(counts[0] | {"release": "crowded", "query": "threshold", "mechanism": "sparse-vector"})
     return [*counts, *attribute_releases(scene)]
@@ -246,6 +250,12 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
             for i, each in enumerate(rooms)
         ]
     if audience == "facilities":
+        people = scene.people or {}
+        estimated = {"release": "occupancy-people", "usual": None, "half_width": None, "kind": None}
+        found += [
+            each | estimated | dict(zip(("value", "low", "high"), people[each["node"]], strict=True))
+            for each in found if each["node"] in people and each["release"] == "occupancy"
+        ]  # fmt: skip
         told = {"release": "crowded", "usual": None, "half_width": None, "low": None, "high": None, "kind": None}
         counted = {each["node"]: each for each in found if each["release"] == "occupancy"}
         found += [counted[node] | told | {"value": value} for node, value in (scene.alerts or {}).items()]

@@ -44,6 +44,28 @@ def test_every_place_has_a_figure_with_its_band_or_says_that_it_is_not_released(
             expect(tile).to_have_attribute("aria-label", re.compile("not released$"))
 
 
+def test_people_are_shown_with_their_band_beside_the_devices(seen: Watched, scene: Scene) -> None:
+    scene.people = {"building": (46, 38, 55), "zone:2003": (7, 4, 11)}
+    page = seen.go()
+    text = "about 46 people, 38 to 55 (90 % band, estimated from the devices)"
+    expect(page.locator(".now .people")).to_have_text(text)
+    expect(page.locator(".now")).to_contain_text("devices")
+    page.get_by_role("radio", name="table").check()
+    expect(page.get_by_role("columnheader", name="People")).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("^2003 "))).to_contain_text("about 7 people, 4 to 11")
+
+
+def test_a_place_without_an_estimate_of_people_says_so_and_shows_no_number(seen: Watched, scene: Scene) -> None:
+    scene.people = {"zone:2003": (7, 4, 11)}
+    expect(seen.go().locator(".now .people")).to_contain_text("People: no estimate now.")
+
+
+def test_without_a_model_the_page_says_nothing_about_people(seen: Watched) -> None:
+    page = seen.go("#/live?view=table")
+    expect(page.locator(".now .people")).to_be_hidden()
+    expect(page.get_by_role("columnheader", name="People")).to_have_count(0)
+
+
 @pytest.mark.parametrize(("by", "step"), [(-9, "d0"), (-0.3, "d4"), (0.3, "d5"), (9, "d9")])
 def test_a_tile_has_one_of_ten_colours_by_deviations_from_usual(
     seen: Watched, scene: Scene, by: float, step: str

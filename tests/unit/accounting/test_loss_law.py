@@ -14,6 +14,7 @@ from stream.accounting.privacy_loss import (
     PrivacyLossDistribution,
     _trimmed,
     added,
+    convolved,
     delta_at,
     epsilon_at,
     exp_minus,
@@ -45,6 +46,17 @@ def test_infinite_losses_of_two_laws_add_up_and_no_epsilon_is_free_of_them() -> 
     assert delta_at(both, 100.0) == both.infinite
     assert epsilon_at(both, 2.9e-3) == math.inf
     assert epsilon_at(both, 3.1e-3) < 2.0
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (3, 5), (200, 1000)])
+def test_a_sum_by_fourier_transform_is_the_sum_point_by_point(lengths: tuple[int, int]) -> None:
+    one, other = (law([(k + 1) / n / (n + 1) * 2 for k in range(n)], infinite=n * TAIL) for n in lengths)
+    direct, fast = added(one, other), convolved(one, other)
+    assert (fast.top, fast.step) == (2.0, 0.5)
+    assert fast.infinite == one.infinite + other.infinite
+    assert fast.masses.min() >= 0
+    first = round((fast.top - direct.top) / fast.step)
+    assert fast.masses[first : first + len(direct.masses)] == pytest.approx(direct.masses, abs=1e-15)
 
 
 def test_a_widely_laid_gaussian_counts_what_it_leaves_out() -> None:

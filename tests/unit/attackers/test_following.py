@@ -10,16 +10,15 @@ import pytest
 
 from stream.accounting.leakage.temporal import stationary
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import (
-    Floats,
+from stream.lab.attackers.beliefs import Floats, noisy_posterior
+from stream.lab.attackers.likelihoods import NoiseDistribution
+from stream.lab.attackers.tracking import (
     Mobility,
-    NoiseDistribution,
     bounds,
     collectively,
     filtered_beliefs,
     knowing_others,
     most_believed,
-    noisy_posterior,
     unobserved,
 )
 

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import gaussian_kde
 
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import Floats, NoiseDistribution, learn, scott
+from stream.lab.attackers.beliefs import Floats
+from stream.lab.attackers.likelihoods import NoiseDistribution, learn, scott
 from stream.mechanisms.noise import pmf
 from stream.records import NoiseKind
 

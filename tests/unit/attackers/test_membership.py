@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import beta, binom
 
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import Floats, NoiseDistribution
+from stream.lab.attackers.beliefs import Floats
+from stream.lab.attackers.likelihoods import NoiseDistribution
 from stream.lab.attackers.membership import LEVEL, best_threshold, measure, most_shown, rate_at_least, rate_at_most
 
 

@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.lab.attackers.beliefs import (
-    Floats,
-    NoiseDistribution,
-    from_true_counts,
-    noisy_posterior,
-    worst_case,
-)
+from stream.lab.attackers.beliefs import Floats, from_true_counts, noisy_posterior, worst_case
+from stream.lab.attackers.likelihoods import NoiseDistribution
 from stream.records import NoiseKind
 
 PLACES = (0.45, 0.3, 0.15, 0.1)

@@ -19,7 +19,8 @@ from connectors.lab.attacks.recording import (
 from connectors.lab.attacks.study import Scene, beliefs, drawn_at_random, from_counts, from_prior
 from connectors.lab.attacks.tracking import follow, paths_of
 from connectors.sources.recordings.dialect import OWN
-from stream.lab.attackers.beliefs import NoiseDistribution, from_true_counts, noisy_posterior
+from stream.lab.attackers.beliefs import from_true_counts, noisy_posterior
+from stream.lab.attackers.likelihoods import NoiseDistribution
 from stream.pseudonyms.rotation import Sightings
 from stream.records import MINUTE, SECOND
 from stream.release.validation import Policy, load_policy

@@ -66,6 +66,11 @@ def test_a_session_of_mist_that_is_over_leaves_the_stay_that_its_join_began(reas
     assert seen(another).session != seen(came).session
 
 
+def test_a_session_of_mist_that_does_not_say_when_it_began_ends_at_its_access_point() -> None:
+    (went,) = decoders.read_mist(session(NOON, NOON, connect=None))
+    assert (seen(went).kind, seen(went).access_point, seen(went).session) == (Kind.LEAVE, HERE, b"")
+
+
 def test_merakis_latest_place_of_a_device_is_used() -> None:
     (read,) = decoders.read_meraki(scanned(NOON))
     assert isinstance(read, TimedSighting)
@@ -103,7 +108,6 @@ def test_spaces_places_have_a_location_and_sometimes_an_access_point() -> None:
         (next(decoders.read_mist(join(NOON, mac="ff" * 6))), NO_CLIENT),
         (next(decoders.read_mist(join(NOON, ap=None, bssid="", ap_name=None))), NO_ACCESS_POINT),
         (next(decoders.read_mist(join(NOON, connect=None, connect_float=-1, timestamp="soon"))), NO_TIME),
-        (next(decoders.read_mist(session(NOON, NOON, connect=None))), NOT_AN_OBSERVATION),
         (next(decoders.read_meraki(scanned(NOON) | {"type": "BLE"})), NOT_AN_OBSERVATION),
         (next(decoders.read_meraki(scanned(NOON) | {"version": "2.0"})), NOT_AN_OBSERVATION),
         (next(decoders.read_meraki(scanned(NOON, latestRecord={"nearestApMac": RADIO}))), NO_TIME),

@@ -17,10 +17,21 @@ MAC = bytes.fromhex("5c521e002011")
 NOON = int(datetime(2018, 2, 1, 12, tzinfo=UTC).timestamp()) * SECOND
 
 
-def test_name_is_hmac_sha256_under_the_key_of_the_day() -> None:
-    day_key = hmac.new(KEY, b"tacet pseudonym v1 day 2018-02-01", hashlib.sha256).digest()
-    expected = hmac.new(day_key, MAC, hashlib.sha256).hexdigest()[:16]
-    names = Pseudonyms.daily(KEY)
+DAYS = privacy_days("04:00", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("names", "epoch"),
+    [
+        (Pseudonyms.daily(KEY), b"day 2018-02-01"),
+        (Pseudonyms.rotating(KEY, 300 * SECOND), b"ttl 300000000/%d" % (NOON // (300 * SECOND))),
+        (Pseudonyms.by_privacy_day(KEY, "dbh", DAYS), b"privacy day dbh/2018-02-01"),
+    ],
+    ids=["by the UTC day", "by the life of a salt", "by the privacy day"],
+)
+def test_name_is_hmac_sha256_under_the_key_of_the_epoch(names: Pseudonyms, epoch: bytes) -> None:
+    epoch_key = hmac.new(KEY, b"tacet pseudonym v1 " + epoch, hashlib.sha256).digest()
+    expected = hmac.new(epoch_key, MAC, hashlib.sha256).hexdigest()[:16]
     assert names.name(MAC, names.epoch(NOON)) == expected
 
 
@@ -66,6 +77,9 @@ def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key() 
     with pytest.raises(UsageError, match="16 octets, got 6") as refused:
         Pseudonyms.daily(b"secret")
     assert "secret" not in str(refused.value)
+    with pytest.raises(UsageError, match="16 octets, got 15"):
+        Pseudonyms.daily(bytes(15))
+    assert Pseudonyms.daily(bytes(16)).name(MAC, 0)
     with pytest.raises(UsageError, match="length"):
         Pseudonyms.rotating(KEY, 0)
 

@@ -191,6 +191,11 @@ def test_state_of_other_parameters_is_refused() -> None:
     for broken in (b"", data[:-1], data + b"\0"):
         with pytest.raises(DataError):
             stage.decode(broken)
+    window = (1).to_bytes(8, "little") * 4  # two zones: numerators and denominators
+    four_windows = data[:12] + (4).to_bytes(4, "little") + window * 4
+    with pytest.raises(DataError, match="length does not fit"):
+        stage.decode(four_windows)
+    assert stage.decode(data[:12] + (3).to_bytes(4, "little") + window * 3)
     zero_denominator = data[:-8] + bytes(8)
     with pytest.raises(DataError, match="denominators must be positive"):
         stage.decode(zero_denominator)

@@ -70,8 +70,10 @@ def test_a_registered_mechanism_does_what_it_declares(name: str) -> None:
     assert (low.groups is not None) == declared.grouped
     assert isinstance(made, Revisable) == declared.revisable
     assert (low.noisy is not None) == (declared.revisable or declared.grouped)
+    assert np.array_equal(low.values, [3 - 50, 4 - 50]) == declared.plain
     state, _ = made.step(made.initial(), _input(0))
     assert isinstance(state, Publication) == declared.pays_for_w
+    assert (state is None) == (declared.learnt is None and not declared.pays_for_w)
 
 
 def _input(noise: int) -> TickInput:
@@ -99,6 +101,8 @@ def test_questions_about_declarations_are_answered_in_the_order_of_the_registry(
     assert names_where("pays_for_w") == ("uniform", "sample", "ba")
     assert names_where("carries") == ("sample", "ba")
     assert names_where("levels") == ("laplace", "pegasus", "filter")
+    assert names_where("shows_noisy") == ("laplace", "pegasus", "filter")
+    assert names_where("pays_by_window") == ("laplace", "pegasus", "filter")
 
 
 def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:

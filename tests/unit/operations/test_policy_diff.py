@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
-from connectors.operations.policy.diff import LEARNING, Difference, _compared, difference
+from connectors.operations.policy.diff import Difference, _compared, difference
 from stream.pipeline import Pipeline
-from stream.policy.mechanisms import MECHANISMS
+from stream.policy.mechanisms import MECHANISMS, names_where
 from stream.records import Heartbeat, Published
 from stream.release.validation import load_policy
 from stream.schemas import parse_time
@@ -213,18 +213,17 @@ def test_publishing_the_truth_is_the_dearest() -> None:
 # --- what begins anew ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", sorted(LEARNING))
+@pytest.mark.parametrize("mechanism", names_where("learnt"))
 def test_what_is_learnt_begins_anew_with_any_change(mechanism: str) -> None:
     learning = PLAIN.replace('"laplace"', f'"{mechanism}"')
     found = changed(learning, learning, site="max_devices = 1000")
-    assert said(found, "anew")[f"{SITE}/plain"].startswith(LEARNING[mechanism])
+    assert said(found, "anew")[f"{SITE}/plain"].startswith(f"{MECHANISMS[mechanism].learnt} begins anew")
     assert found.loses_state
 
 
-def test_every_mechanism_that_keeps_a_state_is_told_of() -> None:
-    """What is neither learnt nor carried keeps nothing from window to window, and so cannot begin anew."""
-    carried = {name for name, declared in MECHANISMS.items() if declared.carries}
-    assert set(MECHANISMS) - set(LEARNING) - carried == {"laplace", "uniform"}
+def test_what_learns_nothing_does_not_begin_anew() -> None:
+    assert MECHANISMS["laplace"].learnt is None
+    assert f"{SITE}/plain" not in said(changed(PLAIN, PLAIN, site="max_devices = 1000"), "anew")
 
 
 def test_a_changed_tick_begins_a_new_grid() -> None:

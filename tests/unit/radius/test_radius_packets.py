@@ -195,6 +195,14 @@ def test_a_stay_is_identified_by_the_session_and_its_sender() -> None:
     assert said(session="").session == b""
 
 
+@pytest.mark.parametrize("status", [START, INTERIM, STOP])
+def test_a_server_that_restarts_is_the_one_that_reported(status: int) -> None:
+    assert said(status).nas == said(ON).nas == said(OFF).nas != b""
+    assert said(ON, nas="wlc-east").nas != said(status).nas
+    assert said(ON, nas="").nas == b"", "without a name it ends nothing"
+    assert said(ON, delay=7).age == 7 * SECOND
+
+
 # ---- what answers it -------------------------------------------------------------------------------------
 
 

@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 
-from connectors.sources.recordings import observations
-from connectors.sources.recordings import observations as playback
+from connectors.sources.recordings import observations, playback
 from connectors.sources.recordings.dialect import Dialect, instants
 from connectors.sources.recordings.observations import PAUSE_ROWS, ObservationFile
 from connectors.sources.recordings.row_sort import RowSort

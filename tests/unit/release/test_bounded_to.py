@@ -18,7 +18,7 @@ from connectors.serve.history.release_history import ReleaseHistory
 from connectors.serve.history.rows import RowsQuery
 from connectors.sinks.feed import Notes
 from connectors.sinks.mqtt import messages
-from connectors.sinks.occasions import Occasion
+from connectors.sinks.triggers import Trigger
 from stream.errors import DataError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
@@ -123,10 +123,10 @@ def test_home_assistant_and_webhooks_are_told() -> None:
     (topic,) = messages("t", WHOLE, {}).values()
     assert "bounded_to" not in json.loads(topic)
     notes: Notes = {}
-    occasion = Occasion("change")
+    trigger = Trigger("change")
     for record in (BOUNDED, count(2, {"a": 50}) | {"bounded_to": "12h"}):
-        events = occasion.events(record, notes)
-        occasion.note(record, notes)
+        events = trigger.events(record, notes)
+        trigger.note(record, notes)
     assert [event.data["bounded_to"] for event in events] == ["12h"]
 
 

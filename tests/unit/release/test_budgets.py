@@ -15,9 +15,9 @@ from stream.policy.sites import zones_now
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, WindowCharges
 from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
-from stream.release.validation import Policy
+from stream.release.validation import Policy, load_policy
 from stream.schemas import parse_time
-from tests.support.small_building import SITE, account_of, audit_of, bodies, building, laboratory
+from tests.support.small_building import SITE, account_of, audit_of, bodies, building, laboratory, policy_text
 
 TICK = 15 * MINUTE
 FIRST = parse_time("2026-03-02T00:15:00Z")
@@ -211,15 +211,17 @@ def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_be
     assert outcomes.index(False) == 44
 
 
-def of_zones(**zones: str) -> Policy:
-    """Return a policy with a release of each name, of so many zones: three in a day pay for 6 windows of each."""
+def of_zones(*, renamed: str = "", **zones: str) -> Policy:
+    """Return a policy with a release of each name, of so many zones: three in a day pay for 6 windows of each.
+
+    With ``renamed``, zone ``a`` has this id.
+    """
     text = counts('daily_budget = { facilities = "3" }')
-    return building(
-        releases="".join(
-            text.replace('"plain"', f'"{name}"').replace('{ kind = ["hall", "lobby"] }', f"{{ ids = {[*ids]} }}")
-            for name, ids in zones.items()
-        )
+    releases = "".join(
+        text.replace('"plain"', f'"{name}"').replace('{ kind = ["hall", "lobby"] }', f"{{ ids = {[*ids]} }}")
+        for name, ids in zones.items()
     )
+    return load_policy(policy_text(releases=releases).replace('id = "a"', f'id = "{renamed or "a"}"'))
 
 
 def one_after_another(*policies: Any) -> Any:
@@ -254,6 +256,7 @@ SPENT, FRESH = [True, True, False, False], [True] * 4
         ([of_zones(one="a"), of_zones(two="b")], FRESH),
         ([of_zones(one="ab"), of_zones(one="a", two="b"), of_zones(two="b", one="a")], [False] * 4),
         ([of_zones(one="a", other="ab"), of_zones(one="ab", other="a")], SPENT),
+        ([of_zones(one="a"), of_zones(two="z", renamed="z")], SPENT),
     ],
 )
 def test_a_budget_does_not_begin_anew_with_a_name(policies: Any, last: Any) -> None:

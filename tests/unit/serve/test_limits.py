@@ -119,6 +119,17 @@ def test_the_head_of_a_request_is_checked_before_anything_else(headers: dict[str
     assert caught.value.what == refused
 
 
+def test_a_request_names_exactly_one_host() -> None:
+    two = request()
+    two.scope["headers"] += [(b"host", b"other.example")]
+    none = request()
+    none.scope["headers"].clear()
+    for refused in (two, none):
+        with pytest.raises(RefusalError) as caught:
+            limits.RequestLimits(_unreached, NAMES)._check(refused)
+        assert caught.value.what == "Host"
+
+
 def test_path_and_query_share_one_limit_and_a_link_to_the_page_is_allowed_from_everywhere() -> None:
     checked = limits.RequestLimits(_unreached, NAMES)
     assert checked._check(request(path="/" + "a" * 2047, query="b" * 2048))

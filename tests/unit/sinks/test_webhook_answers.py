@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from connectors.sinks import webhooks
-from connectors.sinks.occasions import Occasion
+from connectors.sinks.triggers import Trigger
 from connectors.sinks.webhooks import WebhookSink
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of a test, 24 bytes or more").decode()
@@ -43,7 +43,7 @@ class Receiver:
 async def sink_to(receiver: Receiver) -> AsyncIterator[WebhookSink]:
     server = await asyncio.start_server(receiver.meet, "127.0.0.1", 0)
     sink = WebhookSink(
-        f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", lambda: [SECRET], Occasion("release"), {}
+        f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", lambda: [SECRET], Trigger("release"), {}
     )
     try:
         yield sink

@@ -129,7 +129,7 @@ async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason() -> No
         "no_client": [encode_associate(Association(bytes(6), OCTETS[0]), **BASE)] * 5,
         "no_access_point": [encode_associate(Association(client(1), bytes(6)), **BASE)] * 3,
         "unknown_trap": [encode_notification("1.3.6.1.4.1.99999.7", **BASE)] * 7,
-        "not_an_observation": [encode_notification("1.3.6.1.4.1.14179.2.6.3.1", **BASE)] * 9,
+        "not_an_observation": [encode_notification("1.3.6.1.4.1.14179.2.6.3.3", **BASE)] * 9,
         "unsupported_version": [good[0].replace(b"\x02\x01\x01\x04", b"\x02\x01\x03\x04", 1)] * 2,
     }
     sent = [d for datagrams in kinds.values() for d in datagrams]

@@ -16,10 +16,11 @@ import pytest
 from connectors.keys import key_files
 from connectors.secrets.private_files import private_folder
 from connectors.sources.recordings.observations import ObservationFile
+from connectors.storage.embedded.delivery import SYNC_EVERY
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_state_and_entries, read_topic
 from connectors.storage.embedded.rollback_mark import MarkFile, mark_path
 from connectors.storage.embedded.runner import embedded
-from connectors.storage.embedded.store import SYNC_EVERY, SqliteStore
+from connectors.storage.embedded.store import SqliteStore
 from connectors.subscribe.subscriber import subscribe
 from stream.engine.outputs import OutputRecord
 from stream.errors import FinalityError, KeyFileError, UsageError

@@ -7,7 +7,7 @@ import { clock, dayStart, rfc3339, withBand } from "../format.js";
 import { alertsCard, streamsOf } from "../live_alerts.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
-import { byNode, countsOf, heatOf, objects, zonesOf } from "../records.js";
+import { byNode, countsOf, heatOf, objects, peopleOf, zonesOf } from "../records.js";
 import { remember } from "../router.js";
 import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
@@ -85,6 +85,7 @@ function drawn(place, context, state) {
   const floors = floorsOf(floorsPlace, site, context.plans, counts);
   const zones = zonesOf(site);
   const heats = counts.releases.map((release) => heatOf(release, context.releases)).filter(Boolean);
+  const estimates = counts.releases.map((release) => peopleOf(release, context.releases)).filter(Boolean);
   let latest = { rows: new Map(), all: [], now: null };
 
   const known = (row) => (row.usual && !enough(row.usual.n, site) ? { ...row, usual: null } : row);
@@ -92,6 +93,7 @@ function drawn(place, context, state) {
     const rows = new Map(latest.all.filter((row) => row.release === counts.of(row.node)?.release).map((row) => [row.node, row]));
     latest.rows = rows;
     for (const heat of heats) colour(rows, heat.base, latest.all.filter((row) => row.release === heat.release));
+    for (const estimate of estimates) count(rows, estimate.base, latest.all.filter((row) => row.release === estimate.release));
     const by = (state.by === "heat" && !heats.length ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
     cards.feed.paint(latest.feed, rows.get("building"), site, latest.outage);
@@ -142,6 +144,16 @@ function colour(rows, base, heat) {
     if (row.release !== base || !row.node.startsWith("zone:")) continue;
     const found = colours.get(row.node);
     row.heat = found?.end === row.end ? found.value : null;
+  }
+}
+
+/** Set the estimates of people of a release's places for their window; a place without one for this window has null. */
+function count(rows, base, people) {
+  const found = new Map(people.map((row) => [row.node, row]));
+  for (const row of rows.values()) {
+    if (row.release !== base) continue;
+    const estimate = found.get(row.node);
+    row.people = estimate?.end === row.end && estimate.value !== null ? estimate : null;
   }
 }
 

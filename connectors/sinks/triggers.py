@@ -1,6 +1,6 @@
-"""Occasions: which records cause events, and what an event contains.
+"""Triggers: which records cause events, and what an event contains.
 
-An occasion is every release, a change that the band does not explain, or a crossing of a threshold. A noisy value
+A trigger is every release, a change that the band does not explain, or a crossing of a threshold. A noisy value
 differs in every window, so a *change* is a value whose band does not contain the last reported value, and a threshold
 is *crossed* when the whole band lies on its other side. Both start from the first value seen, which is not reported.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
-from connectors.subscribe.nodes import NodeValue, bound_of, node_values
+from connectors.subscribe.nodes import NodeValue, bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
 
 Kind = Literal["release", "change", "crossing"]
@@ -30,12 +30,12 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class Trigger:
     """When to report, and for which nodes; an empty set means all nodes."""
 
     kind: Kind
     threshold: float | None = None
-    """In devices; of crossings."""
+    """In devices, or in people for releases of people; of crossings."""
     nodes: frozenset[str] = frozenset()
 
     def events(self, record: Release, notes: Notes) -> list[Event]:
@@ -93,5 +93,6 @@ def _name(record: Release, value: NodeValue) -> str:
 
 def _event(kind: Kind, record: Release, value: NodeValue, fields: Mapping[str, object]) -> Event:
     copied = ("site", "release", "window_start", "window_end", "release_id", "coverage", "laboratory")
-    data = value._asdict() | {**fields} | {name: record[name] for name in copied} | bound_of(record)
+    counted = {"counted": counted_in(record)} if "counted" in record else {}
+    data = value._asdict() | {**fields} | {name: record[name] for name in copied} | bound_of(record) | counted
     return Event(f"{record['release_id']}/{value.node}/{kind}", f"tacet.{kind}", record["window_end"], data)
