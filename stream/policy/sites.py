@@ -119,7 +119,8 @@ LEAST_LATENESS: Micros = 10 * SECOND
 _OF_ONE = {"snmp": {"user", "wrong_community"}, "https": {"name", "fingerprint"}, "icmp": set[str]()}
 
 
-def _fingerprint(text: str) -> str:
+def certificate_digest(text: str) -> str:
+    """Return a certificate's SHA-256 as 64 lower-case hexadecimal digits; ValueError if it is none."""
     digest = text.lower().replace(":", "")
     if not re.fullmatch("[0-9a-f]{64}", digest):
         msg = "must be the SHA-256 of a certificate, 64 hexadecimal digits"
@@ -141,7 +142,7 @@ class Probe(Frozen):
     """Also query every hour with a wrong community: the trap that the source sends about it proves its trap path."""
     name: str | None = None
     """The name that the certificate must have; it must come from an authority that this machine trusts."""
-    fingerprint: Annotated[str, AfterValidator(_fingerprint)] | None = None
+    fingerprint: Annotated[str, AfterValidator(certificate_digest)] | None = None
     """Instead of ``name``: the SHA-256 of the certificate."""
 
     @model_validator(mode="after")

@@ -139,7 +139,7 @@ def test_a_command_and_its_options_exist(name: str) -> None:
     assert {parameter.opts[-1] for parameter in command.params if parameter.required} <= set(_options(words))
 
 
-@pytest.mark.parametrize("role", ["ingest", "hooks", "run", "serve", "worker"])
+@pytest.mark.parametrize("role", ["ingest", "hooks", "poll", "run", "serve", "worker"])
 def test_a_unit_takes_further_options_from_its_environment(role: str) -> None:
     unit = settings(f"tacet-{role}.service")
     assert unit["ExecStart"][0].split()[-1] == f"${role.upper()}_OPTIONS"
@@ -161,6 +161,18 @@ def test_what_faces_the_internet_reaches_the_ingests_socket_and_none_of_its_file
     assert f"INGEST_OPTIONS=--hooks {folder}/hooks" in (UNITS / "tacet-ingest.service").read_text()
     file = f"TACET_HOOKS_FILE={hooks['WorkingDirectory'][0]}/hooks.toml"
     assert hooks["Environment"] == [file, "MALLOC_MMAP_THRESHOLD_=131072"]
+
+
+def test_what_has_the_controllers_credentials_reaches_the_ingests_socket_and_none_of_its_files() -> None:
+    ingest, poll = settings("tacet-ingest.service"), settings("tacet-poll.service")
+    folder = f"/run/{ingest['RuntimeDirectory'][0]}"
+    assert poll["SupplementaryGroups"] == ingest["User"]
+    assert poll["User"] != ingest["User"]
+    words = poll["ExecStart"][0].split()
+    assert words[words.index("--to") + 1] == f"{folder}/polls"
+    assert f"INGEST_OPTIONS=--polls {folder}/polls" in (UNITS / "tacet-ingest.service").read_text()
+    file = f"TACET_POLLS_FILE={poll['WorkingDirectory'][0]}/polls.toml"
+    assert poll["Environment"] == [file, "MALLOC_MMAP_THRESHOLD_=131072"]
 
 
 def test_heads_are_signed_every_day_into_two_files() -> None:

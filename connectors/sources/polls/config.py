@@ -5,26 +5,46 @@ The file is TOML (mode 0600). Users of SNMPv3 are in a file of their own, the on
     [[agent]]
     source = "10.2.0.5"                         # as in the policy's sources
     community = "a read-only community"         # of a view that holds the client table only
+
+    [[system]]
+    source = "10.2.0.7"
+    url = "https://10.2.0.7"
+    fingerprint = "the SHA-256 of its certificate"
+    sites = ["the system's name of a site"]
+    token = "its key"                           # or user and password
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from connectors.secrets.secret_files import ReloadingSecrets, Table, read_tables
 from connectors.sources.polls.client_tables import TABLES
+from connectors.sources.polls.rest import Server
+from connectors.sources.polls.rest_tables import SYSTEMS, RestAccess, RestReader
 from connectors.sources.polls.schedule import PollGrid
 from connectors.sources.polls.snmp_walk import CommunityReader, TableReader, UserReader
 from connectors.sources.probes.methods import SNMP_PORT
 from connectors.sources.snmp.usm.users import Users
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
+from stream.policy.fields import is_cloud
 from stream.policy.polls import Poll
+from stream.policy.sites import certificate_digest
+
+
+def _https(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.path not in {"", "/"} or parts.query:
+        msg = f"must be an address such as 'https://10.2.0.7:8443', without a path, got {url!r}"
+        raise ValueError(msg)
+    return url
 
 
 class PolledAgent(Table):
@@ -34,16 +54,47 @@ class PolledAgent(Table):
     community: SecretStr = Field(min_length=1)
 
 
+class PolledSystem(Table):
+    """A system that is polled over HTTPS."""
+
+    source: str
+    url: Annotated[str, AfterValidator(_https)]
+    """Where its interface is, without a path."""
+    sites: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1, strict=False)
+    """The system's own names of sites, zones or networks."""
+    token: SecretStr | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+    controller: str | None = None
+    """Omada's own name of the controller (omadacId)."""
+    fingerprint: Annotated[str, AfterValidator(certificate_digest)] | None = None
+    """The SHA-256 of its certificate; None: an authority signed the name in ``url``."""
+    ca_file: Path | None = Field(default=None, strict=False)
+    """Certificates that may sign the server's; None: those that the machine trusts."""
+
+    @property
+    def server(self) -> Server:
+        """Where it is, and how it proves itself."""
+        return Server(self.url, self.fingerprint, self.ca_file)
+
+    @property
+    def access(self) -> RestAccess:
+        """Its sites and the credentials."""
+        secrets = [each.get_secret_value() if each is not None else "" for each in (self.token, self.password)]
+        return RestAccess(self.sites, secrets[0], self.user or "", secrets[1], self.controller or "")
+
+
 class PollsFile(Table):
     """The credentials of all polled sources but those of SNMPv3."""
 
     agent: tuple[PolledAgent, ...] = Field(default=(), strict=False)
+    system: tuple[PolledSystem, ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
     def _named_once(self) -> PollsFile:
-        sources = [each.source for each in self.agent]
+        sources = [each.source for each in self.agent] + [each.source for each in self.system]
         if not sources or len(set(sources)) < len(sources):
-            msg = "must have at least one [[agent]], each with a source of its own"
+            msg = "must have at least one [[agent]] or [[system]], each with a source of its own"
             raise ValueError(msg)
         return self
 
@@ -60,6 +111,11 @@ class ReloadingPolls(ReloadingSecrets[PollsFile]):
         self.renew()
         return next((each for each in self.content.agent if each.source == source), None)
 
+    def system(self, source: str) -> PolledSystem | None:
+        """Return a system's present credentials; None: the file has none."""
+        self.renew()
+        return next((each for each in self.content.system if each.source == source), None)
+
 
 class PolledSource(NamedTuple):
     """A source, when it is polled, and how."""
@@ -68,6 +124,8 @@ class PolledSource(NamedTuple):
     source: str
     grid: PollGrid
     reader: TableReader
+    check: Callable[[], Awaitable[bool]] | None = None
+    """Of a source without a probe: whether it answers a request of fixed size."""
 
 
 def polled_sources(policy: PolicyDocument, secrets: ReloadingPolls | None, users: Users | None) -> list[PolledSource]:
@@ -91,11 +149,32 @@ def polled_sources(policy: PolicyDocument, secrets: ReloadingPolls | None, users
 def _declared(policy: PolicyDocument, secrets: ReloadingPolls | None, users: Users | None) -> Iterator[PolledSource]:
     for name, site in policy.site.items():
         for poll in site.poll:
-            reader = _reader(f"site.{name}.poll", poll, secrets, users)
-            yield PolledSource(name, poll.source, PollGrid.of_source(name, poll.source, poll.interval), reader)
+            where, grid = f"site.{name}.poll", PollGrid.of_source(name, poll.source, poll.interval)
+            if poll.by in TABLES:
+                yield PolledSource(name, poll.source, grid, _agent_reader(where, poll, secrets, users))
+                continue
+            reader = _system_reader(where, poll, secrets)
+            yield PolledSource(name, poll.source, grid, reader, reader.check if is_cloud(poll.source) else None)
 
 
-def _reader(where: str, poll: Poll, secrets: ReloadingPolls | None, users: Users | None) -> TableReader:
+def _system_reader(where: str, poll: Poll, secrets: ReloadingPolls | None) -> RestReader:
+    found = None if secrets is None else secrets.system(poll.source)
+    if secrets is None or found is None:
+        msg = f"{where}: needs a [[system]] in the file that TACET_POLLS_FILE names, for {poll.source!r}"
+        raise UsageError(msg)
+    system, access = SYSTEMS[poll.by], found.access
+    if missing := sorted(name for name in system.needs if not getattr(access, name)):
+        msg = f"{where}: by = {poll.by!r} needs {missing[0]} in the [[system]] of {poll.source!r}"
+        raise UsageError(msg)
+    return RestReader(system, found.server, partial(_access, secrets, poll.source))
+
+
+def _access(secrets: ReloadingPolls, source: str) -> RestAccess:
+    found = secrets.system(source)
+    return RestAccess(()) if found is None else found.access
+
+
+def _agent_reader(where: str, poll: Poll, secrets: ReloadingPolls | None, users: Users | None) -> TableReader:
     host, port, table = poll.source.partition("/")[0], poll.port or SNMP_PORT, TABLES[poll.by]
     if poll.user is not None:
         if users is None or not users.has(poll.user):

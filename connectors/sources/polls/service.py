@@ -55,6 +55,10 @@ class PollState:
         self.failures = 0
         """In a row."""
         self.is_closed = False
+        self.not_before: Micros = 0
+        """Until when the source asked not to be queried."""
+        self.is_reachable = True
+        """Of a source without a probe: whether it answered the last request of fixed size."""
         self.last_complete: Micros | None = None
         """The hand-over of the last complete poll."""
         self.outcomes: Counter[str] = Counter()
@@ -69,6 +73,9 @@ class PollService:
         self.clock = clock or AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
         self.states = {source: PollState() for source in sources}
         self._client = IngestClient(to)
+        for source, state in self.states.items():
+            state.is_reachable = source.check is None
+        self._client.report_can_receive(can_receive=all(state.is_reachable for state in self.states.values()))
 
     @property
     def is_connected(self) -> bool:
@@ -93,15 +100,16 @@ class PollService:
 
     async def _follow(self, source: PolledSource, state: PollState) -> None:
         while True:
-            times = source.grid.next_poll(self.clock.now(), state.failures)
+            times = source.grid.next_poll(max(self.clock.now(), state.not_before), state.failures)
             if state.is_closed:
                 await asyncio.Event().wait()
+            await self._check(source, state)
             await self._until(times.start)
             self._note(source, state, times, await self._poll(source, state, times))
 
     async def _poll(self, source: PolledSource, state: PollState, times: PollTimes) -> str:
         """Read and hand over one table; return the outcome."""
-        table = await self._read(source, times)
+        table = await self._read(source, state, times)
         if not isinstance(table, Table):
             return table
         rows, known = state.departures.follow(table.rows, times.hand_over)
@@ -111,13 +119,20 @@ class PollService:
         state.departures.accept(known)
         return COMPLETE
 
-    async def _read(self, source: PolledSource, times: PollTimes) -> Table | str:
+    async def _check(self, source: PolledSource, state: PollState) -> None:
+        """Query a source without a probe once between two polls; the ingest confirms no coverage while one is away."""
+        if source.check is not None:
+            state.is_reachable = await source.check()
+            self._client.report_can_receive(can_receive=all(each.is_reachable for each in self.states.values()))
+
+    async def _read(self, source: PolledSource, state: PollState, times: PollTimes) -> Table | str:
         try:
             async with asyncio.timeout(max(0.0, (times.limit - self.clock.now()) / SECOND)):
                 return await source.reader.read()
         except TimeoutError:
             return LATE
         except PollError as error:
+            state.not_before = self.clock.now() + round(error.retry_after * SECOND)
             return error.reason
 
     async def _handed_over(self, source: str, rows: Sequence[TimedSighting]) -> bool:

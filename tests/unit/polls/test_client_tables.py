@@ -8,8 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from connectors.sources.polls.client_tables import TABLES, AssociatedClient, Cell, associated
+from connectors.sources.polls.rest_tables import SYSTEMS
 from connectors.sources.snmp.ber import INTEGER, NULL, OCTET_STRING, encode_integer, encode_sub_identifier
-from stream.policy.polls import Poll
+from stream.policy.polls import IN_CLOUD, ON_PREMISES, Poll
 
 RADIO, NEXT_RADIO = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 FIRST, SECOND = bytes.fromhex("3c0000000001"), bytes.fromhex("3cff00000080")
@@ -47,7 +48,8 @@ def found(by: str, *rows: Row) -> list[AssociatedClient]:
 
 
 def test_every_table_of_the_policy_is_declared() -> None:
-    assert set(TABLES) == set(Poll.model_fields["by"].annotation.__args__)  # type: ignore[union-attr]
+    assert {*TABLES, *SYSTEMS} == set(Poll.model_fields["by"].annotation.__args__)  # type: ignore[union-attr]
+    assert set(SYSTEMS) == ON_PREMISES | IN_CLOUD
 
 
 @pytest.mark.parametrize(

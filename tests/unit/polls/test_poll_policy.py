@@ -45,9 +45,20 @@ def test_valid_polls_are_accepted(interval: str) -> None:
         (PROBED + poll("by = 'aruba'", "interval = '11min'"), "must be at most validity, 10min"),
         (PROBED + poll("by = 'aruba'", "port = 0"), "must be above 0"),
         (PROBED + poll("by = 'aruba'", "community = 'a'"), "community"),
+        (PROBED + poll("by = 'meraki'"), "must be a cloud system, 'cloud:NAME', with by = 'meraki'"),
+        (PROBED + poll("by = 'unifi'", "port = 443"), "port must not go with by = 'unifi'"),
+        (PROBED + poll("by = 'unifi'", "user = 'a'"), "user must not go with by = 'unifi'"),
+        (poll("by = 'smartzone'"), "must have a [[site.NAME.probe]]"),
     ],
 )
 def test_what_is_refused(text: str, rule: str) -> None:
     with pytest.raises(PolicyError, match="poll") as told:
         load_policy(policy_text() + text)
     assert rule in str(told.value)
+
+
+def test_a_cloud_system_has_no_probe_and_is_polled_by_its_own_interface_alone() -> None:
+    text = policy_text().replace(f'"{SOURCES[0]}"', '"cloud:mist"')
+    assert len(load_policy(text + poll("by = 'mist'", source="cloud:mist")).site[SITE].poll) == 1
+    with pytest.raises(PolicyError, match="must be one address with by = 'unifi'"):
+        load_policy(text + poll("by = 'unifi'", source="cloud:mist"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,10 @@ class Ingest:
         self._now, self._is_there = now, is_there
         self.taken: list[HandOver] = []
         self.connected = True
+        self.can_receive: list[bool] = []
+
+    def report_can_receive(self, *, can_receive: bool) -> None:
+        self.can_receive.append(can_receive)
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -78,9 +82,15 @@ class Played(NamedTuple):
     outcomes: list[dict[str, int]]
     reads: list[int]
     lines: list[Any]
+    can_receive: list[bool]
 
 
-def play(*readings: Reading, minutes: int = 30, is_there: Callable[[Micros], bool] = lambda now: True) -> Played:
+def play(
+    *readings: Reading,
+    minutes: int = 30,
+    is_there: Callable[[Micros], bool] = lambda now: True,
+    check: Callable[[], Awaitable[bool]] | None = None,
+) -> Played:
     """Poll for so long; the nth source has the nth reading, each on a grid of its own."""
 
     async def work() -> Played:
@@ -88,7 +98,7 @@ def play(*readings: Reading, minutes: int = 30, is_there: Callable[[Micros], boo
         clock = AnchoredClock(lambda: round(loop.time() * SECOND), lambda: round(loop.time() * SECOND))
         ends = [Controller(reading) for reading in readings]
         sources = [
-            PolledSource("dbh", name, PollGrid(5 * MINUTE, 7 * SECOND), end)
+            PolledSource("dbh", name, PollGrid(5 * MINUTE, 7 * SECOND), end, check)
             for name, end in zip((SOURCE, OTHER), ends, strict=False)
         ]
         service = PollService(sources, Path("unused"), clock)
@@ -98,7 +108,7 @@ def play(*readings: Reading, minutes: int = 30, is_there: Callable[[Micros], boo
         with structlog.testing.capture_logs() as lines:
             await service.run(stop)
         outcomes = [dict(state.outcomes) for state in service.states.values()]
-        return Played(ingest.taken, outcomes, [end.reads for end in ends], lines)
+        return Played(ingest.taken, outcomes, [end.reads for end in ends], lines, ingest.can_receive)
 
     return run_virtually(work())
 
@@ -183,6 +193,25 @@ def test_a_leave_that_the_ingest_did_not_take_is_passed_on_again() -> None:
     played = play(lambda number: (1.0, answers[min(number, 3)]), minutes=60, is_there=is_there)
     assert played.outcomes[0]["ingest_away"] == 1
     assert [kind for each in played.taken for kind, _, _ in each.rows] == [Kind.RUN, Kind.LEAVE]
+
+
+def test_a_source_that_asks_for_time_gets_it() -> None:
+    played = play(lambda _: (1.0, PollError(NO_ANSWER, retry_after=3600.0)), minutes=90)
+    assert played.reads == [2]
+
+
+def test_coverage_of_a_cloud_follows_from_a_request_of_fixed_size_and_never_from_its_table() -> None:
+    def reported(reading: Reading) -> list[bool]:
+        answers = iter([True, False])
+
+        async def check() -> bool:
+            return next(answers, True)
+
+        return play(reading, check=check, minutes=12).can_receive
+
+    whole, slow = reported(steady(1)), reported(steady(1, 2, 3, seconds=149.0))
+    assert whole == slow == [True, False, True]
+    assert reported(lambda _: (1.0, PollError(NO_ANSWER)))[:2] == [True, False]
 
 
 def test_no_line_of_the_log_tells_a_device_or_a_number() -> None:
