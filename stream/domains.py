@@ -108,6 +108,10 @@ class Draw(StrEnum):
     """Gaussian noise of the finest variance."""
     GAUSSIAN_ADD = "gaussian-add"
     """Gaussian noise that a coarser variance adds."""
+    CHANGES = "changes"
+    """Noise on a day's changes, of the finest variance; the number of its place follows the variance."""
+    CHANGES_ADD = "changes-add"
+    """Noise on changes that a coarser variance adds; likewise."""
     GROUPER_THRESHOLD = "grouper-threshold"
     """Noise of the threshold by which PeGaSus groups."""
     GROUPER_TEST = "grouper-test"
@@ -156,6 +160,10 @@ class Magic(bytes, Enum):
     """State of the regime-switching filter."""
     FILTER_LEARNING = b"NLF1"
     """State of the filter that learns at night."""
+    CHANGE_SUMS = b"CHS1"
+    """Exact counts of a day whose changes are measured."""
+    CHANGES = b"CHM1"
+    """State of the mechanism of changes: released values and its filter."""
 
 
 @unique

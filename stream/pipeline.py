@@ -24,6 +24,7 @@ from stream.accounting.account import Account, AccountState
 from stream.domains import Part
 from stream.keys import Keys
 from stream.policy.attributes import AttributeRelease
+from stream.policy.document import PolicyDocument
 from stream.policy.sites import Site, zones_now
 from stream.records import (
     DayClosed,
@@ -46,6 +47,7 @@ from stream.sensing.counter_feed import COUNTERS, CounterFeedOperator
 from stream.sensing.day_attributes import DayAttributes, DayState
 from stream.sensing.occupancy import OccupancyOperator
 from stream.sensing.state import SensingState
+from stream.sensing.visits import VisitBound
 from stream.sensing.watermark import MAX_CLOCK_SKEW
 
 
@@ -234,8 +236,9 @@ class Pipeline:
         return min(window, day.start) if self._days and day.local_day is not None else window
 
 
-def _occupancy_operator(site_id: str, site: Site, options: Options, *, keep_presence: bool) -> OccupancyOperator:
+def _occupancy_operator(policy: Policy, site_id: str, options: Options, *, keep_presence: bool) -> OccupancyOperator:
     """Return the first stage of a site: for observations of devices, or for counts of people counters."""
+    site = policy.site[site_id]
     common: dict[str, Any] = {
         "site": site_id,
         "zones": tuple(zone.id for zone in site.zones),
@@ -254,14 +257,14 @@ def _occupancy_operator(site_id: str, site: Site, options: Options, *, keep_pres
     ahead = max(MAX_CLOCK_SKEW, site.tick)  # the heartbeats of a file come once per tick length
     return OccupancyOperator(
         sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site),
-        sessions=site.has_sessions, **common
+        by_visits=visits_of(policy, site_id), sessions=site.has_sessions, **common
     )  # fmt: skip
 
 
 def build_stages(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:
     """Return the stages of one site, in the order in which items pass through them."""
     site = policy.site[site_id]
-    sense = _occupancy_operator(site_id, site, options, keep_presence=keep_presence)
+    sense = _occupancy_operator(policy, site_id, options, keep_presence=keep_presence)
     attribute_releases = [release for release in policy.release if isinstance(release, AttributeRelease)]
     covered = {zone.id for release in attribute_releases for zone in policy.zones_of(release, site_id)}
     attributes = DayAttributes(
@@ -286,6 +289,17 @@ def definition_of(site: Site) -> ContributionBound | None:
     )
 
 
+def visits_of(policy: PolicyDocument, site_id: str) -> VisitBound | None:
+    """Return how devices make visits at a site; None if no release counts changes there."""
+    site = policy.site[site_id]
+    if site.day_starts is None or not policy.counts_changes(site_id):
+        return None
+    zones = tuple((zone.id, zone.floor) for zone in site.zones)
+    return VisitBound(
+        site.day_starts, site.timezone, site.visits, site.gap_ticks, site.tick, site.counts_for, zones
+    )  # fmt: skip
+
+
 def _occupancy_record(window: OccupancyWindow, zones: tuple[str, ...]) -> Published:
     end = rfc3339(window.window_end)
     body = {
@@ -294,4 +308,6 @@ def _occupancy_record(window: OccupancyWindow, zones: tuple[str, ...]) -> Publis
     }  # fmt: skip
     if window.bounded is not None:
         body["bounded"] = dict(zip(zones, window.bounded, strict=True))
+    if window.by_visits is not None:
+        body["by_visits"] = dict(zip(("zones", "floors", "building"), map(list, window.by_visits), strict=True))
     return Published(OCCUPANCY, window.site, orjson.dumps(body), window.window_end, f"{window.site}/{end}")

@@ -109,6 +109,17 @@ Message = Observed | CountedWindow
 """A message of the log."""
 
 
+class LevelCounts(NamedTuple):
+    """Counts of the nodes of each level, counted separately; restricted."""
+
+    zone: tuple[int, ...]
+    """One count a zone, in the order of the site's zone registry."""
+    floor: tuple[int, ...]
+    """One count a floor, sorted by name."""
+    building: tuple[int, ...]
+    """One count."""
+
+
 @dataclass(frozen=True, slots=True)
 class OccupancyWindow:
     """Distinct devices per declared zone at one tick; restricted: true counts."""
@@ -123,7 +134,10 @@ class OccupancyWindow:
     """The privacy day of the tick; None if the site has no privacy days."""
     bounded: tuple[int, ...] | None = None
     """Like ``counts``, but each device counts at no more than K ticks of its privacy day, by the data of that day
-    alone; None if the site does not bound counts, or if the run of today's counters was interrupted."""
+    alone; None if the site does not bound counts by ticks, or if the run of today's counters was interrupted."""
+    by_visits: LevelCounts | None = None
+    """The counts of each level, of devices that make a bounded number of visits per privacy day and level; None if no
+    release counts changes, or if the run of today's counters was interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +242,22 @@ PURE = "pure"
 """Noise in ``DayTerms`` for runs of which only the epsilon is known; each is charged when it begins."""
 
 
+CHANGES = "changes"
+"""Noise in ``DayTerms`` on the changes of a day's counts instead of on the counts of its windows."""
+
+
 class DayTerms(NamedTuple):
     """The terms of a payment per device day: the noise of K windows of one device's privacy day."""
 
     day: PrivacyDay
     noise: str
-    """``laplace`` or ``gaussian``; ``PURE`` for decisions."""
+    """``laplace`` or ``gaussian``; ``CHANGES``; ``PURE`` for decisions."""
     parameters: tuple[Fraction, ...]
-    """For the noise of each measured level its epsilon per window, or its sigma squared; for decisions epsilon per
-    run."""
+    """For the noise of each measured level its epsilon per window, or its sigma squared; for changes the squared shift
+    of a day, mu²; for decisions epsilon per run."""
     ticks: int
-    """K: windows of a day at which one device counts at most; for decisions the number of runs charged now."""
+    """K: windows of a day at which one device counts at most; for changes how often its counts change in a day, at
+    most; for decisions the number of runs charged now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class _Record(BaseModel):
 
 
 class CountRecord(_Record):
-    """One window's private counts for one audience."""
+    """One window's private counts for one audience: of devices, or of people where people counters report."""
 
     release_id: str
     site: str
@@ -103,8 +103,9 @@ class CountRecord(_Record):
     noise: NoiseKind = "laplace"
     delta: str = "0"
     bounded_to: str = ""
-    """How long a device counts in a privacy day, such as 12h. Afterwards it is left out, so more devices may be present
-    than ``values`` count. Only in records of bounded counts."""
+    """How long a device counts in a privacy day, such as 12h, or how many visits of it, such as ``4 visits``.
+    Afterwards it is left out, so more devices may be present than ``values`` count. Only in records of bounded
+    counts."""
     epsilon: str
     spend: str
     noise_scale: dict[str, float]

@@ -210,7 +210,8 @@ def _bounds(policy: Policy) -> Iterator[str]:
     for release in policy.release:
         if isinstance(release, CountRelease) and release.by_day and policy.zones_of(release, name):
             machines = " and no device that was present when the day started" if site.residents == "ignore" else ""
-            bound = f"for at most {spaced(site.bounded_to or '')} of a day{machines}"
+            most = site.bound_text(changes=True) if release.by_changes else f"{spaced(site.bounded_to or '')} of"
+            bound = f"for at most {most} a day{machines}"
             lower = "its counts are lower than those of a release that counts all devices"
             yield f"Release '{release.name}' counts each device {bound}: {lower}."
 

@@ -54,7 +54,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import audiences_of
 from stream.policy.fields import EVERYBODY, FEWEST_SHARED_BITS, decimal_string
-from stream.records import ObservationBatch
+from stream.records import CHANGES, ObservationBatch
 from stream.release.guarantees import AttributePromise, CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy, load_policy
@@ -326,6 +326,8 @@ def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Tab
 def _noise(promise: CountPromise) -> str:
     """Return the scale of the noise of each level, leaves first."""
     assert promise.terms is not None  # noqa: S101
+    if promise.terms.noise == CHANGES:
+        return ", ".join(f"{scale:.4g}" for scale in promise.scales)
     gaussian = promise.terms.noise == "gaussian"
     scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
     return ", ".join(f"{scale:.4g}" for scale in scales)
@@ -574,6 +576,8 @@ def plan(
     days, stays, problem = _days(policy, observations, dialect)
     report = _planned(policy, days) if target is None else _targets(policy, days, target)
     report["losses"] = losses_of(policy, stays)
+    if observations is None and target is None and (compared := _compared(policy)):
+        report["ticks_or_changes"] = compared
     if observations is not None:
         report |= {"restricted": True, "notice": NOTICE}
     if as_json:
@@ -583,6 +587,7 @@ def plan(
         _print_plan(console, report) if target is None else _print_targets(console, report)
         for line in session_lines(policy):
             console.print(line)
+        _print_comparison(console, report.get("ticks_or_changes", []))
         for loss in report["losses"]:
             console.print(loss_sentence(loss))
         console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")
@@ -617,6 +622,15 @@ def _planned(policy: Policy, days: Windows) -> dict[str, Any]:
         return policy_plan.plan(policy, days, lambda: advance(next(tried)))
 
 
+def _compared(policy: Policy) -> list[dict[str, Any]]:
+    """Return the errors of ticks and of changes, for each release that could pay for either."""
+    from connectors.operations.policy.comparison import COUNTS, comparable, comparison  # noqa: PLC0415 - only here
+
+    with progress("ticks and changes compared", len(COUNTS) * len(list(comparable(policy)))) as advance:
+        tried = count(1)
+        return comparison(policy, lambda: advance(next(tried)))
+
+
 def _targets(policy: Policy, days: Windows, target: Fraction) -> dict[str, Any]:
     from connectors.operations.policy import plan as policy_plan  # noqa: PLC0415 - only needed here
 
@@ -643,6 +657,22 @@ def _print_plan(console: Console, report: dict[str, Any]) -> None:
                 str(row["zones"]), f"{row['with_counts']:.4g}",
             )  # fmt: skip
         console.print(attributes)
+
+
+def _print_comparison(console: Console, rows: list[dict[str, Any]]) -> None:
+    for site, of_site in _by_site(rows):
+        columns = ("mean\ncount", "error by\nticks", "error by\nchanges")
+        made = table(
+            f"Ticks or changes at {site}: what a day's price is worth", ("release", "audience", "level"), columns
+        )
+        for row in of_site:
+            figures = (row["mean"], row["ticks"], row["changes"])
+            made.add_row(row["release"], row["audience"], row["level"], *(f"{figure:.2f}" for figure in figures))
+        console.print(made)
+        console.print(
+            "Both with the filter, against all devices present on the simulated day, residents left out. Ticks count a "
+            "device for the site's contribution, changes for its visits (count).\n"
+        )
 
 
 def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) -> None:

@@ -79,14 +79,22 @@ def _releases(records: list[Release]) -> Iterator[GaugeMetricFamily]:
         "For how long of a privacy day a device is counted; later it is left out. Only of bounded releases.",
         labels=OF_A_RELEASE,
     )
+    visits = GaugeMetricFamily(
+        "tacet_release_bounded_to_visits",
+        "How many visits of a device's privacy day are counted; later it is left out. Only where changes are counted.",
+        labels=OF_A_RELEASE,
+    )
     for record in records:
         labels = (record["site"], record["release"])
-        if "bounded_to" in record:
-            bound.add_metric(labels, parse_duration(record["bounded_to"]) / SECOND)
+        limit, _, of_visits = record.get("bounded_to", "").partition(" ")
+        if of_visits:
+            visits.add_metric(labels, int(limit))
+        elif limit:
+            bound.add_metric(labels, parse_duration(limit) / SECOND)
         end.add_metric(labels, parse_time(record["window_end"]) / 1e6)
         denied.add_metric(labels, float(not record["released"]))
         coverage.add_metric(labels, record["coverage"])
-    yield from (end, denied, coverage, bound)
+    yield from (end, denied, coverage, bound, visits)
 
 
 def serve(latest: LatestReleases, address: tuple[str, int], names: Iterable[str] = ()) -> PlainServer:

@@ -138,7 +138,7 @@ class ReaderSpend:
 
     def _changed(self, start: Micros) -> Cost:
         """Return the cost of replacing the paid days that have windows after ``start``."""
-        return cost_of_days(self.lines.since(start, self.audiences), 2)
+        return cost_of_days(self.lines.since(start, self.audiences), replaced=True)
 
     def _day(self, day: Day) -> tuple[Cost, Cost]:
         """Return the cost of one device's day, added or removed, and of the same day moved elsewhere."""

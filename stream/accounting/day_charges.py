@@ -9,6 +9,10 @@ this unit. A unit smaller than a day (one presence, one observation, w windows) 
 ticks count. Its price is that of replacing each day that it touches, by 2 K values, so it costs no more in two
 windows of a day than in one. A person's devices change the same values: in the worst case a shift by their number.
 
+Where a day pays for changes, it is as private as one Gaussian value that is shifted by mu standard deviations
+(``gaussian_shift``); mu² adds up over levels, releases and days. A day replaced, or any part of one, shifts by up to
+2 mu.
+
 ``DayLines`` adds up the cost: each privacy day of each release counts once, for any number of windows.
 """
 
@@ -24,9 +28,10 @@ from typing import Any, NamedTuple
 from stream.accounting.attribute_leakage import CERTAIN
 from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
+from stream.accounting.gaussian_shift import CELLS, likely_loss_of, unit_shifts
 from stream.accounting.privacy_loss import likely_loss
 from stream.accounting.units import Day, Scope, added_or_replaced, device_costs
-from stream.records import DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
+from stream.records import CHANGES, DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
 
 SHORTEST_DAY: Micros = DAY - HOUR
 """A privacy day in which the clocks are set forward."""
@@ -40,7 +45,8 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
         w_span: length of w windows.
         devices_per_person: number of devices that a person carries.
     """
-    day, changed, sliding = (UnitCost(cost_of(terms, n)) for n in (1, 2, 2 * days_touched(w_span)))
+    changed = UnitCost(cost_of(terms, replaced=True))
+    day, sliding = UnitCost(cost_of(terms)), UnitCost(changed.cost.times(days_touched(w_span)))
     costs = {
         Scope.TICK: added_or_replaced(changed, changed),
         Scope.OBSERVATION: added_or_replaced(changed, changed),
@@ -53,9 +59,11 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
     }
 
 
-def cost_of(terms: DayTerms, times_ticks: int) -> Cost:
-    """Return the cost of a change of ``times_ticks`` times K values of each level."""
-    cells = times_ticks * terms.ticks
+def cost_of(terms: DayTerms, *, replaced: bool = False) -> Cost:
+    """Return the cost of a day added or removed, K values of each level; or of a day replaced, twice as many."""
+    cells = (2 if replaced else 1) * terms.ticks
+    if terms.noise == CHANGES:
+        return Cost(math.inf, {unit_shifts(sum(terms.parameters, Fraction(0))): (4 if replaced else 1) * CELLS})
     if terms.noise == PURE:
         return Cost(cells * sum(terms.parameters, Fraction(0)), all_of(pure(each, cells) for each in terms.parameters))
     if terms.noise == "gaussian":
@@ -64,9 +72,9 @@ def cost_of(terms: DayTerms, times_ticks: int) -> Cost:
     return Cost(cells * sum(terms.parameters, Fraction(0)), noise)
 
 
-def cost_of_days(terms: Iterable[DayTerms], times_ticks: int) -> Cost:
-    """Return the cost of a change of ``times_ticks`` times K values of each level, on each of these days."""
-    return reduce(Cost.plus, (cost_of(each, times_ticks) for each in terms), Cost())
+def cost_of_days(terms: Iterable[DayTerms], *, replaced: bool = False) -> Cost:
+    """Return the cost of these days, added or removed, or replaced."""
+    return reduce(Cost.plus, (cost_of(each, replaced=replaced) for each in terms), Cost())
 
 
 def changed_loss(
@@ -75,7 +83,7 @@ def changed_loss(
     """Return a bound on the loss of changed parts of a person's day, for each device.
 
     Args:
-        noise: ``laplace``, ``gaussian``, or ``PURE``.
+        noise: ``laplace``, ``gaussian``, ``CHANGES``, or ``PURE``.
         parameters: as in ``DayTerms``.
         ticks: K.
         probability: with which Gaussian noise may exceed it, 1e-10 to 0.01; without it there is none (``CERTAIN``).
@@ -85,6 +93,8 @@ def changed_loss(
         return 2 * ticks * sum(parameters, Fraction(0))
     if probability is None:
         return CERTAIN
+    if noise == CHANGES:
+        return likely_loss_of(4 * devices * devices * sum(parameters, Fraction(0)), probability) / devices
     return likely_loss(parameters, 2 * ticks, probability, devices) / devices
 
 
@@ -172,7 +182,7 @@ class DayLines:
                 known = after.to(audiences)
                 more = None if known is None else _beyond(known, before.to(audiences))
                 if more is not None:
-                    self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(more, 1))
+                    self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(more))
 
     def so_far(self, charge: CountCharge) -> DayTerms | None:
         """Return the total of a charge's day so far for its audience; None if nothing has been charged yet."""
@@ -199,7 +209,8 @@ class DayLines:
         overlapping = [(line.day, paid) for line, paid in self.paid_days.items() if day.overlaps(line.day)]
         whole = [paid for other, paid in overlapping if day.holds(other) and not moved]
         changed = [paid for other, paid in overlapping if moved or not day.holds(other)]
-        return cost_of_days(self._terms(audiences, whole), 1).plus(cost_of_days(self._terms(audiences, changed), 2))
+        paid = cost_of_days(self._terms(audiences, whole))
+        return paid.plus(cost_of_days(self._terms(audiences, changed), replaced=True))
 
     @staticmethod
     def _terms(audiences: frozenset[str], days: Iterable[PaidDay]) -> Iterator[DayTerms]:

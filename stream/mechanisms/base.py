@@ -59,6 +59,8 @@ class TickInput(NamedTuple):
     context: Context
     slot: WeekSlot
     """The window's end in the site's local week."""
+    position: int = 0
+    """Number of the tick in its privacy day, from 0, by the clock; only mechanisms of changes read it."""
 
 
 class Ratio(NamedTuple):

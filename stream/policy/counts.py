@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from stream.policy.fields import (
     NANO,
@@ -107,6 +114,8 @@ class CountRelease(Frozen):
     """Law of the noise; gaussian only if ``unit`` is ``device_day``, whose price determines its scale."""
     unit: Literal["window", "device_day"] = "window"
     """Unit for which epsilon pays: one presence at one window, or a device's whole privacy day."""
+    count: Literal["ticks", "changes"] = "ticks"
+    """What a device's day pays for: the ticks at which it counts, or the changes of its counts."""
     delta: Delta | None = None
     """Delta of epsilon for a day of gaussian noise; None: ``privacy.delta``."""
     zones: Selection = Selection()
@@ -128,6 +137,14 @@ class CountRelease(Frozen):
     """Period after which the daily budget is renewed: whole days."""
     w_budget: dict[Name, Spend] = Field(default={})
     """Budget per audience, for any ``privacy.w`` consecutive windows."""
+
+    @model_serializer(mode="wrap")
+    def _without_default_count(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit ``count`` at its default, so that documents from before this key existed stay the same."""
+        plain: dict[str, Any] = handler(self)
+        if self.count == "ticks":
+            plain.pop("count", None)
+        return plain
 
     @field_validator("levels")
     @classmethod
@@ -175,6 +192,11 @@ class CountRelease(Frozen):
     def by_day(self) -> bool:
         """Whether epsilon pays for a device's whole privacy day."""
         return self.unit == "device_day"
+
+    @property
+    def by_changes(self) -> bool:
+        """Whether a day's epsilon pays for the changes of a device's counts instead of its ticks."""
+        return self.count == "changes"
 
     @property
     def levels_up(self) -> tuple[Level, ...]:

@@ -145,6 +145,13 @@ class PolicyDocument(Frozen):
             each for each in self.people if (each.model.release, each.model.audience) == (release.name, audience)
         )
 
+    def counts_changes(self, site: str) -> bool:
+        """Whether a release counts changes at a site, so that devices make a bounded number of visits there."""
+        return any(
+            isinstance(each, CountRelease) and each.count == "changes" and self.zones_of(each, site)
+            for each in self.release
+        )
+
     def _check_covered(self, release: Release) -> None:
         """Check a release against the sites in which it covers zones."""
         covered = {site: zones for site in self.site if (zones := self.zones_of(release, site))}
@@ -320,13 +327,31 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
     try:
         attach_schedules(document, attached)
         attach_people(document, attached)
-        return PolicyDocument.model_validate(document)
+        policy = PolicyDocument.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), PolicyDocument, document, text)
         raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
     except (ScheduleError, PeopleError) as error:
         msg = f"{file}: {error}"
         raise PolicyError(msg) from None
+    for name, site in policy.site.items():
+        _check_bounds(file, name, site, changes=policy.counts_changes(name))
+    return policy
+
+
+def _check_bounds(file: str, name: str, site: Site, *, changes: bool) -> None:
+    """Raise PolicyError if a site has privacy days without a bound on a device's day, or bounds that nothing uses.
+
+    This concerns files alone: a policy of some of its releases has the same sites.
+    """
+    if site.day_starts is not None and site.contribution is None and not changes:
+        rule = "day_starts needs contribution, which is not given"
+        msg = f"{file}: site.{name}.{rule}, got {site.day_starts}; releases with count = 'changes' need none"
+        raise PolicyError(msg)
+    for key in ("visits", "gap"):
+        if not changes and getattr(site, key) != Site.model_fields[key].default:
+            msg = f"{file}: site.{name}.{key}: must go with a release that has count = 'changes'"
+            raise PolicyError(msg)
 
 
 __all__ = [

@@ -86,6 +86,8 @@ class Mechanism:
     by_day: bool = False
     """Whether one price can pay for a device's whole day: the values of a window depend on that window's noisy
     counts and on earlier published values, and on no other true count."""
+    by_changes: bool = False
+    """Whether a day's price can pay for changes: all values are computed from noisy changes alone."""
     prunes: bool = False
     """Whether the mechanism can skip the levels below nodes with small counts."""
     largest_count: int | None = None
@@ -170,6 +172,7 @@ MECHANISMS: dict[str, Mechanism] = {
         revisable=True,
         by_day=True,
         learnt="its filter",
+        by_changes=True,
     ),
     "uniform": Mechanism(
         composition=ONE_CHAIN,

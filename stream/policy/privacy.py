@@ -81,6 +81,7 @@ def check_unit(release: CountRelease, sites: Mapping[str, Site]) -> None:
 
 
 def _rules_of_window(release: CountRelease) -> Iterator[tuple[bool, str]]:
+    yield not release.by_changes, "count = 'changes' must go with unit = 'device_day'"
     day = "unit = 'device_day', whose price decides how much noise there is"
     yield release.noise == "laplace", f"noise = '{release.noise}' must go with {day}"
     yield release.delta is None, "delta must go with unit = 'device_day' and noise = 'gaussian'"
@@ -98,6 +99,18 @@ def _rules_of_day(release: CountRelease) -> Iterator[tuple[bool, str]]:
         yield unused, f"{key} must not go with unit = 'device_day': each day is paid for before it begins"
     exact = release.noise == "gaussian" or release.delta is None
     yield exact, "delta must go with noise = 'gaussian': laplace keeps its epsilon exactly"
+    if release.by_changes:
+        yield from _rules_of_changes(release)
+
+
+def _rules_of_changes(release: CountRelease) -> Iterator[tuple[bool, str]]:
+    proven = " or ".join(names_where("by_changes"))
+    yield release.declared.by_changes, f"count = 'changes' must go with {proven}, got {release.mechanism}"
+    yield release.noise == "gaussian", f"count = 'changes' must go with noise = 'gaussian', got {release.noise}"
+    one = release.levels == ("zone",) or bool(release.shares)
+    yield one, "levels other than zone must have shares with count = 'changes': visits are counted for each level"
+    yield not release.queries, "queries must not go with count = 'changes': its noise is not that of single windows"
+    yield not release.revise, "revise must not go with count = 'changes'"
 
 
 def _check_site(release: CountRelease, name: str, site: Site) -> None:
@@ -105,7 +118,34 @@ def _check_site(release: CountRelease, name: str, site: Site) -> None:
     if site.day_starts is None:
         msg = f"release '{release.name}': site.{name}.day_starts must be given with unit = 'device_day'"
         raise ValueError(msg)
+    if release.by_changes:
+        _check_site_of_changes(release, name, site)
+        return
+    if site.contribution is None:
+        msg = f"release '{release.name}': site.{name}.contribution must be given with count = 'ticks'"
+        raise ValueError(msg)
     _check_parts(release, name, site)
+
+
+def _check_site_of_changes(release: CountRelease, name: str, site: Site) -> None:
+    """Raise ValueError unless the visits of devices can be counted at a site."""
+    whole = all(release.zones.covers(zone) for zone in site.zones)
+    rules = (
+        (site.feed == "devices", "feed must be 'devices' with count = 'changes': people counters know no visits"),
+        (
+            site.residents == "ignore",
+            "residents must be 'ignore' with count = 'changes': machines that are always on would count all day",
+        ),
+        (
+            whole or release.levels == ("zone",),
+            "zones must all be in a release with count = 'changes' that has floors or the building, "
+            "whose visits are those of the whole site",
+        ),
+    )
+    for holds, rule in rules:
+        if not holds:
+            msg = f"release '{release.name}': site.{name}.{rule}"
+            raise ValueError(msg)
 
 
 def _check_parts(release: CountRelease, name: str, site: Site) -> None:

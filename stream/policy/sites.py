@@ -56,6 +56,10 @@ from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 LAST_INSTANCE = 4_194_302
 """Largest instance of a BACnet object; the next number means no object (ASHRAE 135, 12.1)."""
 MOST_ENTRIES = 16
+MOST_VISITS = 8
+"""Most visits per privacy day; the sensitivity of more is not certified."""
+LONGEST_GAP: Micros = 2 * HOUR
+"""Longest absence that ends no visit: who leaves counts so much longer."""
 _CLASS = "[A-Z][A-Za-z0-9_]{0,99}"
 _FORMS = {
     "brick": (re.compile(f"brick:{_CLASS}"), "must be a class such as 'brick:Conference_Room'"),
@@ -233,9 +237,14 @@ class Site(Frozen):
     """Site-local start of the privacy day, at which pseudonyms change and contributions restart; None: no privacy
     days."""
     contribution: Duration | None = None
-    """A device counts for at most so long per privacy day, in whole ticks; given if and only if ``day_starts`` is."""
+    """A device counts for at most so long per privacy day, in whole ticks; needed where ticks are paid for by the
+    day."""
     residents: Literal["ignore", "count"] = "count"
     """Whether a device that is present at the start of the privacy day counts before it has been absent."""
+    visits: int = Field(default=4, ge=1, le=MOST_VISITS, strict=True)
+    """Visits that a device makes at most per privacy day, at each level, in releases that count changes."""
+    gap: Duration = 10 * MINUTE
+    """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
         default=(), validate_default=True
     )
@@ -349,7 +358,7 @@ class Site(Frozen):
         Of ``validity`` and ``session_limit`` only the one that applies is in a document.
         """
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros", "presence"):
+        for key in ("feed", "zeros", "presence", "visits", "gap"):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
         plain.pop("session_limit" if self.presence == "events" else "validity", None)
@@ -363,11 +372,11 @@ class Site(Frozen):
                 msg = f"{needs} needs day_starts, which is not given"
                 raise ValueError(msg)
             return self
-        if self.contribution is None:
-            msg = f"day_starts needs contribution, which is not given, got {self.day_starts}"
-            raise ValueError(msg)
-        if not self.tick <= self.contribution <= DAY:
+        if self.contribution is not None and not self.tick <= self.contribution <= DAY:
             msg = f"contribution must be at least one tick and at most 1d, got {self.contribution // SECOND} s"
+            raise ValueError(msg)
+        if self.gap > LONGEST_GAP:
+            msg = f"gap must be at most {LONGEST_GAP // HOUR}h, got {self.gap // SECOND} s"
             raise ValueError(msg)
         if self.residents == "ignore" and self.tick > EARLY:
             msg = f"residents = 'ignore' needs a tick of at most {EARLY // MINUTE}min, got {self.tick // MINUTE}min"
@@ -388,6 +397,11 @@ class Site(Frozen):
         return 0 if self.contribution is None else self.contribution // self.tick
 
     @property
+    def gap_ticks(self) -> int:
+        """Ticks of absence that end no visit to the building, at most."""
+        return self.gap // self.tick
+
+    @property
     def bounded_to(self) -> str | None:
         """How long of a privacy day a device counts in bounded counts (``"12h"``); None if no device is left out.
 
@@ -395,6 +409,12 @@ class Site(Frozen):
         """
         bounds = self.contribution is not None and self.feed == "devices"
         return duration_text(self.contribution_ticks * self.tick) if bounds else None
+
+    def bound_text(self, *, changes: bool) -> str | None:
+        """Return how a device's day is bounded: ``bounded_to``, or where changes are counted its visits."""
+        if changes:
+            return "1 visit" if self.visits == 1 else f"{self.visits} visits"
+        return self.bounded_to
 
     @property
     def radios(self) -> dict[str, tuple[str, ...]]:

@@ -299,7 +299,8 @@ def check_threshold(
 
 def decidable(counts: CountRelease) -> bool:
     """Whether decisions can be made on a count release: its noisy values are of zones and have a known distribution."""
-    return counts.declared.shows_noisy and not counts.shares and not counts.states and "zone" in counts.levels
+    plain = counts.declared.shows_noisy and not counts.by_changes
+    return plain and not counts.shares and not counts.states and "zone" in counts.levels
 
 
 def _first(names: set[str]) -> str:
@@ -307,7 +308,7 @@ def _first(names: set[str]) -> str:
 
 
 def _rules_of_sites(sites: Mapping[str, tuple[Site, tuple[Zone, ...]]]) -> Sequence[tuple[bool, str]]:
-    without = {name for name, (site, _) in sites.items() if site.day_starts is None}
+    without = {name for name, (site, _) in sites.items() if site.contribution is None}
     rule = f"epsilon needs day_starts and contribution at site {_first(without)}: what runs cost is proven by the day"
     return [(not without, rule)]
 
@@ -322,6 +323,7 @@ def _rules_of_counts(
     others = set(release.audience) - set(paid.epsilon)
     known = names_where("shows_noisy")
     return [
+        (not paid.by_changes, f"counts must not be a release with count = 'changes', got {paid.name!r}"),
         (decidable(paid), f"counts must be of zones, by {' or '.join(known)} without shares, got {paid.name!r}"),
         (not missed, f"counts must cover the same zones, {paid.name!r} leaves out {_first(missed)}"),
         (not others, f"audience must be some of those of {paid.name!r}, got {_first(others)}"),

@@ -5,7 +5,8 @@ Decisions depend on policy, ledger and clock, never on counts.
 * A release that pays per window checks its budgets.
 * A release that carries a publication may have to wait until w windows have passed.
 * A release that pays per day charges the whole day to the day's first window. It waits for the next day if the
-  current day was paid on other terms, or if the counters of the day's contributions were interrupted.
+  current day was paid on other terms, or if the counters of the day's contributions were interrupted. One that counts
+  changes also waits if its run of the day has ended: a denied window ends it, and so does the loss of its sums.
 * All releases check ``max_factor``: whether the counts and attributes of a zone together, as charged in the ledger,
   would reveal too much.
 """
@@ -202,16 +203,20 @@ class BudgetGate:
     ) -> BudgetDecisions:
         name, audiences, day = plan.release.name, audiences_of(plan.release), window.privacy_day
         status = DayPaymentStatus.OTHERWISE if day is None else state.paid_days.status(name, day, days.terms)
-        if day is None or window.bounded is None or status is DayPaymentStatus.OTHERWISE:
+        if day is None or status is DayPaymentStatus.OTHERWISE or not plan.is_counted(window):
             return dict.fromkeys(audiences, BudgetDecision(WAITING))
+        if status is DayPaymentStatus.PAID and not plan.continues(state, day):
+            return dict.fromkeys(audiences, BudgetDecision(WAITING))  # another run would cost another day
         changed = {audience: days.prices[audience].changed for audience in audiences}
         line = ChargeStream(plan.release.mechanism, 1, plan.covered, day=day.number)
         line_of_day = line_name(name, self._version, self._issuer.attempt, day.number)
         if self._exceeds_factor_limit(state, plan, window, line_of_day, line, changed):
+            state.change_days.pop(name, None)  # later windows of the day would tell of this one
             return dict.fromkeys(audiences, BudgetDecision("factor"))
         if status is DayPaymentStatus.PAID:
             return dict.fromkeys(audiences, BudgetDecision(None))
         state.paid_days.record_payment(name, day, days.terms)
+        state.change_days.pop(name, None)
         return {audience: BudgetDecision(None, days.prices[audience].epsilon) for audience in audiences}
 
     def _exceeds_factor_limit(

@@ -3,6 +3,9 @@
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
 distinct epsilon, over zones, states or a tree of levels; audiences of equal epsilon share its values.
+
+Where a day pays for changes, the counts of each level are counted separately (``sensing.visits``), and mechanisms read
+sums of their changes (``ChangeSums``), which all audiences share.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stream.mechanisms.base import CountMechanism, Parameters, Values, noisy_of
+from stream.mechanisms.changes.levels import LevelChanges
+from stream.mechanisms.changes.mechanism import Changes, ChangeSums, DayTick
 from stream.mechanisms.consistency import Tree, leaf_of_zone, site_tree
 from stream.mechanisms.filter.learning import NightlyFilter
 from stream.mechanisms.filter.step import RegimeFilter
@@ -27,10 +32,10 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Zone
-from stream.records import OccupancyWindow, ReleaseId
+from stream.records import CHANGES, LevelCounts, OccupancyWindow, PrivacyDay, ReleaseId
 from stream.release.ledger_writer import Head
 from stream.release.prices import Laws, PaidByDay, noise_laws
-from stream.release.state import PublicationKey, publication_key
+from stream.release.state import PublicationKey, ReleaseState, publication_key
 from stream.schemas import CountRecord, Levels
 
 # The counters of a release, and its mechanisms.
@@ -46,7 +51,7 @@ class Counted:
     """The largest count of each name, from the policy."""
     states: States | None
     tree: Tree | None
-    """The tree, if every level has its own noise."""
+    """The tree, if every level has its own noise, as all have whose changes are paid for."""
     leaves: Ints
     """Index of each zone's leaf; unused without a tree."""
 
@@ -74,7 +79,7 @@ def counted(release: CountRelease, zones: Sequence[Zone]) -> Counted:
         states = target_states(names, release.states)
         return Counted(states.names, states.largest(largest.tolist()), states, None, np.arange(len(zones)))
     leaves = leaf_of_zone(floors, release.levels_up)
-    tree = site_tree(names, floors, release.levels_up) if release.shares else None
+    tree = site_tree(names, floors, release.levels_up) if release.shares or release.by_changes else None
     found = Counted(tuple(names) if tree is None else tree.names[0], (), None, tree, leaves)
     return Counted(found.names, tuple(found.counts(largest).tolist()), None, tree, leaves)
 
@@ -82,6 +87,25 @@ def counted(release: CountRelease, zones: Sequence[Zone]) -> Counted:
 def count_mechanisms(release: CountRelease, what: Counted, laws: Laws) -> dict[Fraction, CountMechanism]:
     """Return the mechanism of each distinct epsilon, the largest first."""
     return {epsilon: _mechanism(release, what, laws, epsilon) for epsilon in sorted(laws, reverse=True)}
+
+
+def change_mechanisms(release: CountRelease, what: Counted, days: PaidByDay) -> dict[Fraction, CountMechanism]:
+    """Return the mechanism of each distinct epsilon of a release that counts changes, the largest first."""
+    tree = what.tree
+    assert tree is not None  # noqa: S101
+    largest = tree.sums(np.array(what.largest, dtype=np.int64))
+    by_epsilon = {price.epsilon: price for price in days.prices.values()}
+    chains = [tuple(sorted(set(level))) for level in zip(*(p.variances for p in by_epsilon.values()), strict=True)]
+    return {
+        epsilon: LevelChanges(
+            tree,
+            tuple(
+                Changes(days.factor, own, chain, tuple(largest[here].tolist()), release.calendar)
+                for here, own, chain in zip(tree.levels, by_epsilon[epsilon].variances, chains, strict=True)
+            ),
+        )
+        for epsilon in sorted(by_epsilon, reverse=True)
+    }
 
 
 def _mechanism(release: CountRelease, what: Counted, laws: Laws, epsilon: Fraction) -> CountMechanism:
@@ -131,16 +155,20 @@ class CountPlan:
         """Whether records list the counters; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
         """The cost of its days, if a whole day is paid at once."""
-        self.bounded_to = policy.site[site].bounded_to if release.by_day else None
-        """How long a device is counted within a privacy day; None if the release counts every device."""
-        self.mechanisms: dict[Fraction, CountMechanism] = count_mechanisms(
-            release, self._counted, noise_laws(release, self.days, self._counted.multiplicity)
+        self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
+        """How long or how often a device is counted within a privacy day; None if the release counts every device."""
+        self._tick_length = policy.site[site].tick
+        self.mechanisms: dict[Fraction, CountMechanism] = (
+            change_mechanisms(release, self._counted, self.days)
+            if self.days is not None and release.by_changes
+            else count_mechanisms(release, self._counted, noise_laws(release, self.days, self._counted.multiplicity))
         )
         """One for each distinct epsilon: audiences of equal epsilon share its values."""
         self.publication_key: PublicationKey | None = (
             publication_key(policy, release, site) if release.declared.carries else None
         )
         """The key of its publications, if it carries any."""
+        self._whole = len(self.zones) == len(policy.site[site].zones)
         self._floors: dict[str, list[int]] = {}
         for place, zone in enumerate(self.zones):
             self._floors.setdefault(zone.floor, []).append(place)
@@ -158,11 +186,59 @@ class CountPlan:
     def publishes_noisy(self) -> bool:
         """Whether records also contain noisy values: those of filters, and of groups without pruning, do."""
         declared = self.release.declared
+        if self.release.by_changes:  # their noise is not independent from window to window
+            return False
         return (declared.revisable or declared.grouped) and self.release.prune is None
 
     def counts(self, window: OccupancyWindow) -> Ints:
-        """Return the true counts, shape [names], bounded for a day release; restricted."""
+        """Return the true counts, shape [names], bounded for a day release; restricted.
+
+        Where changes are counted, the counts of all nodes of all levels, leaves first.
+        """
+        if self.release.by_changes and window.by_visits is not None:
+            levels = self._visits_by_level(window.by_visits)
+            return np.array([count for counts in levels.values() for count in counts.values()], dtype=np.int64)
         return self._counted.counts(self._zone_counts(window))
+
+    def _visits_by_level(self, counts: LevelCounts) -> ByLevel:
+        """Return the counts of the nodes of each published level, leaves first."""
+        levels: ByLevel = {
+            "zone": dict(zip(self.covered, [counts.zone[index] for index in self._indices], strict=True)),
+            "floor": dict(zip(sorted(self._floors), counts.floor, strict=True)) if self._whole else {},
+            "building": {"building": counts.building[0]},
+        }
+        return {level: levels[level] for level in self.release.levels_up}
+
+    def is_counted(self, window: OccupancyWindow) -> bool:
+        """Whether a window has the bounded counts of its privacy day, for a release that is paid by the day."""
+        if self.days is None or not self.release.by_changes:
+            return window.bounded is not None
+        return window.by_visits is not None and self.day_tick(window).position < self.days.factor.ticks
+
+    def continues(self, state: ReleaseState, day: PrivacyDay) -> bool:
+        """Whether a release may go on with a day that it has paid for: where changes are counted, with the same run."""
+        if self.sums is None:
+            return True
+        return state.change_days.get(self.release.name) == day and self.sums_name in state.operator_states
+
+    @property
+    def sums(self) -> ChangeSums | None:
+        """The sums of a day's changes, which all audiences share; None unless the release counts changes."""
+        if self.days is None or not self.release.by_changes:
+            return None
+        assert self._counted.tree is not None  # noqa: S101
+        return ChangeSums(self.days.factor, self._counted.tree.nodes)
+
+    @property
+    def sums_name(self) -> str:
+        """The name under which the sums of changes are stored."""
+        return f"{self.release.name}/{CHANGES}"
+
+    def day_tick(self, window: OccupancyWindow) -> DayTick:
+        """Return a window's place in its privacy day, with its counts; only where changes are counted."""
+        day = window.privacy_day
+        assert day is not None  # noqa: S101
+        return DayTick(day.number, (window.window_end - day.start) // self._tick_length - 1, self.counts(window))
 
     def _zone_counts(self, window: OccupancyWindow) -> Ints:
         """Return the counts of the zones that the release covers."""
@@ -176,6 +252,8 @@ class CountPlan:
 
     def truth(self, window: OccupancyWindow) -> ByLevel:
         """Return the true counts of the published names, by level; bounded like ``counts``, restricted."""
+        if self.release.by_changes and window.by_visits is not None:
+            return self._visits_by_level(window.by_visits)
         zones = self._zone_counts(window)
         floors = {floor: int(zones[self._floors[floor]].sum()) for floor in sorted(self._floors)}
         named = dict(zip(self.names, self._counted.counts(zones).tolist(), strict=True))
@@ -195,7 +273,7 @@ class CountPlan:
 
     def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
         """Return the scale of each name's noise: for these values, or without values the largest possible one."""
-        if isinstance(mechanism, Hierarchy | MeasuredTree):
+        if isinstance(mechanism, Hierarchy | MeasuredTree | LevelChanges):
             return _node_scales(mechanism)[: len(self.names)]
         noise = None if values is None else values.noise
         return [(noise or mechanism.noise).scale] * len(self.names)
@@ -236,7 +314,9 @@ class CountPlan:
         if release.levels == ("zone",):
             return record
         scales = None
-        if isinstance(mechanism, MeasuredTree) or (isinstance(mechanism, Hierarchy) and self.publishes_noisy):
+        if isinstance(mechanism, MeasuredTree | LevelChanges) or (
+            isinstance(mechanism, Hierarchy) and self.publishes_noisy
+        ):
             scales = self._nodes(_node_scales(mechanism))
         return record.with_levels(*self._levels(mechanism, values), scales)
 
@@ -301,7 +381,7 @@ class CountPlan:
         return dict(zip(self.names, entries, strict=True)) if self._listed else {}
 
 
-def _node_scales(mechanism: Hierarchy | MeasuredTree) -> tuple[float, ...]:
+def _node_scales(mechanism: Hierarchy | MeasuredTree | LevelChanges) -> tuple[float, ...]:
     return noise_scales(mechanism) if isinstance(mechanism, MeasuredTree) else mechanism.noise_scales()
 
 

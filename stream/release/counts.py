@@ -25,6 +25,7 @@ from stream.domains import Purpose
 from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, TickInput, Values
+from stream.mechanisms.changes.mechanism import DayChanges
 from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
@@ -36,6 +37,7 @@ from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
 from stream.release.ledger_writer import LedgerWriter
 from stream.release.people import people_streams
+from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
 from stream.release.state import PublicationKey, ReleaseState
@@ -170,14 +172,31 @@ class CountReleases:
             noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
         slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         released = {}
+        position = 0
+        if plan.sums is not None:
+            counts, position = self._summed(state, plan, window)
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
             previous = state.operator_states[name] if name in state.operator_states else mechanism.initial()
-            item = TickInput(counts, noise[law], key, context, slot)
+            item = TickInput(counts, noise[law], key, context, slot, position)
             state.operator_states[name], [released[epsilon]] = mechanism.step(previous, item)
             if plan.publication_key is not None:
                 state.publication_keys[plan.release.name] = plan.publication_key
         return released
+
+    @staticmethod
+    def _summed(state: ReleaseState, plan: CountPlan, window: OccupancyWindow) -> tuple[Ints, int]:
+        """Return the sums of changes up to a window, and the window's position in its privacy day."""
+        sums, tick = plan.sums, plan.day_tick(window)
+        assert sums is not None  # noqa: S101
+        if state.change_days.get(plan.release.name) != window.privacy_day:  # the run of another day
+            state.operator_states.pop(plan.sums_name, None)
+        found = state.operator_states.get(plan.sums_name)
+        before = found if isinstance(found, DayChanges) else sums.initial()
+        state.operator_states[plan.sums_name], [summed] = sums.step(before, tick)
+        assert window.privacy_day is not None  # noqa: S101
+        state.change_days[plan.release.name] = window.privacy_day
+        return summed, tick.position
 
     def _answers(
         self, state: ReleaseState, query: FreeQuery, window: OccupancyWindow, released: dict[Fraction, Values],
@@ -212,6 +231,8 @@ class CountReleases:
         """Return the operators to which the operator states belong, by name."""
         operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
         for plan in self._plans:
+            if plan.sums is not None:
+                operators[plan.sums_name] = plan.sums
             for query in self._queries[plan.release.name]:
                 operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
             for revision in self._revisions[plan.release.name]:
@@ -221,6 +242,23 @@ class CountReleases:
     def owners(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""
         return {plan.release.name: plan.publication_key for plan in self._plans if plan.publication_key is not None}
+
+    def continue_changes(self, state: ReleaseState, parts: Mapping[str, bytes]) -> None:
+        """Continue the runs of changes that another policy has paid for on the same terms; end the others.
+
+        ``parts`` are the other policy's operator states, encoded, by name.
+        """
+        before, state.change_days = state.change_days, {}
+        for plan in self._plans:
+            name, day = plan.release.name, before.get(plan.release.name)
+            if plan.days is None or plan.sums is None or day is None or plan.sums_name not in parts:
+                continue
+            if state.paid_days.status(name, day, plan.days.terms) is DayPaymentStatus.PAID:
+                state.change_days[name] = day
+                state.operator_states[plan.sums_name] = plan.sums.decode(parts[plan.sums_name])
+                for epsilon, mechanism in plan.mechanisms.items():
+                    own = plan.state_name(epsilon)
+                    state.operator_states[own] = mechanism.decode(parts[own])
 
     def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         """Continue publications of another policy.

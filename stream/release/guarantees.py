@@ -118,6 +118,9 @@ class CountPromise:
     tight: Mapping[str, float] = field(default_factory=dict)
     """For such a release, epsilon at ``delta`` in each unit; equal to ``units`` if that holds without a delta."""
     delta: Fraction = Fraction(0)
+    scales: tuple[float, ...] = ()
+    """Where changes are paid for, the largest standard deviation of each level's noisy counts within a day, for the
+    reader with the least noise."""
 
 
 def count_promises(policy: PolicyDocument) -> list[CountPromise]:
@@ -211,7 +214,8 @@ def _by_day(
         delta = release.delta or policy.privacy.delta
         tight = {unit: cost.composed(delta) for unit, cost in units.items()}
     zones = len(policy.zones_of(release, site_id))
-    return CountPromise(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta)
+    scales = tuple(min(days.prices[name].scales for name in names)) if release.by_changes else ()
+    return CountPromise(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta, scales)
 
 
 def _units_of(terms: DayTerms, site: Site, policy: PolicyDocument) -> dict[str, UnitCost]:

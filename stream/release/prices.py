@@ -15,6 +15,9 @@ and σ² is the smallest value of a fixed grid for which K windows of all these 
 A unit smaller than a day (one observation, one tick) may move all K cells of the day elsewhere. Its price is that of a
 replaced day, with 2 K cells.
 
+With ``count = "changes"`` the day pays for at most 2 V changes of a device's counts at each level, V its visits,
+however long it stays (``mechanisms.changes``). The parameters of such a price are the squared shift mu² of each level.
+
 **Paid days.** A day's price pays for one continuous run of the counters (``sensing.contribution``) under one set of
 terms. The first window of a day is charged with the whole day, the others with nothing. A change of anything that
 affects what one device can be counted for (epsilon, delta, noise, contribution, residents, zones, shares, levels,
@@ -38,6 +41,9 @@ from stream.accounting.day_charges import changed_loss
 from stream.accounting.privacy_loss import calibrate
 from stream.domains import Suffix
 from stream.errors import PolicyError, UsageError
+from stream.mechanisms.changes.calibration import changes_variances, squared_shift
+from stream.mechanisms.changes.factor import Factor, factor_of
+from stream.mechanisms.changes.mechanism import Changes, check_chain
 from stream.mechanisms.gaussian import check_steps
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
 from stream.mechanisms.sparse_vector import RunDistribution
@@ -45,7 +51,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import NANO
 from stream.policy.thresholds import ThresholdRelease, nodes_of
-from stream.records import DAY, PURE, DayTerms, Micros, NoiseKind, PrivacyDay
+from stream.records import CHANGES, DAY, PURE, DayTerms, Micros, NoiseKind, PrivacyDay
 
 # Paid days.
 
@@ -99,7 +105,10 @@ def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> st
     """Return the digest of the terms of a release's day at a site."""
     place = policy.site[site]
     zones = [(zone.id, zone.floor, zone.largest) for zone in policy.zones_of(release, site)]
-    terms = [release.model_dump(mode="json"), zones, place.day_terms, str(policy.privacy.delta)]
+    day = list(place.day_terms)
+    if release.by_changes:
+        day[2:3] = [place.visits, place.gap_ticks]
+    terms = [release.model_dump(mode="json"), zones, day, str(policy.privacy.delta)]
     return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
@@ -129,10 +138,39 @@ class DayPrice:
     """Probability with which the loss may exceed ``changed``."""
     devices: int = 1
     """Devices of one person that may change the same values."""
+    factor: Factor | None = None
+    """Where the day pays for changes, the factor of their noise; ``ticks`` is then the number of changes."""
+    nodes: tuple[int, ...] | None = None
+    """Where the day pays for changes, the number of nodes of each level."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the terms (``DayTerms.noise``)."""
+        return self.noise if self.factor is None else CHANGES
+
+    @cached_property
+    def variances(self) -> tuple[Fraction, ...]:
+        """Where the day pays for changes, the variance of each level's noise, in the factor's unit; otherwise none."""
+        if self.factor is None:
+            return ()
+        return changes_variances(self.epsilon, self.delta, self.factor, self.shares, self.nodes)
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Where the day pays for changes, the largest standard deviation of each level's noisy counts within a day."""
+        if self.factor is None:
+            return ()
+        return tuple(Changes(self.factor, each, (each,), (1,)).noise.scale for each in self.variances)
 
     @cached_property
     def parameters(self) -> tuple[Fraction, ...]:
-        """The noise parameter of each measured level: epsilon of one window, or sigma squared."""
+        """The parameter of each measured level: epsilon of one window, sigma squared, or the squared shift of a day."""
+        if self.factor is not None:
+            nodes = self.nodes or (None,) * len(self.variances)
+            return tuple(
+                squared_shift(self.factor, (variance,), None if count is None else (count,))
+                for variance, count in zip(self.variances, nodes, strict=True)
+            )
         if self.noise == "laplace":
             return tuple(share * self.epsilon / self.ticks for share in self.shares)
         return calibrate(self.epsilon, self.delta, self.ticks, self.shares)
@@ -144,7 +182,7 @@ class DayPrice:
         With gaussian noise the loss may exceed the bound with probability ``factor_delta``. ``CERTAIN`` if the loss is
         not bounded and no bound may be exceeded.
         """
-        return changed_loss(self.noise, self.parameters, self.ticks, self.factor_delta, self.devices)
+        return changed_loss(self.kind, self.parameters, self.ticks, self.factor_delta, self.devices)
 
 
 @dataclass(frozen=True)
@@ -154,8 +192,19 @@ class PaidByDay:
     prices: Mapping[str, DayPrice]
     """By audience."""
     ticks: int
+    """K, or the largest number of changes."""
     terms: str = field(repr=False)
     """Digest of everything that a day's price pays for (``PaidDays``)."""
+
+    @property
+    def factor(self) -> Factor:
+        """The factor of the noise on changes; UsageError where the days do not pay for changes."""
+        factors = {price.factor for price in self.prices.values()}
+        if len(factors) != 1 or None in factors:
+            raise UsageError("days must pay for changes, with one factor for all audiences")
+        (factor,) = factors
+        assert factor is not None  # noqa: S101
+        return factor
 
     @classmethod
     def of(cls, policy: PolicyDocument, release: CountRelease, site: str) -> PaidByDay:
@@ -164,10 +213,24 @@ class PaidByDay:
             Fraction(1),
         )
         delta = Fraction(0) if release.noise == "laplace" else release.delta or policy.privacy.delta
-        ticks, privacy = policy.site[site].contribution_ticks, policy.privacy
+        place, privacy, factor, nodes = policy.site[site], policy.privacy, None, None
+        ticks = place.contribution_ticks
+        if release.by_changes:
+            ticks, factor = 2 * place.visits, factor_of(place.visits, place.tick)
+            covered = policy.zones_of(release, site)
+            sizes = {"zone": len(covered), "floor": len({zone.floor for zone in covered}), "building": 1}
+            nodes = tuple(sizes[level] for level in release.levels_up)
         prices = {
             audience: DayPrice(
-                release.noise, epsilon, delta, ticks, shares, privacy.factor_delta, privacy.devices_per_person
+                release.noise,
+                epsilon,
+                delta,
+                ticks,
+                shares,
+                privacy.factor_delta,
+                privacy.devices_per_person,
+                factor,
+                nodes,
             )
             for audience, epsilon in release.epsilon.items()
         }
@@ -175,12 +238,13 @@ class PaidByDay:
 
     def suffix(self, day: int) -> str:
         """Return the additional part of a day's noise labels: no two days, and no two bounds, share a draw."""
-        return f"{Suffix.DAY} {day}/{self.ticks}"
+        changes = any(price.factor is not None for price in self.prices.values())
+        return f"{Suffix.DAY} {day}/{CHANGES if changes else ''}{self.ticks}"
 
     def terms_paid(self, audience: str, day: PrivacyDay) -> DayTerms:
         """Return the terms that an audience's payment for a day covers."""
         price = self.prices[audience]
-        return DayTerms(day, price.noise, price.parameters, price.ticks)
+        return DayTerms(day, price.kind, price.parameters, price.ticks)
 
 
 # The noise of each audience of a count release, at each level.
@@ -219,7 +283,12 @@ def check_noise(policy: PolicyDocument, file: str = "policy") -> None:
 
 def _check_days(policy: PolicyDocument, release: CountRelease, site: str, file: str) -> None:
     try:
-        laws = noise_laws(release, PaidByDay.of(policy, release, site))
+        days = PaidByDay.of(policy, release, site)
+        if release.by_changes:
+            for shared in zip(*(price.variances for price in days.prices.values()), strict=True):
+                check_chain(shared)
+            return
+        laws = noise_laws(release, days)
         if release.noise == "gaussian":
             for level in zip(*laws.values(), strict=True):
                 check_steps([law.exact for law in level])

@@ -88,7 +88,7 @@ class ReleaseStage:
 
         ``now`` maps each zone of the other policy to its current zones. Groups and filters restart from an empty state.
         A publication continues if its ``PublicationKey`` is unchanged; a release that carries publications and restarts
-        must wait.
+        must wait. A run of changes continues, with its filter, if its day was paid on the terms of now.
         """
         state, parts = decode_release_state(data)
         state.queried_days.rename(now)
@@ -102,5 +102,6 @@ class ReleaseStage:
             state.blocked_until = max(state.blocked_until, blocked_until(state.released_until, ended, started))
         state.publication_keys = {name: owners[name] for name in continuing}
         self._counts.carry_over(state, continuing, parts)
+        self._counts.continue_changes(state, parts)
         self._thresholds.carry_over(state, parts)
         return state

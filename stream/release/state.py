@@ -18,6 +18,7 @@ from stream.accounting.charges import ChargeHistory, Span, decode_charged, encod
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
 from stream.encryption import join_parts, split_parts
 from stream.local_time import busiest_month, within_month
+from stream.mechanisms.changes.mechanism import DayChanges
 from stream.mechanisms.filter.history import Days, StoredWindow
 from stream.mechanisms.filter.learning import NightlyState
 from stream.mechanisms.grouper import GrouperState
@@ -29,7 +30,7 @@ from stream.mechanisms.wevent import Publication
 from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
-from stream.records import Micros
+from stream.records import Micros, PrivacyDay
 from stream.release.people import FeedState
 from stream.release.prices import PaidDays, decode_paid, encode_paid
 
@@ -209,7 +210,7 @@ QueryState = QueryHistory | Past | Alarms
 """State of a query, or of decisions on released counts."""
 RevisionState = StoredWindow | Days
 """State of the revision of an hour's or a day's windows."""
-OperatorState = CountState | QueryState | RevisionState | FeedState
+OperatorState = CountState | QueryState | RevisionState | FeedState | DayChanges
 
 
 @dataclass(slots=True)
@@ -239,6 +240,8 @@ class ReleaseState:
     """End of the last window in which no release that carries publications may start."""
     paid_days: PaidDays = field(default_factory=PaidDays)
     """The privacy days that were paid as a whole."""
+    change_days: dict[str, PrivacyDay] = field(default_factory=dict)
+    """Release that counts changes -> the privacy day of its current run, whose sums ``operator_states`` contains."""
 
 
 def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) -> bytes:
@@ -249,7 +252,9 @@ def encode_release_state(state: ReleaseState, operators: Mapping[str, bytes]) ->
     carried = {name: owner.document() for name, owner in sorted(state.publication_keys.items())}
     head |= {"asked": encode_queried_days(state.queried_days), "charged": encode_charged(state.charged)}
     head |= {"coverage": coverage, "carried": carried, "waits": state.blocked_until}
-    return join_parts(head | ({"paid": encode_paid(state.paid_days)} if state.paid_days.terms else {}), operators)
+    head |= {"paid": encode_paid(state.paid_days)} if state.paid_days.terms else {}
+    head |= {"changes": sorted((name, *day) for name, day in state.change_days.items())} if state.change_days else {}
+    return join_parts(head, operators)
 
 
 def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
@@ -261,4 +266,5 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     carried = {name: PublicationKey.of_document(document) for name, document in head["carried"].items()}
     places = (head["day"], queried, head["closed"], charged, head["through"], coverage)
     paid = decode_paid(head.get("paid", {}))
-    return ReleaseState(ledger, {}, {}, *places, carried, head["waits"], paid), parts
+    changes = {name: PrivacyDay(*day) for name, *day in head.get("changes", [])}
+    return ReleaseState(ledger, {}, {}, *places, carried, head["waits"], paid, changes), parts

@@ -19,15 +19,31 @@ is counted until the next day begins: two runs in one day could count one device
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from stream.policy.privacy_days import EARLY, PrivacyDays
 from stream.records import Micros, PrivacyDay
 
 EMPTY_TICKS = 6
 """A resident that is absent at this many consecutive ticks has left; it counts after its return."""
+
+
+class DayBound(Protocol):
+    """What the definitions of all counters of a privacy day contain."""
+
+    @property
+    def day_starts(self) -> str:
+        """Site-local time of day, ``HH:MM``."""
+
+    @property
+    def timezone(self) -> str:
+        """IANA name."""
+
+    @property
+    def ignore_residents(self) -> bool:
+        """Whether residents count only after they have left."""
 
 
 class ContributionBound(NamedTuple):
@@ -38,7 +54,7 @@ class ContributionBound(NamedTuple):
     timezone: str
     """IANA name."""
     most: int
-    """K: ticks of a day at which a device counts at most."""
+    """K: ticks of a day at which a device counts at most; 0: the site bounds no counts by ticks."""
     ignore_residents: bool
     tick_length: Micros
     validity: Micros
@@ -48,8 +64,9 @@ class ContributionBound(NamedTuple):
 class DayCounter:
     """The counters of the current privacy day; they are discarded at the first tick of the next."""
 
-    definition: ContributionBound | None
-    """None if the site no longer bounds counts but did so earlier in the day."""
+    definition: Any
+    """A ``ContributionBound`` or ``VisitBound``; None if the site no longer bounds counts but did so earlier in the
+    day."""
     day: PrivacyDay | None = None
     """The day of the last tick; None before the first."""
     resumes: Micros | None = None
@@ -60,9 +77,18 @@ class DayCounter:
     """Resident device that does not count yet -> number of ticks in a row, up to the last one, at which it was
     absent."""
 
+    @property
+    def seen(self) -> KeysView[str]:
+        """The devices that were present at a tick of the day."""
+        return self.counted.keys()
+
+    def clear(self) -> None:
+        """Forget all devices."""
+        self.counted, self.residents = {}, {}
+
     def suspend_until(self, until: Micros) -> None:
         """Forget all devices, and count nothing before the first day that starts at ``until`` or later."""
-        self.counted, self.residents = {}, {}
+        self.clear()
         self.resumes = until if self.resumes is None else max(self.resumes, until)
 
     def is_over(self, tick: Micros) -> bool:
@@ -87,22 +113,61 @@ class DayCounter:
         )
 
 
-class BoundedCounts:
-    """Computes the bounded counts of each tick from the devices present; ticks come in order."""
+class DayCounts:
+    """The privacy day of each tick, and the devices that its counters consider; ticks come in order."""
 
-    def __init__(self, definition: ContributionBound) -> None:
-        self.definition = definition
-        self.days = PrivacyDays(definition.day_starts, definition.timezone)
-
-    def initial(self) -> DayCounter:
-        """Return the counters of a site before its first message; they count from its first tick on."""
-        return DayCounter(self.definition)
+    def __init__(self, bound: DayBound) -> None:
+        self._ignore_residents = bound.ignore_residents
+        self.days = PrivacyDays(bound.day_starts, bound.timezone)
 
     def suspend(self, tally: DayCounter, next_tick: Micros | None) -> None:
         """Stop counting for the privacy days of the last and of the next tick."""
         over = [day.end for day in (tally.day, next_tick and self.days.at(next_tick)) if day]
         if over:
             tally.suspend_until(max(over))
+
+    def present_today(
+        self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]]
+    ) -> dict[str, int] | None:
+        """Return device -> zone of the devices present at the next tick by the day's data; note which are residents.
+
+        None while the counters may not count.
+        """
+        start = self._day_of(tally, tick).start
+        if tally.resumes is not None:
+            return None
+        here = {device: zone for device, (zone, time) in present.items() if time > start}
+        if self._ignore_residents:
+            _note_residents(tally, here, early=tick <= start + EARLY)
+        return here
+
+    def _day_of(self, tally: DayCounter, tick: Micros) -> PrivacyDay:
+        """Return the day of a tick; if it is not the day of the counters, reset them for it.
+
+        Under newer time zone data the new day may share ticks with the previous one; then the previous one must be over
+        before counting resumes.
+        """
+        day = self.days.at(tick)
+        if day != tally.day:
+            if tally.day is not None and day.start < tally.day.end:
+                tally.suspend_until(tally.day.end)
+            tally.clear()
+            tally.day = day
+            if tally.resumes is not None and day.start >= tally.resumes:
+                tally.resumes = None
+        return day
+
+
+class BoundedCounts(DayCounts):
+    """Computes the bounded counts of each tick from the devices present; ticks come in order."""
+
+    def __init__(self, definition: ContributionBound) -> None:
+        super().__init__(definition)
+        self.definition = definition
+
+    def initial(self) -> DayCounter:
+        """Return the counters of a site before its first message; they count from its first tick on."""
+        return DayCounter(self.definition)
 
     def count(
         self, tally: DayCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
@@ -116,14 +181,14 @@ class BoundedCounts:
             zones: number of zones.
 
         Returns:
-            One count per zone; None while the counters may not count.
+            One count per zone; None while the counters may not count, and without a bound by ticks.
         """
-        start = self._day_of(tally, tick).start
-        if tally.resumes is not None:
+        if not self.definition.most:
+            self._day_of(tally, tick)
             return None
-        here = {device: zone for device, (zone, time) in present.items() if time > start}
-        if self.definition.ignore_residents:
-            _note_residents(tally, here, early=tick <= start + EARLY)
+        here = self.present_today(tally, tick, present)
+        if here is None:
+            return None
         counts = [0] * zones
         for device, zone in here.items():
             before = tally.counted.setdefault(device, 0)
@@ -132,26 +197,11 @@ class BoundedCounts:
                 counts[zone] += 1
         return tuple(counts)
 
-    def _day_of(self, tally: DayCounter, tick: Micros) -> PrivacyDay:
-        """Return the day of a tick; if it is not the day of the counters, reset them for it.
-
-        Under newer time zone data the new day may share ticks with the previous one; then the previous one must be over
-        before counting resumes.
-        """
-        day = self.days.at(tick)
-        if day != tally.day:
-            if tally.day is not None and day.start < tally.day.end:
-                tally.suspend_until(tally.day.end)
-            tally.day, tally.counted, tally.residents = day, {}, {}
-            if tally.resumes is not None and day.start >= tally.resumes:
-                tally.resumes = None
-        return day
-
 
 def _note_residents(tally: DayCounter, here: Mapping[str, int], *, early: bool) -> None:
     """Add the devices that are resident at this tick, and remove those that were absent for long enough."""
     if early:
-        tally.residents |= dict.fromkeys(here.keys() - tally.counted.keys(), 0)
+        tally.residents |= dict.fromkeys(here.keys() - tally.seen, 0)
     for device, absent in list(tally.residents.items()):
         tally.residents[device] = 0 if device in here else absent + 1
         if tally.residents[device] == EMPTY_TICKS:
@@ -179,11 +229,20 @@ def migrated_counter(
     """
     if stored is not None and stored.definition == definition:
         return stored
-    over = [] if stored is None else [stored.resumes, stored.day and stored.day.end]
-    if definition is not None and changes_pseudonyms(stored, definition):
-        over.append(reach)
-    resumes = max((each for each in over if each is not None), default=None)
+    renamed = definition is not None and changes_pseudonyms(stored, definition)
+    resumes = resumption(stored, reach if renamed else None)
     return None if definition is None and resumes is None else DayCounter(definition, resumes=resumes)
+
+
+def resumption(stored: DayCounter | None, reach: Micros | None) -> Micros | None:
+    """Return when counters of another definition may resume, with the first day that starts then or later.
+
+    Args:
+        stored: the counters so far; None if there are none.
+        reach: an upper bound on the times of observations under other pseudonyms; None if there are none.
+    """
+    over = [reach] if stored is None else [stored.resumes, stored.day and stored.day.end, reach]
+    return max((each for each in over if each is not None), default=None)
 
 
 def changes_pseudonyms(stored: DayCounter | None, definition: ContributionBound | None) -> bool:

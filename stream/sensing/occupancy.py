@@ -52,6 +52,7 @@ from stream.records import (
     SECOND,
     CountedWindow,
     Heartbeat,
+    LevelCounts,
     Message,
     Micros,
     ObservationBatch,
@@ -64,6 +65,7 @@ from stream.sensing import presence, watermark
 from stream.sensing import state as sense_state
 from stream.sensing.contribution import BoundedCounts, ContributionBound, changes_pseudonyms, migrated_counter
 from stream.sensing.state import END, LEAVING, UNKNOWN, Entry, PendingWindows, SensingState, TickRun
+from stream.sensing.visits import VisitBound, VisitCounts, migrated_visits
 
 ROWS_A_DEVICE = 64
 """With ``keep_presence``, at most so many rows per device, on average, are buffered for open windows."""
@@ -124,9 +126,12 @@ class OccupancyOperator:
     sessions: bool = False
     """Whether stays have ends of their own, which name the access point that a device leaves, and are cut at the start
     of a privacy day. Places are then access points instead of zones."""
+    by_visits: VisitBound | None = None
+    """The bound on visits per privacy day, only together with ``by_day``; None: visits are not counted."""
     places: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names of the places in the state."""
     _zone_of_place: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _visit_counts: VisitCounts | None = field(init=False, repr=False, compare=False)
     _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
     _place_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
@@ -144,10 +149,14 @@ class OccupancyOperator:
         object.__setattr__(self, "places", places)
         object.__setattr__(self, "_zone_of_place", zone_of_place)
         object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
+        object.__setattr__(self, "_visit_counts", None if self.by_visits is None else VisitCounts(self.by_visits))
 
     def initial(self) -> SensingState:
         """Return the state of a site before its first message."""
-        return SensingState(tally=None if self._day_counts is None else self._day_counts.initial())
+        return SensingState(
+            tally=None if self._day_counts is None else self._day_counts.initial(),
+            visits=None if self._visit_counts is None else self._visit_counts.initial(),
+        )
 
     def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
         """Process one message; a batch yields rejections only, windows close on heartbeats."""
@@ -387,11 +396,12 @@ class OccupancyOperator:
         for device in expired:
             del current[device]
         day, bounded = self._count_by_day(state, tick)
+        by_visits = self._count_visits(state, tick)
         state.update_known_devices()
         state.closed = tick
         share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
         watermark.remove_intervals(state.clock, tick)
-        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded)
+        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded, by_visits)
 
     def _oldest(self, tick: Micros) -> Micros:
         """Return the time up to which no observation counts any more at a tick."""
@@ -407,10 +417,23 @@ class OccupancyOperator:
             if tally is not None and tally.is_over(tick):
                 state.tally = None
             return None, None
-        present, zones = state.current, self._zone_of_place
-        if self.sessions:
-            present = {device: (zones[place], time) for device, (place, time) in present.items()}
-        return self._day_counts.days.at(tick), self._day_counts.count(tally, tick, present, len(self.zones))
+        counts = self._day_counts.count(tally, tick, self._present(state), len(self.zones))
+        return self._day_counts.days.at(tick), counts
+
+    def _present(self, state: SensingState) -> Mapping[str, tuple[int, Micros]]:
+        """Return the zone of each present device, and the time of its last observation."""
+        if not self.sessions:
+            return state.current
+        zones = self._zone_of_place
+        return {device: (zones[place], time) for device, (place, time) in state.current.items()}
+
+    def _count_visits(self, state: SensingState, tick: Micros) -> LevelCounts | None:
+        """Return the counts by visits of a tick, by the devices present at the tick."""
+        if state.visits is None or self._visit_counts is None:
+            if state.visits is not None and state.visits.is_over(tick):
+                state.visits = None
+            return None
+        return self._visit_counts.count(state.visits, tick, self._present(state))
 
     def mark_data_loss(self, state: SensingState) -> SensingState:
         """Return the state after a loss in the log: no source covers any time before its next heartbeat."""
@@ -422,6 +445,8 @@ class OccupancyOperator:
         """Suspend bounded counts until the next privacy day: the counters of this one are incomplete."""
         if self._day_counts is not None and state.tally is not None:
             self._day_counts.suspend(state.tally, state.next_tick)
+        if self._visit_counts is not None and state.visits is not None:
+            self._visit_counts.suspend(state.visits, state.next_tick)
 
     def resume_after_absence(self, state: SensingState) -> SensingState:
         """Return the state of a site that was absent from the policy; the windows of that time are not closed."""
@@ -494,9 +519,11 @@ class OccupancyOperator:
         """
         state = sense_state.decode(data, self.places)
         reach = None if state.clock.watermark is None else state.clock.watermark + self.ahead
-        if changes_pseudonyms(state.tally, self.by_day):
+        renamed = changes_pseudonyms(state.tally, self.by_day)
+        if renamed:
             state.remove_after(reach)
         state.tally = migrated_counter(state.tally, self.by_day, reach)
+        state.visits = migrated_visits(state.visits, self.by_visits, reach if renamed else None)
         state.update_known_devices()
         return state
 
@@ -513,6 +540,8 @@ def _check(operator: OccupancyOperator) -> None:
         raise UsageError("sources must name at least one source")
     if len(set(operator.zones)) != len(operator.zones):
         raise UsageError("zones must be distinct")
+    if operator.by_visits is not None and operator.by_day is None:
+        raise UsageError("by_visits must be given with by_day, which says when privacy days begin")
     for zone in operator.access_points.values():
         if zone not in operator.zones:
             raise UsageError(f"access_points must lie in the site's zones, got zone {zone!r}")

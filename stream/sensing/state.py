@@ -21,6 +21,7 @@ from stream.errors import DataError
 from stream.records import CountedWindow, Message, Micros, ObservationBatch
 from stream.sensing import presence, watermark
 from stream.sensing.contribution import DayCounter
+from stream.sensing.visits import VisitCounter
 from stream.sensing.watermark import SiteClock
 
 END = -1
@@ -171,9 +172,11 @@ class SensingState:
     counters: Counter[str] = field(default_factory=Counter, repr=False)
     """``rows`` received = ``accepted`` + the rows dropped for each reason."""
     known_devices: set[str] = field(default_factory=set, repr=False, compare=False)
-    """The devices of ``current``, ``pending`` and ``tally``; derived from them."""
+    """The devices of ``current``, ``pending``, ``tally`` and ``visits``; derived from them."""
     tally: DayCounter | None = None
     """The counters of the privacy day; None if the site does not bound counts."""
+    visits: VisitCounter | None = None
+    """The visits of the privacy day; None if no release counts changes."""
 
     def count(self, batch: ObservationBatch, dropped: Counter[str]) -> None:
         """Count the rows of a batch: dropped ones by reason, the others as accepted."""
@@ -195,8 +198,9 @@ class SensingState:
     def update_known_devices(self) -> None:
         """Derive ``known_devices`` again."""
         self.known_devices = set(self.current).union(*(waiting.devices() for waiting in self.pending.values()))
-        if self.tally is not None:
-            self.known_devices |= self.tally.counted.keys()
+        for counter in (self.tally, self.visits):
+            if counter is not None:
+                self.known_devices |= counter.seen
 
     def remove_after(self, instant: Micros | None) -> None:
         """Remove the buffered observations later than an instant; None: all of them."""
@@ -229,7 +233,8 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
     left = [[tick, _flat(each.departures, number)] for tick, each in sorted(state.pending.items()) if each.departures]
     if left:
         plain["left"] = left
-    return orjson.dumps(plain if state.tally is None else plain | {"tally": state.tally.to_plain()})
+    counters = {"tally": state.tally, "visits": state.visits}
+    return orjson.dumps(plain | {name: each.to_plain() for name, each in counters.items() if each is not None})
 
 
 def decode(data: bytes, zones: tuple[str, ...]) -> SensingState:
@@ -302,6 +307,7 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
     state.open_stays = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
     state.tally = DayCounter.from_plain(plain["tally"]) if "tally" in plain else None
+    state.visits = VisitCounter.from_plain(plain["visits"]) if "visits" in plain else None
     state.update_known_devices()
     return state
 

@@ -16,6 +16,7 @@ from connectors.cli.options import read_policy
 from connectors.lab.simulation.policy import site_text
 from connectors.operations.policy.promises import promises
 from stream.lab.simulator.events import SimulatorConfig, simulate
+from stream.policy.people import PeopleModel
 from stream.release.validation import Policy
 from tests.support.documents import blocks, part
 
@@ -30,7 +31,9 @@ def models(annotation: Any) -> dict[str, type[BaseModel]]:
     return {name: model for each in get_args(annotation) for name, model in models(each).items()}
 
 
-MODELS = models(Policy)
+FILES = models(PeopleModel)
+"""Models of files that a program writes, and whose keys nobody types."""
+MODELS = {name: model for name, model in models(Policy).items() if name not in FILES}
 TABLES = {
     "[site.NAME]": MODELS["Site"],
     "[[site.NAME.zones]]": MODELS["Zone"],

@@ -172,7 +172,7 @@ class Ear:
         assert tree is not None
         assert day is not None
         run = Run(plan.release.name, stage._issuer.attempt, day.number)
-        nodes = tree.sums(counts)
+        nodes = counts if plan.release.by_changes else tree.sums(counts)
         found = {
             Value(level, window.window_end, name): int(nodes[place])
             for level, (names, here) in enumerate(zip(tree.names, tree.levels, strict=True))

@@ -43,8 +43,8 @@ from tests.support.twin_worlds import first_difference, twins
 
 SEEDS = (2, 6, 10, 12)
 MANY = range(100, 300)
-FOUND = 5
-"""A seed that finds each fault that is put in."""
+SEARCHED = range(60)
+"""Seeds of which one finds each fault that is put in. A new policy key changes what each seed draws."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -135,7 +135,7 @@ def test_a_fault_that_lets_people_decide_is_found(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    assert first_difference(*twins(FOUND)) is not None
+    assert any(first_difference(*twins(seed)) is not None for seed in SEARCHED)
 
 
 # ---- the policies that are drawn ------------------------------------------------------------------------

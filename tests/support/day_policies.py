@@ -38,3 +38,14 @@ def shared(**parts: str) -> str:
 def day_on(day_starts: str, date: str) -> PrivacyDay:
     """Return the privacy day of Los Angeles that begins on a date of its summer time or the day before."""
     return PrivacyDays(day_starts, "America/Los_Angeles").at(parse_time(f"{date}T{day_starts}:00-07:00") + 3 * HOUR)
+
+
+def visit_site(*, day_starts: str = "04:00", visits: int = 4, gap: str = "10min", more: str = "") -> str:
+    """Return the keys that give a site privacy days with visits, and no contribution."""
+    bounds = f'visits = {visits}\ngap = "{gap}"\n'
+    return f'day_starts = "{day_starts}"\nresidents = "ignore"\n{bounds}{more}'
+
+
+def change_release(name: str = "moves", *, more: str = "", **epsilon: str) -> str:
+    """Return a release that counts changes; without ``more`` of zones alone, prices as of ``day_release``."""
+    return day_release(name, "filter", more=f'count = "changes"\n{more}', **epsilon)

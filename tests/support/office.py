@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from stream.pipeline import definition_of
+from stream.pipeline import definition_of, visits_of
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.validation import Policy
@@ -81,7 +81,7 @@ def windows(policy: Policy, seed: int, days: int = 1) -> list[OccupancyWindow]:
     sense = OccupancyOperator(
         site=name, zones=tuple(zone.id for zone in site.zones), sources=(SOURCE,), max_devices=200_000,
         access_points=points, tick_length=site.tick, validity=site.validity, lateness=site.lateness,
-        by_day=definition,
+        by_day=definition, by_visits=visits_of(policy, name),
     )  # fmt: skip
     state, made = sense.initial(), list[OccupancyWindow]()
     beats = (Heartbeat(name, SOURCE, 0, MONDAY), Heartbeat(name, SOURCE, 0, MONDAY + days * DAY + MINUTE))

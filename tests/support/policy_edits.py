@@ -221,7 +221,7 @@ def _to(elements: Elements, key: str, *values: Any) -> Edit:
 
 
 def _withdraw_the_day(site: Document) -> None:
-    for name in ("day_starts", "contribution", "residents"):
+    for name in ("day_starts", "contribution", "residents", "visits", "gap"):
         site.pop(name, None)
 
 
@@ -317,7 +317,9 @@ def _toggle_feed(rng: random.Random, document: Document) -> None:
             zone["access_points"] = [radio(zone["id"][0])]
     else:
         site["feed"] = "counts"
-        for name in ("sources", "validity", "presence", "session_limit", "max_devices", "residents", "probe"):
+        for name in (
+            "sources", "validity", "presence", "session_limit", "max_devices", "residents", "visits", "gap", "probe",
+        ):  # fmt: skip
             site.pop(name, None)
         for zone in site["zones"]:
             for name in ("access_points", "base_radio", "access_point_names"):
@@ -454,6 +456,31 @@ _GAUSSIAN = {
     "queries": None, "states": None, "prune": None, "w": None, "refresh": None,
 }  # fmt: skip
 _BY_WINDOW = {"unit": None, "noise": None, "delta": None}
+_ZONES_ALONE = {"levels": ["zone"], "shares": None}
+_WHOLE = {"zones": None, "levels": ["zone", "building"], "shares": {"zone": "0.5", "building": "0.5"}}
+
+
+def _count_changes(**keys: Sequence[Any]) -> Edit:
+    """Let a release count changes, or ticks if it does; give a site one value of each of these keys."""
+
+    def edit(rng: random.Random, document: Document) -> None:
+        found = _COUNTS(document)
+        if not found:
+            raise InapplicableError
+        each = next((each for each in found if each.get("count") == "changes"), None)
+        if each is not None and not keys:
+            del each["count"]
+            return
+        each = each or rng.choice(found)
+        each |= _GAUSSIAN | {"mechanism": "filter", "count": "changes", "revise": None}
+        each |= rng.choice([_ZONES_ALONE, _WHOLE])
+        for name in [name for name, value in each.items() if value is None]:
+            del each[name]
+        for site in _sites(document):
+            site.update({"residents": "ignore"} | {key: rng.choice(values) for key, values in keys.items()})
+
+    return edit
+
 
 EDITS: dict[str, tuple[Edit, ...]] = {
     "Policy.site": (_toggle_site,),
@@ -485,6 +512,8 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.day_starts": (_turn_the_day,),
     "Site.contribution": (_to(_sites, "contribution", "90min", "3h", "1d"),),
     "Site.residents": (_to(_sites, "residents", "ignore", "count"),),
+    "Site.visits": (_count_changes(visits=(2, 3, 4)),),
+    "Site.gap": (_count_changes(gap=("10min", "30min", "60min")),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
     "Site.floors": (_order_floors,),
@@ -539,6 +568,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "CountRelease.calendar": (_to(_COUNTS, "calendar", True, False),),
     "CountRelease.noise": (_to(_BY_DAY, "noise", "laplace", "gaussian"),),
     "CountRelease.unit": (_set(_COUNTS, (_GAUSSIAN, _BY_WINDOW)),),
+    "CountRelease.count": (_count_changes(),),
     "CountRelease.delta": (_to(_BY_DAY, "delta", "1e-5", "1e-7", None),),
     "CountRelease.zones": (_to(_COUNTS, "zones", {"kind": "hall"}, {"kind": ["hall", "office"]}, {"floor": "1"}),),
     "CountRelease.states": (

@@ -7,7 +7,8 @@ greatest contribution, the canary:
 |-----------------------|--------------------------------------------------------------------------|
 | a window              | is present at one tick, in one zone                                      |
 | any w windows         | is present at w consecutive ticks                                        |
-| a device's day        | is present all day, so that it counts at as many ticks as a device may   |
+| a device's day        | is present all day, so that it counts at as many ticks as a device may;  |
+|                       | where changes are counted, it comes and goes as often as a device may    |
 | attributes of a day   | is in an office during all working hours, where nobody else is           |
 
 All other devices are those of a recording. A device adds to counts independently of the others, so the worlds are
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -37,12 +39,14 @@ from stream.lab.attackers.membership import LEVEL, Bound, best_threshold, measur
 from stream.pipeline import Options, build_stages
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
+from stream.policy.sites import Site
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import (
     EPOCH,
     HOUR,
     DayClosed,
     Heartbeat,
+    LevelCounts,
     Message,
     Micros,
     ObservationBatch,
@@ -79,7 +83,7 @@ def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: Count
     covered = [i for i, zone in enumerate(recorded.site.zones) if release.zones.covers(zone)]
     zone = max(covered, key=lambda place: int(day.counts[:, place].sum()))
     if release.by_day:
-        return _all_day(policy, recorded, day, zone)
+        return _all_day(policy, recorded, day, zone, changes=release.by_changes)
     first = int(day.counts[:, zone].argmax())
     held = range(first, first + release.windows_paid)
     shown = day.windows[max(0, first - AFTER) : held.stop + AFTER]
@@ -95,26 +99,44 @@ def _one_more(counts: tuple[int, ...], zone: int) -> tuple[int, ...]:
     return (*counts[:zone], counts[zone] + 1, *counts[zone + 1 :])
 
 
-def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, zone: int) -> Worlds:
+def _all_day(policy: Policy, recorded: RecordedSightings, day: Day, zone: int, *, changes: bool) -> Worlds:
     days = recorded.site.privacy_days
     if days is None:
         raise UsageError("a release that is paid by the day must be of a site with privacy days")
     privacy_day = days.at(int(day.ticks[len(day.ticks) // 2]))
     shown = [w for w in recorded.windows if privacy_day.start < w.window_end <= privacy_day.end]
-    alone = {window.window_end: window for window in _alone(policy, recorded, zone, shown)}
+    visits = recorded.site.visits if changes else 1
+    alone = {window.window_end: window for window in _alone(policy, recorded, zone, shown, visits)}
     there, last = [], 0
     for place, window in enumerate(shown):
         mine = alone.get(window.window_end)
-        if window.bounded is None or mine is None or mine.bounded is None:
+        if mine is None or None in (_paid_for(window, changes=changes), _paid_for(mine, changes=changes)):
             there.append(window)
             continue
-        counts, bounded = (_sum(a, b) for a, b in ((window.counts, mine.counts), (window.bounded, mine.bounded)))
-        there.append(replace(window, counts=counts, bounded=bounded))
-        last = place if any(mine.bounded) else last
+        there.append(_with_canary(window, mine))
+        last = place if any(_paid_for(mine, changes=changes) or ()) else last
     if not last:
         raise DataError("the recording must hold a whole privacy day; the canary counted in no window of it")
-    first = next(place for place, (a, b) in enumerate(zip(there, shown, strict=True)) if a.bounded != b.bounded)
+    pairs = enumerate(zip(there, shown, strict=True))
+    first = next(n for n, (a, b) in pairs if _paid_for(a, changes=changes) != _paid_for(b, changes=changes))
     return Worlds(there[first : last + 1], shown[first : last + 1], zone)
+
+
+def _paid_for(window: OccupancyWindow, *, changes: bool) -> tuple[int, ...] | None:
+    """Return the counts that a day's price pays for; those of the building where it pays for changes."""
+    if changes:
+        return None if window.by_visits is None else window.by_visits.building
+    return window.bounded
+
+
+def _with_canary(window: OccupancyWindow, mine: OccupancyWindow) -> OccupancyWindow:
+    """Return a window with the counts of another one, in which only the canary is present, added."""
+    bounded, visits = window.bounded, window.by_visits
+    if bounded is not None and mine.bounded is not None:
+        bounded = _sum(bounded, mine.bounded)
+    if visits is not None and mine.by_visits is not None:
+        visits = LevelCounts(*(_sum(a, b) for a, b in zip(visits, mine.by_visits, strict=True)))
+    return replace(window, counts=_sum(window.counts, mine.counts), bounded=bounded, by_visits=visits)
 
 
 def _sum(counts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
@@ -122,22 +144,27 @@ def _sum(counts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
 
 
 def _alone(
-    policy: Policy, recorded: RecordedSightings, zone: int, shown: Sequence[OccupancyWindow]
+    policy: Policy, recorded: RecordedSightings, zone: int, shown: Sequence[OccupancyWindow], visits: int
 ) -> list[OccupancyWindow]:
     """Return the windows of a building in which only the canary is present, from an hour after the day's start on."""
     sense = build_stages(policy, recorded.name, laboratory(0), Options(), keep_presence=False).occupancy
     state, made = sense.initial(), list[OccupancyWindow]()
-    for message in _messages(recorded, zone, shown[0].window_end, shown[-1].window_end):
+    for message in _messages(recorded, zone, shown[0].window_end, shown[-1].window_end, visits):
         state, out = sense.step(state, message)
         made += [each for each in out if isinstance(each, OccupancyWindow)]
     return made
 
 
-def _messages(recorded: RecordedSightings, zone: int, first: Micros, last: Micros) -> Iterator[Message]:
+def _messages(
+    recorded: RecordedSightings, zone: int, first: Micros, last: Micros, visits: int
+) -> Iterator[Message]:  # fmt: skip
+    """Yield what is heard of a canary that makes so many visits, with absences as long as they are between them."""
+    part = max(1, (last - first - HOUR) // (2 * visits - 1))
     site, name, days = recorded.site, recorded.name, recorded.site.privacy_days
     radio, sequence = site.zones[zone].radios[0], 0
     for tick in range(first - site.tick, last + 1, site.tick):
-        if tick > first + HOUR:  # devices that are present in the day's first half hour are residents
+        since = tick - first - HOUR  # devices that are present in the day's first half hour are residents
+        if since > 0 and since // part % 2 == 0:
             rows = (Row(NAME, radio, tick),)
             epoch = None if days is None else days.at(tick)
             yield ObservationBatch(name, site.sources[0], 1, sequence, rows, epoch)
@@ -418,7 +445,8 @@ def _count_scores(policy: Policy, site: str, release: CountRelease, both: Worlds
     """Run a release in both worlds; return the scores of each audience."""
     publisher = Publisher(policy, site, [release], measured=True)
     nodes = publisher.nodes[release.name]
-    truth = _Truth(*(_counts(windows, nodes, bounded=release.by_day) for windows in (both.there, both.away)))
+    count = partial(_visits, policy.site[site]) if release.by_changes else partial(_counts, bounded=release.by_day)
+    truth = _Truth(*(count(windows=windows, nodes=nodes) for windows in (both.there, both.away)))
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.epsilon}
     for run in range(plan.runs):
         for side, windows in enumerate((both.there, both.away)):
@@ -439,6 +467,16 @@ class _Truth(NamedTuple):
 def _counts(windows: Sequence[OccupancyWindow], nodes: Nodes, *, bounded: bool) -> Ints:
     read = [window.bounded if bounded and window.bounded is not None else window.counts for window in windows]
     return np.asarray(np.array(read, dtype=np.int64) @ nodes.holds.T.astype(np.int64))
+
+
+def _visits(site: Site, windows: Sequence[OccupancyWindow], nodes: Nodes) -> Ints:
+    zones, floors = [zone.id for zone in site.zones], sorted({zone.floor for zone in site.zones})
+    places = {("zone", zone): (0, at) for at, zone in enumerate(zones)}
+    places |= {("floor", floor): (1, at) for at, floor in enumerate(floors)} | {("building", "building"): (2, 0)}
+    wanted = [places[name] for name in nodes.names]
+    levels = [window.by_visits for window in windows]
+    read = [[0 if each is None else each[level][at] for level, at in wanted] for each in levels]
+    return np.array(read, dtype=np.int64)
 
 
 def _score(published: dict[Channel, PublishedDay], values: Channel, nodes: Nodes, truth: _Truth) -> tuple[float, ...]:

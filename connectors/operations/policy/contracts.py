@@ -236,8 +236,10 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: 
         "mechanism": release.mechanism, "noise": release.noise, "levels": list(release.levels_up),
         "sites": _sites(policy, release),
     }  # fmt: skip
+    if release.by_changes:
+        terms["count"] = release.count
     if release.by_day:
-        terms |= _bounds(policy, terms["sites"])
+        terms |= _bounds(policy, terms["sites"], changes=release.by_changes)
     if release.w:
         terms["w"] = release.w
     if audience in release.daily_budget:
@@ -266,9 +268,10 @@ def _decided(policy: Policy, release: ThresholdRelease, audience: str) -> Privac
     } | _bounds(policy, prices)  # fmt: skip
 
 
-def _bounds(policy: Policy, sites: Iterable[str]) -> PrivacyTerms:
+def _bounds(policy: Policy, sites: Iterable[str], *, changes: bool = False) -> PrivacyTerms:
     """Return for how much of a privacy day a device is counted, by site; nothing for sites without a bound."""
-    bounds = {site: bound for site in sites if (bound := policy.site[site].bounded_to) is not None}
+    texts = {site: policy.site[site].bound_text(changes=changes) for site in sites}
+    bounds = {site: bound for site, bound in texts.items() if bound is not None}
     return {"bounded_to": bounds} if bounds else {}
 
 
@@ -382,7 +385,8 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
         "info": {
             "title": "Tacet: private occupancy streams",
             "version": VERSION,
-            "description": "Counts and attributes under differential privacy; x-privacy says what each costs whom.",
+            "description": "Counts of devices, people estimated from them, and attributes, under differential privacy; "
+            "x-privacy says what each costs whom.",
         },
         "defaultContentType": "application/json",
         "channels": channels,

@@ -32,7 +32,7 @@ def bounded_sites(policy: Policy) -> list[str]:
     """Return the sites at which a release counts each device for a part of the day only."""
     bounded = [
         release for release in policy.release
-        if (isinstance(release, CountRelease) and release.by_day)
+        if (isinstance(release, CountRelease) and release.by_day and not release.by_changes)
         or (isinstance(release, ThresholdRelease) and release.counts is None)
     ]  # fmt: skip
     return [

@@ -15,7 +15,7 @@ from math import isclose
 from typing import Any, Literal, TypeVar
 
 from connectors.operations.policy.guarantees import COUNTED, describe_unit
-from stream.pipeline import definition_of
+from stream.pipeline import definition_of, visits_of
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
@@ -149,6 +149,10 @@ def _names(old: Policy, new: Policy, site: str) -> Iterator[Effect]:
     if None not in counters and counters[0] != counters[1]:
         when = f"at {now.day_starts} ({now.timezone})"
         yield Effect("day_starts", f"{site} contribution", f"counters begin anew with the next privacy day, {when}")
+    visits = visits_of(old, site), visits_of(new, site)
+    if None not in visits and visits[0] != visits[1]:
+        when = f"at {now.day_starts} ({now.timezone})"
+        yield Effect("day_starts", f"{site} visits", f"visits are counted anew with the next privacy day, {when}")
 
 
 def _epoch_settings(policy: Policy, site: Site) -> tuple[int | str | None, ...]:
@@ -161,7 +165,7 @@ def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Itera
     former = next((r for r in old.release if isinstance(r, CountRelease) and r.name == release.name), None)
     place, where = new.site[site], f"{site}/{release.name}"
     when = f"at {place.day_starts} ({place.timezone})"
-    if definition_of(old.site[site]) != definition_of(place):
+    if _counts_anew(old, new, site, release):
         yield Effect(
             "day_starts", where, f"publishes nothing until the next privacy day that is seen whole begins, {when}"
         )
@@ -171,6 +175,16 @@ def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Itera
         yield Effect(
             "day_starts", where, f"the day at hand was paid on other terms: publishes nothing until the next, {when}"
         )
+
+
+def _counts_anew(old: Policy, new: Policy, site: str, release: CountRelease) -> bool:
+    """Whether the counters of a release wait for the next privacy day."""
+    before, now = old.site[site], new.site[site]
+    if not release.by_changes:
+        return definition_of(before) != definition_of(now)
+    if visits_of(old, site) is None:
+        return _epoch_settings(old, before) != _epoch_settings(new, now)
+    return visits_of(old, site) != visits_of(new, site)
 
 
 def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Effect]:

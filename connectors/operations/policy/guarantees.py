@@ -12,7 +12,7 @@ from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import EVERYBODY, decimal_string, duration_text
-from stream.records import HOUR
+from stream.records import CHANGES, HOUR
 from stream.release.guarantees import CountPromise, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy
@@ -233,11 +233,14 @@ def _exceptions(delta: Fraction) -> str:
 def signed_sentence(policy: Policy, promise: CountPromise) -> str:
     """Return the sentence that a privacy officer can sign for a release that is charged per day."""
     site, day = policy.site[promise.site], policy.site[promise.site].contribution
-    hours = f"{(day or 0) / HOUR:g} h"
+    changes = promise.terms is not None and promise.terms.noise == CHANGES
+    bound = f"of which it counts for at most {(day or 0) / HOUR:g} h"
+    if changes:
+        bound = f"in which it makes at most {site.bound_text(changes=True)} at each level"
     at = f", {_exceptions(promise.delta)}" if promise.delta else ""
     return (
         f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
-        f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "
+        f"{site.day_starts} to {site.day_starts}, {bound}, costs epsilon "
         f"{promise.tight['device_day']:.3g} where that day is added or removed, "
         f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}."
     )

@@ -13,7 +13,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.policy.people import People
-from stream.records import SECOND
+from stream.records import CHANGES, SECOND
 from stream.release.guarantees import CountPromise, attribute_promises, count_promises
 from stream.release.threshold_guarantees import threshold_promises
 from stream.release.validation import Policy
@@ -95,11 +95,16 @@ def _of_day(promise: CountPromise) -> dict[str, Any]:
     if terms is None:
         return {}
     delta = float(promise.delta)
-    return {
+    of_day = {
         "unit": "device_day", "noise": terms.noise, "ticks": terms.ticks, "delta": decimal_string(promise.delta),
         "noise_scale": [math.sqrt(e) if terms.noise == "gaussian" else float(1 / e) for e in terms.parameters],
         "tight": {unit: {"epsilon": round(e, 6), "delta": delta} for unit, e in promise.tight.items()},
     }  # fmt: skip
+    if terms.noise == CHANGES:
+        del of_day["ticks"]
+        changes = {"count": CHANGES, "noise": "gaussian", "visits": terms.ticks // 2}
+        return of_day | changes | {"noise_scale": list(promise.scales)}
+    return of_day
 
 
 def _model(release: AttributeRelease) -> dict[str, Any]:

@@ -35,15 +35,17 @@ from stream.mechanisms.base import CountMechanism, TickInput, WeekSlot
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import noise_chain
-from stream.pipeline import Pipeline, definition_of
+from stream.pipeline import Pipeline, definition_of, visits_of
 from stream.policy.counts import CountRelease
+from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
 from stream.policy.sites import Site, Zone
-from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
+from stream.records import MINUTE, Heartbeat, LevelCounts, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.count_plan import ByLevel, CountPlan
 from stream.release.validation import Policy
 from stream.sensing.contribution import ContributionBound
 from stream.sensing.occupancy import OccupancyOperator
+from stream.sensing.visits import VisitBound, VisitCounter, VisitCounts
 
 KEY = b"a plan draws the same noise again"
 """A public key: noise drawn with it hides nothing."""
@@ -59,21 +61,60 @@ def plan_keys() -> LaboratoryKeys:
 
 def simulated_windows(policy: Policy) -> Windows:
     """Return the simulated day as each site of a policy would count it."""
-    return {name: _as_site(name, site) for name, site in policy.site.items()}
+    return {name: simulated_site(name, site, visits_of(policy, name)) for name, site in policy.site.items()}
 
 
-def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
+def simulated_site(name: str, site: Site, visits: VisitBound | None) -> list[OccupancyWindow]:
+    """Return the simulated day as one site would count it."""
     day = simulated_day(site.tick, site.counts_for, site.timezone, definition_of(site), sessions=site.has_sessions)
     places = stand_ins(site.zones, day.zones, day.kinds)
+    by_visits = {} if visits is None else _visits_of_stand_ins(site, places, visits)
     return [
         replace(
             window,
             site=name,
             counts=tuple(window.counts[place] for place in places),
             bounded=None if window.bounded is None else tuple(window.bounded[place] for place in places),
+            by_visits=by_visits.get(window.window_end),
         )
         for window in day.windows
     ]
+
+
+def _visits_of_stand_ins(site: Site, places: Sequence[int], visits: VisitBound) -> dict[Micros, LevelCounts | None]:
+    """Return the counts by visits of a site that has the devices of the simulated day.
+
+    A visit may span zones, so the devices are followed through the site's own zones. Where several zones have the same
+    simulated one, each has devices of its own.
+    """
+    simulation = _simulation(site.timezone)
+    copies = [places[:at].count(place) for at, place in enumerate(places)]
+    counters, found = VisitCounts(visits), dict[Micros, LevelCounts | None]()
+    tally, present = counters.initial(), dict[str, tuple[int, Micros]]()
+    zone_of = {pair: zone for zone, pair in enumerate(zip(places, copies, strict=True))}
+    tick = -(-simulation.start // site.tick) * site.tick
+    for time, device, point in _sightings(simulation, sessions=site.has_sessions):
+        while time > tick:
+            found[tick] = _visits_at(counters, tally, present, tick, site.counts_for)
+            tick += site.tick
+        for copy in range(1 + max(copies, default=0)):
+            zone = None if point is None else zone_of.get((point, copy))
+            if zone is None:
+                present.pop(f"{device}/{copy}", None)
+            else:
+                present[f"{device}/{copy}"] = (zone, time)
+    while tick <= simulation.end:
+        found[tick] = _visits_at(counters, tally, present, tick, site.counts_for)
+        tick += site.tick
+    return found
+
+
+def _visits_at(
+    counters: VisitCounts, tally: VisitCounter, present: dict[str, tuple[int, Micros]], tick: Micros, validity: Micros
+) -> LevelCounts | None:
+    for device in [device for device, (_, time) in present.items() if tick >= time + validity]:
+        del present[device]
+    return counters.count(tally, tick, present)
 
 
 class ObservedWindows(NamedTuple):
@@ -138,7 +179,12 @@ def simulated_day(
 
     With ``sessions`` its controller reports who leaves.
     """
-    return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day, sessions=sessions)
+    return sensed(_simulation(timezone), tick_length, validity, by_day, sessions=sessions)
+
+
+@lru_cache(maxsize=4)
+def _simulation(timezone: str) -> Simulation:
+    return simulate(replace(DAY_SHOWN, timezone=timezone))
 
 
 def sensed(
@@ -164,18 +210,24 @@ def sensed(
 def _batches(simulation: Simulation, by_day: ContributionBound | None, *, sessions: bool) -> Iterator[ObservationBatch]:
     """Yield the observations, one batch for each privacy day; with ``sessions`` also the end of each visit."""
     days = None if by_day is None else PrivacyDays(by_day.day_starts, by_day.timezone)
-    columns = zip(simulation.device.tolist(), simulation.access_point.tolist(), simulation.time.tolist(), strict=True)
-    rows: Iterator[Row] = (
-        Row(simulation.devices[device], simulation.building.access_points[point], time)
-        for device, point, time in columns
+    points = simulation.building.access_points
+    rows = (
+        Row(simulation.devices[device], None if point is None else points[point], time)
+        for time, device, point in _sightings(simulation, sessions=sessions)
     )
-    if sessions:
-        visits = zip(simulation.visits.device.tolist(), simulation.visits.end.tolist(), strict=True)
-        ends = (Row(simulation.devices[device], None, end) for device, end in visits)
-        rows = iter(sorted(chain(rows, ends), key=lambda row: (row.time, row.access_point is not None)))
     of_days = groupby(rows, lambda row: None if days is None else days.at(row.time))
     for number, (day, batch) in enumerate(of_days):
         yield ObservationBatch(simulation.config.site, "simulated", 0, number, tuple(batch), day)
+
+
+def _sightings(simulation: Simulation, *, sessions: bool) -> Iterable[tuple[Micros, int, int | None]]:
+    """Return time, device and access point of each observation; with ``sessions`` also (None) the end of each visit."""
+    rows = zip(simulation.time.tolist(), simulation.device.tolist(), simulation.access_point.tolist(), strict=True)
+    if not sessions:
+        return rows
+    visits = zip(simulation.visits.end.tolist(), simulation.visits.device.tolist(), strict=True)
+    ends = ((end, device, None) for end, device in visits)
+    return sorted(chain(rows, ends), key=lambda row: (row[0], row[2] is not None))
 
 
 def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[int]:
@@ -241,7 +293,7 @@ def expected_quality(
     plan = CountPlan(policy, release, site)
     windows = tried_windows(release, days[site])
     truth, published = [plan.truth(window) for window in windows], []
-    for counts in _published(policy, plan, epsilon, windows):
+    for counts in published_counts(policy, plan, epsilon, windows):
         published.append(counts)
         tick()
     return by_level_quality(truth, published)
@@ -249,6 +301,8 @@ def expected_quality(
 
 def tried_windows(release: CountRelease, windows: Sequence[OccupancyWindow]) -> list[OccupancyWindow]:
     """Return the windows on which a release is tried: those that have the counts that it publishes."""
+    if release.by_changes:
+        return [window for window in windows if window.by_visits is not None]
     return [window for window in windows if not release.by_day or window.bounded is not None]
 
 
@@ -270,12 +324,14 @@ def _quality(truth: Ints, published: Ints) -> Quality:
     return Quality(*(float(np.mean(each)) for each in (np.abs(published - truth), truth, np.abs(truth - always))))
 
 
-def _published(
-    policy: Policy, plan: CountPlan, epsilon: Fraction, windows: Sequence[OccupancyWindow]
+def published_counts(
+    policy: PolicyDocument, plan: CountPlan, epsilon: Fraction, windows: Sequence[OccupancyWindow]
 ) -> Iterator[ByLevel]:
     """Yield the published counts of each window: with one audience, those of a replay under the same keys."""
     site, mechanism = policy.site[plan.site], plan.mechanisms[epsilon]
     state, today = mechanism.initial(), None
+    sums = plan.sums
+    summed = None if sums is None else sums.initial()
     for window in windows:
         key_day = key_day_of(window.window_end - site.tick)
         if key_day != today:
@@ -283,6 +339,10 @@ def _published(
         key = subkey(plan_keys().noise_key(key_day), Purpose.NOISE)
         slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
         item = _input(plan, mechanism, window, key, slot)
+        if sums is not None and summed is not None:
+            tick = plan.day_tick(window)
+            summed, [counts] = sums.step(summed, tick)
+            item = item._replace(counts=counts, position=tick.position)
         state, [made] = mechanism.step(state, item)
         yield plan.published_counts(mechanism, made)
 

@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from stream.policy.fields import NANO, parse_duration
+from stream.policy.fields import NANO, duration_text, parse_duration
 from stream.records import DAY, LATEST, Micros
 from stream.schemas import parse_time
 
@@ -81,12 +81,28 @@ def time(value: Any) -> Micros:
     return at
 
 
+_VISITS = re.compile("([1-9][0-9]{0,3}) visits?")
+
+
 def bound(value: Any) -> Micros | None:
-    """Return for how much of a privacy day a device counts; None if the field is absent."""
+    """Return for how much of a privacy day a device counts; None if the field is absent.
+
+    A bound of n visits is -n, so that one column of numbers has both kinds of bounds.
+    """
+    visits = _VISITS.fullmatch(value) if isinstance(value, str) else None
+    if visits is not None:
+        return -int(visits[1])
     duration = None if value is None else parse_duration(name(value))
     if duration is not None and not 0 < duration <= DAY:
         raise ValueError
     return duration
+
+
+def bound_text(bound: Micros) -> str:
+    """Return a bound as records write it."""
+    if bound < 0:
+        return "1 visit" if bound == -1 else f"{-bound} visits"
+    return duration_text(bound)
 
 
 def nano(value: Any) -> int:

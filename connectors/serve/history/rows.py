@@ -17,12 +17,12 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.serve.history import record_fields
 from connectors.serve.history.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
 from connectors.serve.history.decoding import KINDS
 from connectors.serve.history.index import Index
 from connectors.serve.history.local_clock import SiteClock
 from stream.errors import UsageError
-from stream.policy.fields import duration_text
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 
@@ -337,7 +337,7 @@ def _listed(
     of[at] = np.arange(len(at))
     kept = np.flatnonzero((of >= 0) | np.repeat(buckets["released"] == 0, width))
     denied, coverage = buckets["denied"].tolist(), np.round(buckets["coverage"], _DECIMALS).tolist()
-    bounded = [duration_text(bound) if bound else None for bound in buckets["bounded"].tolist()]
+    bounded = [record_fields.bound_text(bound) if bound else None for bound in buckets["bounded"].tolist()]
     rows = []
     for place, cell in zip(kept.tolist(), of[kept].tolist(), strict=True):
         bucket, node = divmod(place, width)

@@ -95,7 +95,7 @@ export const mark = (row) => (row?.bounded_to ? strings.number.boundedMark : "")
 /** The explanation of the mark; empty if no row has it. */
 export function boundedNote(rows) {
   const bounds = [...new Set([...rows].map((row) => row.bounded_to).filter(Boolean))];
-  return bounds.length ? strings.number.bounded(bounds.map(hours).join(", ")) : "";
+  return bounds.length ? strings.number.bounded(bounds.map((bound) => strings.number.boundOfDay(hours(bound))).join(", ")) : "";
 }
 /** "12 h" of "12h" */
 const hours = (bound) => bound.replace(/^(\d+)(h|min)$/, "$1 $2");

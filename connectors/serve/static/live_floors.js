@@ -132,7 +132,7 @@ function spoken(zone, row) {
   if (row.value === null) return `${name}: ${strings.number.denied}`;
   const empty = row.likely_empty >= PERHAPS ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
   const heat = row.heat === undefined ? "" : `, ${strings.live.heatIs(heatWords(row))}`;
-  const bounded = row.bounded_to ? `, ${strings.number.boundedShort(row.bounded_to)}` : "";
+  const bounded = row.bounded_to ? `, ${strings.number.boundedShort(strings.number.boundOfDay(row.bounded_to))}` : "";
   return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${heat}${empty}${bounded}`;
 }
 

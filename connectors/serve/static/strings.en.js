@@ -48,8 +48,9 @@ export const strings = {
     notReleased: "not released",
     denied: "denied",
     boundedMark: "†",
-    bounded: (bound) => `† Counts each device for at most ${bound} of a day and leaves it out after that, so more devices may be present than the figure and its band say.`,
-    boundedShort: (bound) => `a device is counted for at most ${bound} of a day`,
+    bounded: (bound) => `† Counts each device for at most ${bound} and leaves it out after that, so more devices may be present than the figure and its band say.`,
+    boundedShort: (bound) => `a device is counted for at most ${bound}`,
+    boundOfDay: (bound) => (bound.includes("visit") ? `${bound} a day` : `${bound} of a day`),
     negative: "Below zero because noise was added to a small count. Read it as close to zero.",
     kinds: {
       noise: "The band comes from the added noise: in 95 of 100 windows, the count is within it.",

@@ -36,16 +36,16 @@ def test_a_day_of_laplace_noise_costs_its_epsilon_exactly_however_it_is_shared(
 ) -> None:
     price = laplace(*shares, ticks=ticks)
     assert price.parameters == tuple(share * 2 / ticks for share in shares or (F(1),))
-    assert cost_of(terms(price), 1).pure == 2
-    assert cost_of(terms(price), 2).pure == 4
+    assert cost_of(terms(price)).pure == 2
+    assert cost_of(terms(price), replaced=True).pure == 4
 
 
 def test_every_level_of_a_day_is_paid_for() -> None:
     """Each of them alone costs its part, all of them together the day."""
     price = laplace(*SHARES)
-    alone = [cost_of(DayTerms(DAY_0, "laplace", (each,), price.ticks), 1).pure for each in price.parameters]
+    alone = [cost_of(DayTerms(DAY_0, "laplace", (each,), price.ticks)).pure for each in price.parameters]
     assert alone == [F(1, 2), F(3, 2)]
-    of_both = cost_of(DayTerms(DAY_0, "gaussian", (F(50), F(20)), 96), 1)
+    of_both = cost_of(DayTerms(DAY_0, "gaussian", (F(50), F(20)), 96))
     assert of_both.tally == {Gaussian(F(50)): 96, Gaussian(F(20)): 96}
 
 

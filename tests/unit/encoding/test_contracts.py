@@ -35,6 +35,7 @@ from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, METADATA
+from tests.support.people_models import model_of, small_policy, with_people
 from tests.support.small_building import (
     ACCESS_POINTS,
     COUNTS,
@@ -47,6 +48,7 @@ from tests.support.small_building import (
     policy_text,
 )
 from tests.unit.cli.test_policy_show import MODELLED, PRIVACY
+from tests.unit.people import test_people_release as estimated
 from tests.unit.release import test_heat_release as heat
 from tests.unit.release import test_noisy_release as noisy
 from tests.unit.release import test_revised_release as revised
@@ -95,6 +97,9 @@ def records() -> dict[str, list[dict[str, Any]]]:
         + decided.released(
             decided.windows([(9, 9, 9)] * 2), decided.policy(decided.stream(more='level = "floor"'))
         ).records,
+        "people-record": estimated.records(
+            estimated.released(with_people(model_of(small_policy())), estimated.windows(3, (4, 2, 0, 1, 0, 0)))
+        ),
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
         "site-metadata": [*site_metadata(policy).values(), *site_metadata(named).values()],
@@ -224,7 +229,7 @@ def test_the_account_and_the_metadata_say_who_reads_them_as_whom() -> None:
     assert channels["account"]["x-privacy"] == {"spend": "0", "read_as": ["facilities", "public", "board"]}
     assert channels["metadata"]["x-privacy"] == {"spend": "0"}
     assert [name for name, message in messages.items() if "traits" in message] == [
-        "count-record", "attribute-record", "threshold-record",
+        "count-record", "attribute-record", "threshold-record", "people-record",
     ]  # fmt: skip
     assert "#/$defs" not in json.dumps(document), "every reference leads somewhere within the document"
 

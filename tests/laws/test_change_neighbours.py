@@ -1,0 +1,184 @@
+"""One device's privacy day where changes are paid for: how often it changes the counts that noise is added to.
+
+The histories are those of ``test_day_neighbours``: an ingest or a recording, takeovers, other policies, losses and
+backfills. For each price that was charged, a device's day taken away changes the differences of each level's counts at
+most 2 V times, by one each, that alternate at each node and begin with a visit; at most 4 V times when a part of it is
+another. What is charged, and what is released, never changes. What is claimed is proved, so no test can alarm falsely.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from stream.accounting.account import Account
+from stream.records import LevelCounts, Micros
+from stream.release.validation import Policy, load_policy
+from stream.sensing.visits import OUT, Visit, VisitCounter, VisitCounts
+from tests.laws.test_day_contribution import GROUNDS, Ground, drawn, half_replaced, one_changed, within
+from tests.laws.test_day_neighbours import BY_WINDOW, Ear, History, Run, drawn_course, history
+from tests.support.day_policies import change_release, day_on, shared, visit_site
+from tests.support.small_building import policy_text
+
+V = 2
+MORE_VISITS = 3
+"""Number of the policy under which a device makes one visit more."""
+HISTORIES = 12
+DAYS = sorted({(day_starts, date) for day_starts, date, _ in GROUNDS})
+IDS = [f"{day_starts} on {date}" for day_starts, date in DAYS]
+Change = tuple[Micros, int]
+"""Window, and the difference of the counts with and without the device, less that of the window before."""
+
+
+class Node(NamedTuple):
+    """A node of a run."""
+
+    run: Run
+    level: int
+    name: str
+
+
+def policies(day_starts: str) -> list[Policy]:
+    """Return the policy to begin with; then with another name, price, number of visits, and without a zone."""
+
+    def made(name: str = "day", epsilon: str = "2", visits: int = V) -> str:
+        site = visit_site(day_starts=day_starts, visits=visits, gap="60min")
+        levels = shared(zone="0.25", floor="0.25", building="0.5")
+        moves = change_release(name, public=epsilon, facilities="4", more=levels)
+        text = policy_text(moves + BY_WINDOW, tick="30min", site=site)
+        return text.replace('validity = "10min"', 'validity = "70min"')
+
+    base = made()
+    zones = base.split("[[site.dbh.zones]]\n")
+    fewer = "[[site.dbh.zones]]\n".join(zone for zone in zones if not zone.startswith('id = "c"'))
+    return [load_policy(text) for text in (base, made(name="other"), made(epsilon="1"), made(visits=V + 1), fewer)]
+
+
+def ground(day_starts: str, date: str) -> tuple[Ground, list[Policy]]:
+    known = policies(day_starts)
+    return Ground(known[0], (), day_on(day_starts, date)), known
+
+
+@pytest.fixture
+def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
+    """Without the account, which is told of charges only and takes half of the time."""
+    monkeypatch.setattr(Account, "step", lambda _, state, item: (state, []))
+    return Ear(monkeypatch)
+
+
+def changes(one: History, other: History) -> dict[Node, list[Change]]:
+    """Return the changes of each node's difference, in the order of windows, without those that are 0."""
+    assert (one.charged, one.outcomes) == (other.charged, other.outcomes), "who is charged for what says nothing"
+    assert one.values.keys() == other.values.keys()
+    found: dict[Node, list[Change]] = {}
+    for run, values in one.values.items():
+        assert values.keys() == other.values[run].keys()
+        before: Counter[tuple[int, str]] = Counter()
+        for value in sorted(values, key=lambda each: each.tick):
+            more = values[value] - other.values[run][value]
+            step, before[value.level, value.node] = more - before[value.level, value.node], more
+            if step:
+                found.setdefault(Node(run, value.level, value.node), []).append((value.tick, step))
+    return found
+
+
+def by_level(found: Mapping[Node, list[Change]]) -> Counter[tuple[Run, int]]:
+    """Return the number of changes of each run and level, all nodes together."""
+    most: Counter[tuple[Run, int]] = Counter()
+    for node, steps in found.items():
+        most[node.run, node.level] += sum(abs(step) for _, step in steps)
+    return most
+
+
+def alternates(steps: list[Change]) -> bool:
+    return [step for _, step in steps] == [(1, -1)[place % 2] for place in range(len(steps))]
+
+
+# ---- the law -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(len(DAYS)), ids=IDS)
+def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(ear: Ear, at: int) -> None:
+    rng, (held, known), most = random.Random(at), ground(*DAYS[at]), Counter[int]()
+    for _ in range(HISTORIES):
+        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng, held)
+        with_it = history(ear, held, known, [mine, other], course)
+        without = history(ear, held, known, [within(held.day, mine, inside=False), other], course)
+        assert set(with_it.charged.values()) <= {1}, "a run is charged once"
+        assert with_it.charged.keys() == with_it.values.keys(), "nothing is released of a day that was not charged"
+        found = changes(with_it, without)
+        assert all(node.run.day == held.day.number and alternates(steps) for node, steps in found.items())
+        for (_, level), number in by_level(found).items():
+            assert number <= 2 * (V + 1 if MORE_VISITS in course.takeovers.values() else V)
+            most[level] = max(most[level], number)
+    assert most[0] >= 2 * V
+    assert most.keys() == {0, 1, 2}
+
+
+def test_a_part_of_the_day_that_is_another_changes_each_level_at_most_four_times_a_visit(ear: Ear) -> None:
+    most = Counter[str]()
+    for at, each in enumerate(DAYS):
+        rng, (held, known) = random.Random(100 + at), ground(*each)
+        for _ in range(HISTORIES // 2):
+            mine, course = drawn(rng, held.day), drawn_course(rng, held)._replace(takeovers={})
+            before = history(ear, held, known, [mine], course)
+            parts = {"one": one_changed(rng, held.day, mine), "half": half_replaced(rng, held.day, mine)}
+            for part, other in parts.items():
+                found = changes(before, history(ear, held, known, [other], course))
+                assert all(node.run.day == held.day.number for node in found)
+                for number in by_level(found).values():
+                    assert number <= 4 * V
+                    most[part] = max(most[part], number)
+    assert most["half"] > 2 * V
+    assert most["one"] > 2
+
+
+# ---- what must be found --------------------------------------------------------------------------------
+
+
+class Restless(VisitCounts):
+    """Gives a device that is out another visit."""
+
+    def count(self, tally: VisitCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]]) -> LevelCounts | None:
+        for level in tally.levels:
+            for device, visit in level.items():
+                if visit.node == OUT and visit.made == self.bound.visits:
+                    level[device] = Visit(visit.made - 1)
+        return super().count(tally, tick, present)
+
+
+class Crowded(VisitCounts):
+    """Lets the visits to a level end when many devices are there."""
+
+    def count(self, tally: VisitCounter, tick: Micros, present: Mapping[str, tuple[int, Micros]]) -> LevelCounts | None:
+        few = present if len(present) < 2 else dict(sorted(present.items())[:1])
+        return super().count(tally, tick, few)
+
+
+@pytest.mark.parametrize("variant", [Restless, Crowded])
+def test_the_histories_find_counters_that_break_the_bound(
+    ear: Ear, variant: type[VisitCounts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stream.sensing.occupancy.VisitCounts", variant)
+    rng, (held, known) = random.Random(400), ground(*DAYS[1])
+    assert any(_breaks(each, held) for each in _pairs(rng, ear, held, known))
+
+
+def _pairs(
+    rng: random.Random, ear: Ear, held: Ground, known: list[Policy]
+) -> Iterator[dict[Node, list[Change]]]:  # fmt: skip
+    for _ in range(5 * HISTORIES):
+        mine, other = drawn(rng, held.day), drawn(rng, held.day)
+        course = drawn_course(rng, held)._replace(takeovers={})
+        with_it = history(ear, held, known, [mine, other], course)
+        yield changes(with_it, history(ear, held, known, [within(held.day, mine, inside=False), other], course))
+
+
+def _breaks(found: Mapping[Node, list[Change]], held: Ground) -> bool:
+    return max(by_level(found).values(), default=0) > 2 * V or any(
+        node.run.day != held.day.number or not alternates(steps) for node, steps in found.items()
+    )
