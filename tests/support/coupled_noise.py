@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from stream.mechanisms import grouper, hierarchy, measured_tree, sparse_vector, wevent
+from stream.mechanisms.changes import mechanism as changes
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
@@ -66,6 +67,7 @@ def coupled_noise() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         truths = _Truths()
         _couple_chains(patch, truths)
+        _couple_changes(patch, truths)
         _couple_pruning(patch, truths)
         _couple_groups(patch)
         _couple_publications(patch)
@@ -87,6 +89,20 @@ def _couple_chains(patch: pytest.MonkeyPatch, truths: _Truths) -> None:
 
         patch.setattr(module, "counts_digest", truths.digest)
         patch.setattr(module, name, coupled)
+
+
+def _couple_changes(patch: pytest.MonkeyPatch, truths: _Truths) -> None:
+    """Noise on the sums of a day's changes."""
+    original = changes.change_noise
+
+    def coupled(
+        key: bytes, context: Context, digest: bytes, variances: Sequence[Fraction], n: int
+    ) -> dict[Fraction, Ints]:
+        shift = truths.shift(digest, context)
+        return {law: noise + shift for law, noise in original(key, context, NO_DIGEST, variances, n).items()}
+
+    patch.setattr(changes, "counts_digest", truths.digest)
+    patch.setattr(changes, "change_noise", coupled)
 
 
 def _couple_pruning(patch: pytest.MonkeyPatch, truths: _Truths) -> None:
