@@ -236,6 +236,10 @@ class Site(Frozen):
     """A device counts for at most so long per privacy day, in whole ticks; given if and only if ``day_starts`` is."""
     residents: Literal["ignore", "count"] = "count"
     """Whether a device that is present at the start of the privacy day counts before it has been absent."""
+    randomised: Literal["count", "ignore"] = "count"
+    """Whether devices with a locally administered address are counted."""
+    opt_out: Literal["none", "list"] = "none"
+    """Whether devices on the ingest's list of opt-outs are left out; with ``list`` no ingest starts without one."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
         default=(), validate_default=True
     )
@@ -319,7 +323,7 @@ class Site(Frozen):
 
     @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
-        keys = ("sources", "presence", "validity", "max_devices", "residents")
+        keys = ("sources", "presence", "validity", "max_devices", "residents", "randomised", "opt_out")
         given = keys if self.feed == "counts" else ()
         for key in given:
             if getattr(self, key) != Site.model_fields[key].default:
@@ -349,7 +353,7 @@ class Site(Frozen):
         Of ``validity`` and ``session_limit`` only the one that applies is in a document.
         """
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros", "presence"):
+        for key in ("feed", "zeros", "presence", "randomised", "opt_out"):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
         plain.pop("session_limit" if self.presence == "events" else "validity", None)

@@ -317,7 +317,8 @@ def _toggle_feed(rng: random.Random, document: Document) -> None:
             zone["access_points"] = [radio(zone["id"][0])]
     else:
         site["feed"] = "counts"
-        for name in ("sources", "validity", "presence", "session_limit", "max_devices", "residents", "probe"):
+        of_devices = ("sources", "validity", "presence", "session_limit", "max_devices", "residents", "randomised")
+        for name in (*of_devices, "opt_out", "probe"):
             site.pop(name, None)
         for zone in site["zones"]:
             for name in ("access_points", "base_radio", "access_point_names"):
@@ -485,6 +486,8 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.day_starts": (_turn_the_day,),
     "Site.contribution": (_to(_sites, "contribution", "90min", "3h", "1d"),),
     "Site.residents": (_to(_sites, "residents", "ignore", "count"),),
+    "Site.randomised": (_to(_sites_of_devices, "randomised", "ignore", "count"),),
+    "Site.opt_out": (_to(_sites_of_devices, "opt_out", "list", "none"),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
     "Site.floors": (_order_floors,),
