@@ -61,6 +61,8 @@ class Settings(BaseSettings):
     """Consumer group for telegraf's topic; each ingest that reads the topic needs a group of its own."""
     radius_clients_file: Path | None = None
     """File of RADIUS clients and their secrets, TOML, mode 0600."""
+    opt_outs_file: Path | None = None
+    """File of opt-outs, made by ``tacet optout add``, mode 0600."""
     hooks_file: Path | None = None
     """File of cloud systems and their secrets, TOML, mode 0600."""
     polls_file: Path | None = None

@@ -40,6 +40,7 @@ from connectors.cli.source_options import (
     source_options,
 )
 from connectors.keys import key_files
+from connectors.keys.opt_outs import OptOutFile
 from connectors.monitoring.monitor import Monitor
 from connectors.operations.monitoring.kafka import BrokerWatch
 from connectors.operations.monitoring.watches import (
@@ -54,13 +55,14 @@ from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end, stop_signals, within
 from connectors.sources.counters.files import CountsFile
 from connectors.sources.counters.topic import CountsTopic, windows_behind
-from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.receiver import Receiver
 from connectors.sources.inputs import (
     FileSource,
     Live,
     Probing,
     TopicSource,
+    live_pairs,
+    opt_out_file,
     pass_file,
     receiver,
     secrets_of,
@@ -143,7 +145,8 @@ def ingest(
     with monitor_of("ingest", policy, metrics) as monitor:
         watch_key(monitor, key_file)
         watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
-        writer = _SourceWriter(servers, source, policy, key_files.IngestKeys(key_file), monitor)
+        left_out = None if bounded else opt_out_file(policy, settings.opt_outs_file, key_file)
+        writer = _SourceWriter(servers, source, policy, key_files.IngestKeys(key_file), monitor, left_out)
         writer.probing = probing(settings, policy, monitor) if not bounded else None
         run_async(monitor.during(_ingest(writer, take_over=take_over, as_json=as_json)))
     writer.report(as_json=as_json)
@@ -156,13 +159,16 @@ class _SourceWriter:
     """Writes one source's observations to Kafka while this ingest has the leases of its sites' sources."""
 
     def __init__(
-        self, kafka: str, source: Source, policy: Policy, keys: key_files.IngestKeys, monitor: Monitor
-    ) -> None:
+        self, kafka: str, source: Source, policy: Policy, keys: key_files.IngestKeys, monitor: Monitor,
+        opt_outs: OptOutFile | None,
+    ) -> None:  # fmt: skip
+        """``opt_outs``: the devices that are left out."""
         self._kafka, self._source, self._policy, self._keys = kafka, source, policy, keys
+        self._opt_outs = opt_outs
         self._monitor, self._broker = monitor, BrokerWatch(monitor, kafka)
         self._sink = KafkaSink(kafka, encode=partial(encode_message, vault=keys.vault))
         counted = isinstance(source, TopicSource) or (isinstance(source, FileSource) and source.counts)
-        self._pairs = CellRules(policy).pairs if counted else Ingest.of_policy(policy, keys.pseudonym).pairs
+        self._pairs = CellRules(policy).pairs if counted else live_pairs(policy)
         self._leases = SourceLeases(kafka, self._pairs)
         self._session: Micros = -1
         self._partitions = 1
@@ -212,7 +218,13 @@ class _SourceWriter:
         else:
             newest = self._session - 1
             async with receiver(
-                self._source, self._policy, self._keys.pseudonym, self._sink, newest=newest, probing=self.probing
+                self._source,
+                self._policy,
+                self._keys.pseudonym,
+                self._sink,
+                newest=newest,
+                probing=self.probing,
+                opt_outs=self._opt_outs,
             ) as traps:
                 self._receiver = traps
                 watch_receiver(self._monitor, traps, self._policy)

@@ -10,7 +10,7 @@ import click
 
 from connectors.cli.options import FILE, FOLDER, VerbGroup, json_option, kafka_unless, run_async
 from connectors.cli.output import print_json
-from connectors.keys import key_files
+from connectors.keys import key_files, opt_outs
 from connectors.storage.embedded.retirement import StoreLedger
 from connectors.storage.kafka.key_rotation import ClusterLedger
 from connectors.storage.retirement import EndingLedger, Retired
@@ -27,19 +27,23 @@ def key() -> None:
 @click.argument("file", type=FILE)
 @click.option("--laboratory", is_flag=True, help="Key for simulated or recorded data, which never forgets a day.")
 @click.option(
+    "--opt-outs-of", type=FILE, metavar="OLD", help="Take over the opt-out key of this key file: its list stays valid."
+)
+@click.option(
     "--first-day",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
     help="First UTC day of a production key.  [default: the first day it is used for]",
 )
-def create(file: Path, *, laboratory: bool, first_day: datetime | None) -> None:
+def create(file: Path, *, laboratory: bool, opt_outs_of: Path | None, first_day: datetime | None) -> None:
     """Create a new key FILE with mode 0600; an existing file is never overwritten.
 
     A production key serves one store or one cluster, and forgets each day when it is over. A laboratory key can draw
     the noise of any day again; all records made with it are marked.
     """
     day = None if first_day is None else (first_day - datetime(1970, 1, 1)).days  # noqa: DTZ001  (dates only)
-    key_files.create(file, laboratory=laboratory, first_day=day)
+    opt_out = None if opt_outs_of is None else opt_outs.key_of(opt_outs_of)
+    key_files.create(file, laboratory=laboratory, first_day=day, opt_out=opt_out)
     click.echo(f"{file}: {'laboratory' if laboratory else 'production'} key created")
 
 

@@ -41,7 +41,9 @@ from connectors.operations.policy.guarantees import (
     COUNTED,
     counted_lines,
     describe_unit,
+    opt_out_lines,
     people_lines,
+    rotating_lines,
     session_lines,
     signed_sentence,
 )
@@ -265,7 +267,7 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
-    for line in counted_lines(policy):
+    for line in chain(counted_lines(policy), opt_out_lines(policy)):
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
         console.print(_COUNTS)
@@ -501,6 +503,7 @@ def _rest(policy: Policy) -> Iterator[str]:
         "Tacet cannot detect a copy on another host or in a second cluster; both would then release the same windows "
         "with different noise."
     )
+    yield from (f"Not protected: {line[0].lower()}{line[1:]}" for line in rotating_lines(policy))
     flags = (("stays", policy.restricted.presence), ("counts", policy.restricted.occupancy))
     if stored := [what for what, on in flags if on]:
         yield f"Restricted topics contain the true {' and '.join(stored)}: no guarantee holds for their readers."

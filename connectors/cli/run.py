@@ -42,6 +42,7 @@ from connectors.cli.source_options import (
     source_options,
 )
 from connectors.keys import key_files
+from connectors.keys.opt_outs import OptOutFile
 from connectors.monitoring.monitor import Monitor
 from connectors.operations.monitoring.watches import (
     watch_embedded,
@@ -65,6 +66,7 @@ from connectors.sources.inputs import (
     TopicSource,
     UdpSource,
     check_uptime_clock,
+    opt_out_file,
     pass_file,
     receiver,
     secrets_of,
@@ -153,8 +155,10 @@ def run(
             raise click.UsageError("--clock uptime needs --start")
     options = Options(first_window=windows[0], last_window=windows[1])
     open_runner = partial(opened, policy, key_file, store, options, accept_policy=accept_policy)
+    listens = not isinstance(source, Path | TopicSource)
+    left_out = opt_out_file(policy, settings.opt_outs_file, key_file) if listens else None
     with monitor_of("run", policy, metrics) as monitor:
-        setup = _RunSetup(policy, key_files.pseudonym_key(key_file), open_runner, store, monitor)
+        setup = _RunSetup(policy, key_files.pseudonym_key(key_file), open_runner, store, monitor, left_out)
         watch_key(monitor, key_file)
         if isinstance(source, Path):
             _run_file(FileSource(source, speed, *windows, dialect, counts is not None), setup, as_json=as_json)
@@ -180,6 +184,8 @@ class _RunSetup:
     open_runner: OpenRunner
     folder: Path
     monitor: Monitor
+    opt_outs: OptOutFile | None = None
+    """The devices that are left out."""
 
     @contextmanager
     def opened(self, *, clock: Callable[[], Micros] | None, live: bool) -> Iterator[tuple[Embedded, SqliteStore]]:
@@ -249,7 +255,9 @@ async def _listen(
 ) -> Receiver:
     policy, newest = setup.policy, newest_session(runner)
     async with stop_signals() as stop:
-        async with receiver(live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=probes) as traps:
+        async with receiver(
+            live, policy, setup.key, LiveSink(runner, stop), newest=newest, probing=probes, opt_outs=setup.opt_outs
+        ) as traps:
             watch_receiver(setup.monitor, traps, policy, simulated=uptime_start(live) is not None)
             store.operator_box.count_traps(lambda: _received(traps))
             watch_secrets(setup.monitor, secrets_of(live))

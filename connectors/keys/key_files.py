@@ -1,8 +1,8 @@
-"""Key files: four unrelated keys in one JSON file that only its owner can read.
+"""Key files: five unrelated keys in one JSON file that only its owner can read.
 
 A production file holds the noise key and the data key of the oldest day still needed and steps forward; a laboratory
 file holds the noise key's root instead. ``export`` writes the part that one host needs: ``ingest`` gets the pseudonym
-key, ``worker`` noise and audit keys, both the data key.
+key and the opt-out key, ``worker`` noise and audit keys, both the data key.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def stepped(path: Path, document: dict[str, Any], key_day: int) -> dict[str, Any
     return document | {"data": data.document()}
 
 
-PARTS = {"ingest": ("pseudonym", "data"), "worker": ("noise", "audit", "data")}
+PARTS = {"ingest": ("pseudonym", "opt_out", "data"), "worker": ("noise", "audit", "data")}
 
 
-def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> None:
+def create(path: Path, *, laboratory: bool, first_day: int | None = None, opt_out: bytes | None = None) -> None:
     """Write a new key file with mode 0600.
 
     A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day for which it
-    is used.
+    is used. ``opt_out`` is the opt-out key of an earlier file, whose list then stays valid; None: a new one.
 
     Raises:
         KeyFileError: the file exists, or no key can begin with that day.
@@ -113,6 +113,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
         "laboratory": laboratory,
         "ledger": secrets.token_hex(8),
         "pseudonym": secrets.token_hex(32),
+        "opt_out": secrets.token_hex(32) if opt_out is None else opt_out.hex(),
         "noise": noise,
         "audit": secrets.token_hex(32),
         "data": DataKeys(first_day or 0, secrets.token_bytes(32)).document(),

@@ -70,8 +70,12 @@ def read_tables(path: Path, kind: type[File], holds: str) -> File:
 class ReloadingSecrets(Generic[Held]):
     """The present content of a file of secrets: a change takes effect without a restart."""
 
-    def __init__(self, path: Path, holds: str, read: Callable[[Path], Held]) -> None:
-        """Read the file with ``read``, which raises if it is invalid; ``holds`` describes the file's purpose."""
+    def __init__(self, path: Path, holds: str, read: Callable[[Path], Held], *, announce: bool = True) -> None:
+        """Read the file with ``read``, which raises if it is invalid; ``holds`` describes the file's purpose.
+
+        Without ``announce`` only failed reads are logged.
+        """
+        self._announce = announce
         self.holds, self._path, self._read = holds, path, read
         self._last_stat = self._stat()
         self.content = read(path)
@@ -95,8 +99,9 @@ class ReloadingSecrets(Generic[Held]):
             log.warning(event, reason=str(problem))
             return False
         self.reads += 1
-        event = f"{self.holds} read anew"
-        log.info(event)
+        if self._announce:
+            event = f"{self.holds} read anew"
+            log.info(event)
         return True
 
     def _stat(self) -> tuple[int, ...]:

@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import structlog
 
 from connectors.keys import key_files
+from connectors.keys.opt_outs import OptOutFile, key_of
 from connectors.runtime.clock import AnchoredClock, wall_clock
 from connectors.runtime.signals import first_to_end
 from connectors.secrets.secret_files import ReloadingSecrets
@@ -154,6 +155,11 @@ def secrets_of(live: Live) -> list[ReloadingSecrets[Any]]:
     return found
 
 
+def live_pairs(policy: PolicyDocument) -> tuple[Pair, ...]:
+    """Return each site with each of its sources."""
+    return tuple((name, source) for name, site in policy.site.items() for source in site.sources)
+
+
 def uptime_start(live: Live) -> Micros | None:
     """Return the time of uptime 0 if event time is the controllers' uptime; None: it is the receive time."""
     return next((source.start for source in live if isinstance(source, UdpSource)), None)
@@ -179,6 +185,7 @@ class FileSource:
         self, policy: PolicyDocument, pseudonym_key: bytes, progress: Callable[..., None] | None = None
     ) -> ObservationFile | CountsFile:
         """Return the file's messages; nothing is read yet."""
+        refuse_opt_outs(policy)
         if self.counts:
             return CountsFile(self.path, policy, since=self.since, until=self.until, progress=progress)
         return ObservationFile(
@@ -287,13 +294,17 @@ async def receiver(
     *,
     newest: Micros = -1,
     probing: Probing | None = None,
+    opt_outs: OptOutFile | None = None,
 ) -> AsyncIterator[Receiver]:
-    """Receive from the policy's sources, in a session later than ``newest``, and probe some of them."""
+    """Receive from the policy's sources, in a session later than ``newest``, and probe some of them.
+
+    ``opt_outs``: the devices that are left out, where the policy says so.
+    """
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
         [source.listener(sources) for source in live],
-        ingest=Ingest.of_policy(policy, pseudonym_key, start=uptime_start(live)),
+        ingest=Ingest.of_policy(policy, pseudonym_key, start=uptime_start(live), opt_outs=opt_outs),
         sink=sink,
         clock=clock,
         newest=newest,
@@ -302,6 +313,8 @@ async def receiver(
         for listener in made.listeners:
             log.info("listening", address=listener.address[0], port=listener.address[1])
         beside = [asyncio.create_task(report_drops(made))]
+        if opt_outs is not None:
+            beside.append(asyncio.create_task(_renew(opt_outs)))
         if probing is not None and uptime_start(live) is None:
             beside.append(asyncio.create_task(probing.rounds(made, clock).run()))
         try:
@@ -309,6 +322,42 @@ async def receiver(
         finally:
             for task in beside:
                 task.cancel()
+
+
+OPT_OUTS_READ_EVERY = 5.0
+"""Seconds between two checks whether the file of opt-outs has changed."""
+
+
+async def _renew(opt_outs: OptOutFile) -> NoReturn:
+    while True:
+        await asyncio.sleep(OPT_OUTS_READ_EVERY)
+        opt_outs.renew()
+
+
+def opt_out_file(policy: PolicyDocument, path: Path | None, key_file: Path) -> OptOutFile | None:
+    """Return the opt-outs of an ingest; None if no site of the policy uses them.
+
+    Raises ``UsageError`` if a site uses them and no file is named, or the reverse, and ``KeyFileError`` if the file is
+    missing or invalid: nobody who opted out is counted because of a missing file.
+    """
+    used = [name for name, site in policy.site.items() if site.opt_out == "list"]
+    if used and path is None:
+        msg = f"TACET_OPT_OUTS_FILE: must name the file of opt-outs, because site {used[0]} has opt_out = 'list'"
+        raise UsageError(msg)
+    if path is None:
+        return None
+    if not used:
+        msg = "TACET_OPT_OUTS_FILE: must not be set while no site of the policy has opt_out = 'list'"
+        raise UsageError(msg)
+    return OptOutFile(path, key_of(key_file))
+
+
+def refuse_opt_outs(policy: PolicyDocument) -> None:
+    """Raise UsageError if a site uses opt-outs: a recording may contain devices that are on the list."""
+    used = [name for name, site in policy.site.items() if site.opt_out == "list"]
+    if used:
+        msg = f"site {used[0]}: must have opt_out = 'none' to release a recording; only live sources are checked"
+        raise UsageError(msg)
 
 
 def check_uptime_clock(policy: PolicyDocument, key_file: Path) -> None:

@@ -246,6 +246,10 @@ class Site(Frozen):
     """Visits that a device makes at most per privacy day, at each level, in releases that count changes."""
     gap: Duration = 10 * MINUTE
     """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building."""
+    randomised: Literal["count", "ignore"] = "count"
+    """Whether devices with a locally administered address are counted."""
+    opt_out: Literal["none", "list"] = "none"
+    """Whether devices on the ingest's list of opt-outs are left out; with ``list`` no ingest starts without one."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
         default=(), validate_default=True
     )
@@ -329,7 +333,7 @@ class Site(Frozen):
 
     @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
-        keys = ("sources", "presence", "validity", "max_devices", "residents")
+        keys = ("sources", "presence", "validity", "max_devices", "residents", "randomised", "opt_out")
         given = keys if self.feed == "counts" else ()
         for key in given:
             if getattr(self, key) != Site.model_fields[key].default:
@@ -359,7 +363,7 @@ class Site(Frozen):
         Of ``validity`` and ``session_limit`` only the one that applies is in a document.
         """
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros", "presence", "visits", "gap"):
+        for key in ("feed", "zeros", "presence", "visits", "gap", "randomised", "opt_out"):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
         plain.pop("session_limit" if self.presence == "events" else "validity", None)

@@ -317,9 +317,8 @@ def _toggle_feed(rng: random.Random, document: Document) -> None:
             zone["access_points"] = [radio(zone["id"][0])]
     else:
         site["feed"] = "counts"
-        for name in (
-            "sources", "validity", "presence", "session_limit", "max_devices", "residents", "visits", "gap", "probe",
-        ):  # fmt: skip
+        of_devices = ("sources", "validity", "presence", "session_limit", "max_devices", "residents", "visits", "gap")
+        for name in (*of_devices, "randomised", "opt_out", "probe"):
             site.pop(name, None)
         for zone in site["zones"]:
             for name in ("access_points", "base_radio", "access_point_names"):
@@ -514,6 +513,8 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.residents": (_to(_sites, "residents", "ignore", "count"),),
     "Site.visits": (_count_changes(visits=(2, 3, 4)),),
     "Site.gap": (_count_changes(gap=("10min", "30min", "60min")),),
+    "Site.randomised": (_to(_sites_of_devices, "randomised", "ignore", "count"),),
+    "Site.opt_out": (_to(_sites_of_devices, "opt_out", "list", "none"),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
     "Site.floors": (_order_floors,),

@@ -134,6 +134,8 @@ def _datagrams(traps: Receiver, everywhere: int) -> Parts:
         ("tacet_datagrams_accepted_total",): counters.accepted,
         ("tacet_kernel_drops_total",): counters.kernel_drops,
     }
+    for administration, number in counters.sightings.items():
+        counts["tacet_sightings_total", administration] = number
     for reason, number in counters.dropped.items():
         counts["tacet_datagrams_dropped_total", reason] = number
     return {"": Part(everywhere, counts)}

@@ -114,7 +114,7 @@ def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
         how = "nobody is present at first: devices count from their next messages on"
         yield Effect("anew", f"{site}.presence", how)
     kept = "session_limit" if now.has_sessions else "validity"
-    for key in (kept, "lateness", "max_devices", "working_hours", "sources"):
+    for key in (kept, "lateness", "max_devices", "working_hours", "randomised", "opt_out", "sources"):
         if getattr(before, key) != getattr(now, key):
             yield Effect("otherwise", f"{site}.{key}", "as the new policy says, from the next window on")
 

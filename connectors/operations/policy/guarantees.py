@@ -135,6 +135,14 @@ _PUBLIC_TRUTH = "were declared public"
 _PAID_TRUTH = (
     "cost epsilon {epsilon} for one person at one moment at which people were counted, besides what the devices cost"
 )
+_ROTATING = (
+    "Devices that change their address count as another device after each change. Where a device uses n addresses in a "
+    "day, its day costs up to n times what is printed for a device."
+)
+_OPT_OUTS = (
+    "{site}: devices whose owners opted out count nowhere, from the first day that starts after they did. An opt-out "
+    "is of an address and lapses when the device changes it."
+)
 _SHOWN_EXACTLY = (
     "An attribute's value that is not sensitive is shown exactly, about whoever caused it; a constant habit is guessed "
     "better every day."
@@ -147,6 +155,7 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
         _UNIT.format(devices=policy.privacy.devices_per_person),
         *counted_lines(policy),
         *session_lines(policy, audience),
+        *opt_out_lines(policy),
         *_counts(policy, audience),
         *_days(policy, audience),
         *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
@@ -190,7 +199,20 @@ def spaced(duration: str) -> str:
 def not_protected(policy: Policy, audience: str) -> list[str]:
     """Return what an audience's releases do not guarantee."""
     asked = any(True for _ in _attributes(policy, audience))
-    return [*([_SHOWN_EXACTLY] if asked else []), *NOT_PROTECTED]
+    return [*([_SHOWN_EXACTLY] if asked else []), *rotating_lines(policy), *NOT_PROTECTED]
+
+
+def rotating_lines(policy: PolicyDocument) -> Iterator[str]:
+    """Yield what addresses that change do, if a site counts devices that may change theirs."""
+    if any(site.feed == "devices" and site.randomised == "count" for site in policy.site.values()):
+        yield _ROTATING
+
+
+def opt_out_lines(policy: PolicyDocument) -> Iterator[str]:
+    """Yield for each site with a list of opt-outs what it does."""
+    for name, site in policy.site.items():
+        if site.opt_out == "list":
+            yield _OPT_OUTS.format(site=name)
 
 
 def _counts(policy: Policy, audience: str) -> Iterator[str]:

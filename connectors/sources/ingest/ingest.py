@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from connectors.sources.ingest.addresses import access_point_name, sender
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Message, Sighting
@@ -51,6 +51,13 @@ from stream.records import DAY, LEFT, SECOND, Heartbeat, Micros, ObservationBatc
 
 MOST_AGE: Micros = 60 * SECOND
 """Maximum age of an observation: at most one tick lies within it."""
+
+
+class OptOuts(Protocol):
+    """The devices that are left out of all counts."""
+
+    def leaves_out(self, address: bytes, start: Micros) -> bool:
+        """Return whether a device is left out of the day that starts at ``start``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,19 @@ class SiteLimits:
     sessions: bool = False
     """Whether stays last until a message ends them, or for V."""
 
+    opt_outs: bool = False
+    """Whether devices on the list of opt-outs are left out."""
+    ignores_randomised: bool = False
+    """Whether devices with a locally administered address are left out."""
+
     @classmethod
     def of_site(cls, site: Site, names: Pseudonyms) -> SiteLimits:
         """Return the limits of a policy's site."""
         probed = frozenset(probe.source for probe in site.probe)
-        return cls(site.sources, site.counts_for, site.max_devices, names, site.lateness, probed, site.has_sessions)
+        return cls(
+            site.sources, site.counts_for, site.max_devices, names, site.lateness, probed, site.has_sessions,
+            opt_outs=site.opt_out == "list", ignores_randomised=site.randomised == "ignore",
+        )  # fmt: skip
 
     @property
     def oldest(self) -> Micros:
@@ -170,7 +185,19 @@ Beyond it, and beyond the lateness, a message counts as old.
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
 WRONG_TIME, NO_STAY = "wrong_time", "no_stay"
-INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, WRONG_TIME, COLLAPSED, NO_STAY, SITE_SHUT, NO_UPTIME)
+RANDOMISED = "randomised_address"
+OPTED_OUT = "opted_out"
+"""Not a reason for a drop: such a message is counted nowhere."""
+INGEST_REASONS = (
+    UNKNOWN_ACCESS_POINT,
+    FOREIGN_SOURCE,
+    WRONG_TIME,
+    COLLAPSED,
+    NO_STAY,
+    SITE_SHUT,
+    NO_UPTIME,
+    RANDOMISED,
+)
 
 
 class Outcome(NamedTuple):
@@ -193,22 +220,30 @@ class Ingest:
         aliases: Mapping[str, str] | None = None,
         base_radios: Iterable[str] = (),
         start: Micros | None = None,
+        opt_outs: OptOuts | None = None,
     ) -> None:
         """Set radio address (lower case, colons) -> (site, zone), and the sites.
 
         ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its radio
         address. ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share, such as
-        ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: it is the time of uptime 0. Raises
-        ``UsageError`` for an access point of no site, or for an alias or base radio of no access point.
+        ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: it is the time of uptime 0.
+        ``opt_outs`` are the devices to leave out of sites with ``opt_outs``. Raises ``UsageError`` for an access point
+        of no site, for an alias or base radio of no access point, or if a site needs opt-outs and none are given.
         """
-        self._sites, self._start = dict(sites), start
+        self._sites, self._start, self._opt_outs = dict(sites), start, opt_outs
+        if opt_outs is None and any(limits.opt_outs for limits in sites.values()):
+            msg = "opt_out: a site with 'list' must have a file of opt-outs"
+            raise UsageError(msg)
+        self._screens = opt_outs is not None or any(limits.ignores_randomised for limits in sites.values())
         self._access_points = AccessPoints(access_points, sites, aliases or {}, base_radios)
         self._with_sessions = tuple(site for site, limits in sites.items() if limits.sessions)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
         self._accepted = {pair: Outcome(None, pair) for pair in self.pairs}
 
     @classmethod
-    def of_policy(cls, policy: PolicyDocument, key: bytes, *, start: Micros | None = None) -> Ingest:
+    def of_policy(
+        cls, policy: PolicyDocument, key: bytes, *, start: Micros | None = None, opt_outs: OptOuts | None = None
+    ) -> Ingest:
         """Return the ingest that a policy describes; ``key`` is the pseudonym key."""
         names = names_by_site(policy, key)
         return cls(
@@ -222,6 +257,7 @@ class Ingest:
             },
             base_radios=[base for site in policy.site.values() for zone in site.zones for base in zone.base_radio],
             start=start,
+            opt_outs=opt_outs,
         )
 
     def initial(self, now: Micros, newest: Micros = -1) -> IngestState:
@@ -241,6 +277,24 @@ class Ingest:
         if interval - state.awake >= OUTAGE or not can_receive:
             state.listened_since = interval + GRID
         state.awake = max(state.awake, interval)
+
+    def screen(self, now: Micros, address: str, sighting: Sighting) -> str | None:
+        """Return why a sighting that came from ``address`` at ``now`` must not be queued; None: it may be.
+
+        ``OPTED_OUT``: nothing may differ from a world in which the message never arrived. ``RANDOMISED``: the site
+        ignores locally administered addresses. A device that opted out is left out at unknown access points too.
+        """
+        if not self._screens or sighting.kind not in OBSERVATIONS:
+            return None
+        place = self._access_points.find(sighting, address)
+        limits = None if place is None else self._sites[place.site]
+        if self._opt_outs is not None and (limits is None or limits.opt_outs):
+            time = now if self._start is None else self._uptime(sighting)
+            if time is not None and self._opt_outs.leaves_out(sighting.client, _day_start(time, sighting.age, limits)):
+                return OPTED_OUT
+        if limits is not None and limits.ignores_randomised and is_locally_administered(sighting.client):
+            return RANDOMISED
+        return None
 
     def observe(self, state: IngestState, now: Micros, source: str, address: str, sighting: Sighting) -> Outcome:
         """Process one sighting that came from ``address`` (listed as ``source``) at ``now``."""
@@ -527,6 +581,16 @@ class Ingest:
 
 def _cell(time: Micros) -> int:
     return -(-time // COLLAPSE)
+
+
+def _day_start(time: Micros, age: Micros, limits: SiteLimits | None) -> Micros:
+    """Return the start of the privacy day of a sighting, or of its UTC day."""
+    if limits is None:
+        return time // DAY * DAY
+    if age:
+        time -= max(0, min(age, limits.oldest))
+    day = limits.names.day(time)
+    return time // DAY * DAY if day is None else day.start
 
 
 def _refusal(state: IngestState, source: str, site: str, limits: SiteLimits, age: Micros) -> str | None:

@@ -1,7 +1,8 @@
 """The queue between listeners and the receiver, and acknowledgements that wait for durability.
 
-Listeners enqueue sightings, the receiver dequeues them. No acknowledgement is sent before its message is durable. A
-repeated request is answered but not stored twice.
+Listeners enqueue sightings, the receiver dequeues them. A screen comes before the queue's limit: a sighting that must
+not be counted takes no place, and one of a device that opted out is counted nowhere. No acknowledgement is sent before
+its message is durable. A repeated request is answered but not stored twice.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from connectors.runtime.clock import AnchoredClock
-from connectors.sources.ingest.sighting import Sighting
-from connectors.sources.ingest.source_filter import QUEUE_FULL, Counters
+from connectors.sources.ingest.ingest import OPTED_OUT
+from connectors.sources.ingest.sighting import OBSERVATIONS, Sighting
+from connectors.sources.ingest.source_filter import GLOBAL, LOCAL, QUEUE_FULL, Counters
 from connectors.sources.ingest.state import BatchKey
+from stream.pseudonyms.derivation import is_locally_administered
 from stream.records import SECOND, Micros
 
 MEMORY: Micros = 60 * SECOND
@@ -136,11 +139,20 @@ class QueuedSighting(NamedTuple):
     """The acknowledgement that the sender waits for; None: none."""
 
 
+Screen = Callable[[QueuedSighting], str | None]
+"""Returns why a sighting must be left out, ``OPTED_OUT`` or a reason for drops; None: it may be queued."""
+
+
 class IngestQueue:
     """A bounded queue, the clock for receive times, and the counts of all dropped messages."""
 
-    def __init__(self, clock: AnchoredClock, reasons: Iterable[str], size: int = ROOM) -> None:
-        """Set the clock, all reasons for drops, and the maximum number of sightings."""
+    def __init__(
+        self, clock: AnchoredClock, reasons: Iterable[str], size: int = ROOM, screen: Screen | None = None
+    ) -> None:
+        """Set the clock, all reasons for drops, the maximum number of sightings, and which of them must not wait."""
+        self._screen = screen
+        self.settled: list[Acknowledgement] = []
+        """Of sightings that were left out: there is nothing to store. The worker sends them."""
         self.clock, self.counters = clock, Counters(dropped=dict.fromkeys(reasons, 0))
         self.sightings: deque[QueuedSighting] = deque()
         self.failure: Exception | None = None
@@ -156,7 +168,19 @@ class IngestQueue:
         return self._size - len(self.sightings)
 
     def put(self, sighting: QueuedSighting) -> bool:
-        """Enqueue a sighting; without a free place, count it as dropped and return False."""
+        """Enqueue a sighting, or leave it out; without a free place, count it as dropped and return False."""
+        left_out = None if self._screen is None else self._screen(sighting)
+        if left_out == OPTED_OUT:
+            self.counters.datagrams -= 1
+        elif sighting.sighting.kind in OBSERVATIONS:
+            local = is_locally_administered(sighting.sighting.client)
+            self.counters.sightings[LOCAL if local else GLOBAL] += 1
+        if left_out is not None:
+            if left_out != OPTED_OUT:
+                self.drop(left_out)
+            if sighting.acknowledgement is not None:
+                self.settled.append(sighting.acknowledgement)
+            return True
         if len(self.sightings) >= self._size:
             self.counters.dropped[QUEUE_FULL] += 1
             return False
@@ -169,6 +193,7 @@ class IngestQueue:
 
     def drop_after(self, count: int) -> None:
         """Drop all queued sightings after the first ``count``: a step that must precede them has failed."""
+        self.settled.clear()
         while len(self.sightings) > count:
             self.sightings.pop()
             self.counters.dropped[QUEUE_FULL] += 1
@@ -181,7 +206,7 @@ class IngestQueue:
         """Call the worker at once for a full chunk or a failure, otherwise after the batching delay."""
         if self.failure is not None or len(self.sightings) >= CHUNK:
             self._wake.set()
-        elif self.sightings and self._nudge is None:
+        elif (self.sightings or self.settled) and self._nudge is None:
             self._nudge = asyncio.get_running_loop().call_later(PATIENCE, self._wake.set)
 
     def wake(self) -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 import structlog
 
 from connectors.runtime.clock import AnchoredClock, ClockStepError
-from connectors.sources.ingest.ingest import COLLAPSED, GRID, INGEST_REASONS, NO_STAY, SITE_SHUT, Ingest
+from connectors.sources.ingest.ingest import COLLAPSED, GRID, INGEST_REASONS, NO_STAY, RANDOMISED, SITE_SHUT, Ingest
 from connectors.sources.ingest.listeners import Listener
 from connectors.sources.ingest.queue import (
     CHUNK,
@@ -65,7 +65,7 @@ class Receiver:
         self.listeners = tuple(listeners)
         self._ingest, self._sink, self._clock = ingest, sink, clock
         reasons = (reason for each in self.listeners for reason in each.reasons)
-        self._queue = IngestQueue(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), capacity)
+        self._queue = IngestQueue(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), capacity, self._left_out)
         self._acknowledgements = PendingAcknowledgements()
         self._stopping, self._until, self._busy = False, 0, False
         self._reported_suspended: set[str] = set()
@@ -127,7 +127,7 @@ class Receiver:
     @property
     def harmless(self) -> frozenset[str]:
         """Reasons for drops that indicate no fault."""
-        return frozenset({COLLAPSED, NO_STAY}).union(*(listener.harmless for listener in self.listeners))
+        return frozenset({COLLAPSED, NO_STAY, RANDOMISED}).union(*(listener.harmless for listener in self.listeners))
 
     @property
     def clock(self) -> AnchoredClock:
@@ -196,7 +196,7 @@ class Receiver:
 
     async def _chunk(self) -> bool:
         """Observe a part of the queue, append the due messages; return whether sightings are left."""
-        done: list[Acknowledgement] = []
+        done, self._queue.settled = self._queue.settled, []
         self._ingest.record_running(self.state, self._clock.now())  # before any heartbeat confirms coverage
         for _ in range(min(CHUNK, len(self._queue.sightings))):
             self._observe(self._queue.sightings.popleft(), done)
@@ -210,6 +210,9 @@ class Receiver:
             answer.acknowledge()
         self._acknowledge_durable()
         return bool(self._queue.sightings)
+
+    def _left_out(self, arrival: QueuedSighting) -> str | None:
+        return self._ingest.screen(arrival.time, arrival.host, arrival.sighting)
 
     async def _append(self, message: ObservationBatch | Heartbeat) -> None:
         await self._sink.append(message)

@@ -12,6 +12,8 @@ from stream.policy.fields import is_cloud
 
 ANY = "any"
 """The name of a sender if every sender is allowed and no entry covers it."""
+GLOBAL, LOCAL = "global", "local"
+"""Administration of a device's address: by its maker, or by the device itself."""
 UNKNOWN_SOURCE, QUEUE_FULL, STOPPING = "unknown_source", "queue_full", "stopping"
 _CACHED = 4096
 _MAPPED_BITS = 96
@@ -69,6 +71,8 @@ class Counters:
     """In the queue."""
     dropped: dict[str, int] = field(default_factory=dict)
     """All reasons are present from the start."""
+    sightings: dict[str, int] = field(default_factory=lambda: {GLOBAL: 0, LOCAL: 0})
+    """Messages about devices, by who administers the address; whether or not they are dropped afterwards."""
     kernel_drops: int = 0
     """Datagrams that the kernel dropped for lack of space; not part of ``datagrams``."""
     informs_answered: int = 0

@@ -202,6 +202,8 @@ class ObservationFile:
         self._local: Known[bytes, bool] = Known(
             lambda address: len(address) == OCTETS and is_locally_administered(address)
         )
+        self._ignoring = {name for name, site in policy.site.items() if site.randomised == "ignore"}
+        """Sites that do not count locally administered addresses."""
         self._names = names_by_site(policy, key)
         self._identity = _identities()
 
@@ -278,7 +280,12 @@ class ObservationFile:
         self.tally.locally_administered += sum(map(self._local.__getitem__, inside.addresses))
         sites = self._site_of[inside.places]
         for site in np.unique(sites).tolist():
-            self._name_all(site, inside.where(sites == site))
+            of_site = inside.where(sites == site)
+            if self._site_names[site] in self._ignoring:
+                counted = [not self._local[address] for address in of_site.addresses]
+                of_site = of_site.where(np.array(counted, dtype=np.bool_))
+            if len(of_site.times):
+                self._name_all(site, of_site)
         if len(inside.times):
             self._recorded_days.add_all(inside.times)
 
@@ -317,10 +324,12 @@ class ObservationFile:
             return
         site = self._rules.points[place][1]
         self.tally.locally_administered += self._local[address]
+        self._recorded_days.add(time)
+        if site in self._ignoring and self._local[address]:
+            return
         names = self._names[site]
         name = bytes.fromhex(names.name(address, names.epoch(time)))
         self._rows.add((time, place, name, line, self._identity(address)))
-        self._recorded_days.add(time)
 
     def _replayed(self, first: Micros, last: Micros) -> Iterator[Message | None]:
         since = self._range.since

@@ -53,7 +53,7 @@ TOLD_OF_PEOPLE = {
     "tacet_lag_seconds", "tacet_window_release_delay_seconds", "tacet_key_epoch_age_seconds",
     "tacet_clock_offset_seconds", "tacet_certificate_expiry_seconds", "tacet_store_size_bytes", "tacet_disk_free_bytes",
     "tacet_datagrams_total", "tacet_datagrams_accepted_total", "tacet_datagrams_dropped_total",
-    "tacet_kernel_drops_total", "tacet_observations_total", "tacet_observations_dropped_total",
+    "tacet_kernel_drops_total", "tacet_sightings_total", "tacet_observations_total", "tacet_observations_dropped_total",
     "tacet_quarantined_total",
 }  # fmt: skip
 """Timings in whole seconds, sizes in whole steps, and traffic; nothing else may tell two runs apart."""

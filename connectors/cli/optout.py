@@ -1,0 +1,87 @@
+"""optout: leave the devices of those who ask for it out of all counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO
+
+import click
+
+from connectors.cli.options import FILE, F, VerbGroup, key_option
+from connectors.keys import opt_outs
+from connectors.runtime.clock import wall_clock
+from connectors.sources.ingest.addresses import NOWHERE, address_of
+from stream.errors import UsageError
+from stream.pseudonyms.derivation import is_locally_administered
+from stream.records import Micros
+from stream.settings import Settings
+
+Change = Callable[[Path, bytes, Iterable[bytes], Micros], None]
+
+
+@click.group(cls=VerbGroup)
+def optout() -> None:
+    """Leave devices out of all counts, at sites with opt_out = "list".
+
+    The file holds no address, only digests under the opt-out key of the key file. Whoever has both can ask whether an
+    address is on the list: protect the file like the key. Copy it to every ingest host before the next day starts.
+
+    No command tells how many devices are on the list, or whether one is.
+    """
+
+
+def _options(function: F) -> F:
+    for option in (
+        click.argument("addresses", type=click.File("r", errors="replace"), default="-"),
+        click.option("--file", "path", type=FILE, help="The file of opt-outs.  [env: TACET_OPT_OUTS_FILE]"),
+        key_option,
+    ):
+        function = option(function)
+    return function
+
+
+@optout.command("add")
+@_options
+@click.pass_obj
+def add(settings: Settings, *, key_file: Path, path: Path | None, addresses: IO[str]) -> None:
+    """Add the radio addresses in the file ADDRESSES, one a line; by default from standard input.
+
+    It takes effect when the next privacy day of a site starts, or the next UTC day if the site has none. An ingest
+    reads the changed file within seconds. The opt-out lapses when a device changes its address.
+    """
+    randomised = _change(settings, opt_outs.add, key_file, path, addresses)
+    if randomised:
+        click.echo("an address is a randomised one: its opt-out lapses when the device changes it", err=True)
+    click.echo("added: takes effect with the next day")
+
+
+@optout.command("remove")
+@_options
+@click.pass_obj
+def remove(settings: Settings, *, key_file: Path, path: Path | None, addresses: IO[str]) -> None:
+    """Remove the radio addresses in the file ADDRESSES, one a line, from the next day on."""
+    _change(settings, opt_outs.remove, key_file, path, addresses)
+    click.echo("removed: takes effect with the next day")
+
+
+def _change(settings: Settings, change: Change, key_file: Path, path: Path | None, lines: IO[str]) -> bool:
+    """Change the file; return whether an address is locally administered."""
+    file = path or settings.opt_outs_file
+    if file is None:
+        msg = "--file: must be given, or TACET_OPT_OUTS_FILE"
+        raise UsageError(msg)
+    given = [_address(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not given:
+        msg = "ADDRESSES: must contain at least one address"
+        raise UsageError(msg)
+    change(file, opt_outs.key_of(key_file), given, wall_clock())
+    return any(map(is_locally_administered, given))
+
+
+def _address(number: int, line: str) -> bytes:
+    address = address_of(line)
+    if address is None or address[0] & 0x01 or address == NOWHERE:
+        msg = f"ADDRESSES: line {number} must be the radio address of one device, such as 3c:22:fb:00:00:01"
+        raise UsageError(msg)
+    return address
