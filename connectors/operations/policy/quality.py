@@ -324,7 +324,7 @@ def published_counts(
         key = subkey(plan_keys().noise_key(key_day), Purpose.NOISE)
         slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
         item = _input(plan, mechanism, window, key, slot)
-        if sums is not None:
+        if sums is not None and summed is not None:
             tick = plan.day_tick(window)
             summed, [counts] = sums.step(summed, tick)
             item = item._replace(counts=counts, position=tick.position)
