@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "worker": "Process observations on Kafka into private releases",
         "topics": "Create the topics of a policy on Kafka",
         "hooks": "Receive webhooks of Mist and Meraki, and read Cisco Spaces",
-        "poll": "Read the client tables of controllers",
+        "poll": "Read the client tables of controllers at fixed times",
         "backfill": "Release the windows of a recording that a store has missed",
     },
     "Read": {

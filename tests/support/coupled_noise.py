@@ -21,7 +21,7 @@ import pytest
 
 from stream.mechanisms import grouper, hierarchy, measured_tree, sparse_vector, wevent
 from stream.mechanisms.changes import mechanism as changes
-from stream.mechanisms.changes import noise as noise_of_changes
+from stream.mechanisms.changes.noise import change_noise
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.noise_labels import Context, counts_digest
@@ -94,7 +94,7 @@ def _couple_chains(patch: pytest.MonkeyPatch, truths: _Truths) -> None:
 
 def _couple_changes(patch: pytest.MonkeyPatch, truths: _Truths) -> None:
     """Noise on the sums of a day's changes."""
-    original = noise_of_changes.change_noise
+    original = change_noise
 
     def coupled(
         key: bytes, context: Context, digest: bytes, variances: Sequence[Fraction], n: int
