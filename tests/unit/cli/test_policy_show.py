@@ -156,3 +156,14 @@ def test_a_key_in_use_elsewhere_is_shown_as_not_protected(tmp_path: Path) -> Non
     text = " ".join(shown(tmp_path, policy_text(COUNTS)))
     assert "Not protected: a production key that is used twice." in text
     assert "Tacet cannot detect a copy on another host or in a second cluster" in text
+
+
+def test_addresses_that_change_and_opt_outs_are_told_where_they_matter(tmp_path: Path) -> None:
+    plain, strict = (
+        " ".join(shown(tmp_path, policy_text(COUNTS, site=site)))
+        for site in ("", 'randomised = "ignore"\nopt_out = "list"\n')
+    )
+    assert "Not protected: devices that change their address count as another device" in plain
+    assert "change their address" not in strict
+    assert "devices whose owners opted out count nowhere" in strict
+    assert "opted out" not in plain
