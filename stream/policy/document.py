@@ -345,7 +345,7 @@ def _check_bounds(file: str, name: str, site: Site, *, changes: bool) -> None:
     This concerns files alone: a policy of some of its releases has the same sites.
     """
     if site.day_starts is not None and site.contribution is None and not changes:
-        rule = "day_starts needs contribution, which is not given"
+        rule = "day_starts: needs contribution, which is not given"
         msg = f"{file}: site.{name}.{rule}, got {site.day_starts}; releases with count = 'changes' need none"
         raise PolicyError(msg)
     for key in ("visits", "gap"):

@@ -129,7 +129,7 @@ def test_contribution_is_whole_ticks_of_a_day() -> None:
     [
         ('contribution = "8h"', "contribution needs day_starts"),
         ('residents = "ignore"', "residents needs day_starts"),
-        ('day_starts = "04:00"', "day_starts needs contribution, which is not given, got 04:00"),
+        ('day_starts = "04:00"', "day_starts: needs contribution, which is not given, got 04:00"),
         (DAILY.replace("8h", "4min"), "contribution must be at least one tick and at most 1d, got 240 s"),
         (DAILY.replace("8h", "1441min"), "contribution must be at least one tick and at most 1d, got 86460 s"),
         (DAILY.replace("04:00", "24:00"), "day_starts: must be a time of day below 24:00 such as '04:00', got '24:00'"),
