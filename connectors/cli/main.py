@@ -53,7 +53,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "recover": "Find out why a run cannot continue",
         "republish": "Publish lost records again, byte for byte",
         "store": "Back up and restore an embedded store",
-        "optout": "Leave the devices of those who ask for it out of all counts",
+        "optout": "Leave devices out of all counts",
         "audit": "Verify, sign and export the audit log",
     },
     "Laboratory": {

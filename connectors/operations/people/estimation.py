@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog, nnls
-from scipy.sparse import csr_array, eye_array, hstack
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -100,6 +98,9 @@ def day_weights(days: Ints) -> Floats:
 
 def fit_curve(devices: Floats, people: Floats, weights: Floats) -> Curve:
     """Return the ascending curve with the least weighted sum of absolute errors."""
+    from scipy.optimize import linprog  # noqa: PLC0415 - slow to load, and no other command needs it
+    from scipy.sparse import csr_array, eye_array, hstack  # noqa: PLC0415
+
     largest = max(2.0, float(devices.max()))
     inner = 2.0 ** np.arange(1, 1 + max(1, int(np.ceil(np.log2(largest / 1.2)))))
     knots = np.concatenate([[0.0], inner[inner < largest / 1.2], [largest]])
@@ -170,6 +171,8 @@ class Spread(NamedTuple):
 
 def fit_spread(errors: Floats, released: Ints) -> Spread:
     """Return the spread with the least squared error of squared errors."""
+    from scipy.optimize import nnls  # noqa: PLC0415 - as above
+
     present = np.maximum(0.0, released)
     squares, _ = nnls(np.column_stack([np.ones(len(errors)), present**2]), errors**2)
     return Spread(max(LEAST_CONSTANT, float(np.sqrt(squares[0]))), float(np.sqrt(squares[1])))
