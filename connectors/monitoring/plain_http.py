@@ -61,12 +61,13 @@ class PlainServer:
         self.address = cast(tuple[str, int], self._bound.getsockname()[:2])
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_failed)
+        self._closing = asyncio.Event()
         self._thread = Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Release the address."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(WITHIN)
 
     def is_known(self, host: str) -> bool:
@@ -80,16 +81,18 @@ class PlainServer:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        made = self._loop.create_server(lambda: _Connection(self), sock=self._bound, backlog=AT_ONCE)
-        server = self._loop.run_until_complete(made)
         try:
-            self._loop.run_forever()
+            self._loop.run_until_complete(self._serve())
         finally:
-            server.close()
-            for connection in list(self.open):
-                connection.cut()
-            self._loop.run_until_complete(asyncio.sleep(0))
             self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(lambda: _Connection(self), sock=self._bound, backlog=AT_ONCE)
+        await self._closing.wait()
+        server.close()
+        for connection in list(self.open):
+            connection.cut()
+        await asyncio.sleep(0)
 
 
 def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

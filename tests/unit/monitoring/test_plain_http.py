@@ -11,6 +11,7 @@ from threading import Event, Thread
 import pytest
 
 from connectors.monitoring.monitor import Monitor
+from connectors.monitoring.plain_http import Answer, PlainServer
 from connectors.sinks.prometheus import LatestReleases, serve
 from stream.records import SECOND
 from tests.support.small_building import building
@@ -133,3 +134,9 @@ def test_what_is_no_request_is_refused_and_others_are_answered(opened: Open, sta
     address = opened(("127.0.0.1", 0), stack)
     assert b" 400 " in say(address, text)
     assert b" 200 " in asked_as(address, "127.0.0.1")
+
+
+def test_a_server_that_is_closed_as_soon_as_it_starts_ends_quietly() -> None:
+    """An exception in its thread fails this test."""
+    for _ in range(100):
+        PlainServer(("127.0.0.1", 0), (), lambda path: Answer(200, path.encode())).close()
