@@ -1,25 +1,17 @@
-"""net-snmp's agent with a client table that a program behind it answers: the protocol of snmpd.conf's pass_persist.
+"""A client table that a program behind net-snmp's agent answers: the protocol of snmpd.conf's pass_persist.
 
 ``python client_tables.py ROWS_FILE`` is that program. A row of the file is an object identifier, a type and a value.
 """
 
 from __future__ import annotations
 
-import asyncio
 import bisect
-import os
-import shutil
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-HOST, COMMUNITY, ENGINE = "127.0.0.1", "read-only", "80000000010a0b0c"
-AUTH, PRIVACY = "auth password", "privacy password"
 CISCO = "1.3.6.1.4.1.9.9.599.1.3.1.1"
-SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 class Cell(NamedTuple):
@@ -46,31 +38,6 @@ def write(path: Path, cells: Iterable[Cell]) -> None:
     new = path.with_suffix(".new")
     new.write_text("".join(f"{cell.oid} {cell.kind} {cell.value}\n" for cell in cells))
     new.replace(path)
-
-
-@asynccontextmanager
-async def agent(folder: Path, base: str = CISCO, more: str = "") -> AsyncIterator[int]:
-    """net-snmp's agent on loopback, whose table below ``base`` is in ``folder/rows``; its port."""
-    assert SNMPD is not None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HOST, 0))
-        port = int(sock.getsockname()[1])
-    settings = folder / "snmpd.conf"
-    settings.write_text(
-        f"rocommunity {COMMUNITY} {HOST}\nexactEngineID 0x{ENGINE}\n"
-        f'createUser tacet SHA-256 "{AUTH}" AES "{PRIVACY}"\nrouser tacet priv\n'
-        f"pass_persist .{base} {sys.executable} {Path(__file__).resolve()} {folder / 'rows'}\n{more}"
-    )
-    child = await asyncio.create_subprocess_exec(
-        SNMPD, "-f", "-Lo", "-C", "-c", settings, "-I", "-smux", f"udp:{HOST}:{port}",
-        env={**os.environ, "MIBS": "", "SNMP_PERSISTENT_DIR": str(folder / "kept"), "SNMPCONFPATH": str(folder)},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield port
-    finally:
-        child.terminate()
-        await child.wait()
 
 
 # --- the program behind the agent -----------------------------------------------------------------------

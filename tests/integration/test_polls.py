@@ -12,7 +12,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,16 @@ from connectors.sources.polls.snmp_walk import (
 from connectors.sources.snmp.usm.users import Source, User, Users
 from stream.records import SECOND
 from tests.acceptance.command_line import POLICY, command, here
-from tests.integration.client_tables import AUTH, COMMUNITY, ENGINE, HOST, PRIVACY, SNMPD, agent, cisco, write
+from tests.integration import client_tables
+from tests.integration.client_tables import CISCO, cisco, write
+from tests.support.net_snmp import HOST, SNMPD, snmpd
 from tests.support.patience import PATIENCE, waiting_for
 
 pytestmark = pytest.mark.snmptrap
 LOFT, HALL = bytes.fromhex("020000000e02"), bytes.fromhex("020000000e01")
 TABLE = TABLES["cisco-lwapp"]
+COMMUNITY, ENGINE = "read-only", "80000000010a0b0c"
+AUTH, PRIVACY = "auth password", "privacy password"
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +54,19 @@ def _needs_snmpd(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
     monkeypatch.setattr(snmp_walk, "WAIT", 0.5)
     monkeypatch.setattr(snmp_walk, "PACE", 0.0)
+
+
+@asynccontextmanager
+async def agent(folder: Path) -> AsyncIterator[int]:
+    """net-snmp's agent, whose table is in ``folder/rows``; its port."""
+    answering = f"{sys.executable} {Path(client_tables.__file__).resolve()} {folder / 'rows'}"
+    settings = (
+        f"rocommunity {COMMUNITY} {HOST}\nexactEngineID 0x{ENGINE}\n"
+        f'createUser tacet SHA-256 "{AUTH}" AES "{PRIVACY}"\nrouser tacet priv\n'
+        f"pass_persist .{CISCO} {answering}\n"
+    )
+    async with snmpd(folder, settings) as port:
+        yield port
 
 
 def clients(number: int, status: int = 3) -> Iterator[tuple[bytes, bytes, int]]:

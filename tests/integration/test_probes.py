@@ -8,7 +8,6 @@ import datetime as dt
 import hashlib
 import os
 import re
-import shutil
 import socket
 import ssl
 import time
@@ -45,13 +44,13 @@ from connectors.sources.snmp.usm.users import Source, Users
 from stream.errors import UsageError
 from stream.records import HOUR, MINUTE, Heartbeat
 from stream.release.validation import Policy, load_policy
+from tests.support.net_snmp import HOST, SNMPD, snmpd
 from tests.support.patience import until, waiting_for
 from tests.support.receivers import Log
 from tests.support.small_building import SITE, policy_text
 from tests.unit.snmp.v3_controller import AUTH, PRIVACY, user
 
-HOST, COMMUNITY, ENGINE = "127.0.0.1", b"read-only", "80000000010a0b0c"
-SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+COMMUNITY, ENGINE = b"read-only", "80000000010a0b0c"
 
 
 @pytest.fixture(autouse=True)
@@ -64,12 +63,6 @@ def users(engines: tuple[str, ...] = (ENGINE,), **more: Any) -> Users:
     return Users([user(**more)], [Source.model_validate({"address": HOST, "engines": engines}, strict=False)])
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
-
-
 @asynccontextmanager
 async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES", more: str = "") -> AsyncIterator[int]:
     """net-snmp's agent on loopback; its port."""
@@ -77,22 +70,13 @@ async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES", more: s
         pytest.fail("net-snmp's snmpd is required here and missing")
     if SNMPD is None:
         pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
-    port, settings = free_port(), folder / "snmpd.conf"
-    settings.write_text(
+    settings = (
         f"rocommunity {COMMUNITY.decode()} {HOST}\n"
         f"exactEngineID 0x{ENGINE}\ncreateUser tacet {tag} {AUTH} {cipher} {PRIVACY}\nrouser tacet priv\n{more}"
     )
-    child = await asyncio.create_subprocess_exec(
-        SNMPD, "-f", "-Lo", "-C", "-c", settings, "-I", "-smux", f"udp:{HOST}:{port}",
-        env={**os.environ, "MIBS": "", "SNMP_PERSISTENT_DIR": str(folder / "kept"), "SNMPCONFPATH": str(folder)},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
+    async with snmpd(folder, settings) as port:
         await until_it_answers(ByCommunity(HOST, port, COMMUNITY))
         yield port
-    finally:
-        child.terminate()
-        await child.wait()
 
 
 async def until_it_answers(asked: ProbeMethod) -> ProbeAnswer:

@@ -1,10 +1,17 @@
-"""Parts of policies: sites with privacy days, and releases that are paid by the day."""
+"""Sites with privacy days, releases that are paid by the day, and what a release stage makes of their windows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import HOUR, PrivacyDay
-from stream.schemas import parse_time
+from stream.records import HOUR, CountCharge, OccupancyWindow, PrivacyDay, Published, WindowCharges
+from stream.release.stage import ReleaseStage
+from stream.release.state import ReleaseState
+from stream.schemas import AUDIT, parse_time
 
 
 def day_site(contribution: str = "8h", *, day_starts: str = "04:00", residents: str = "count") -> str:
@@ -49,3 +56,21 @@ def visit_site(*, day_starts: str = "04:00", visits: int = 4, gap: str = "10min"
 def change_release(name: str = "moves", *, more: str = "", **epsilon: str) -> str:
     """Return a release that counts changes; without ``more`` of zones alone, prices as of ``day_release``."""
     return day_release(name, "filter", more=f'count = "changes"\n{more}', **epsilon)
+
+
+def put_through(
+    stage: ReleaseStage, windows: Iterable[OccupancyWindow], state: ReleaseState
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[CountCharge], ReleaseState]:
+    """Return records of all audiences, ledger entries, charges and the state after a release stage's windows."""
+    outputs = list[Published | WindowCharges]()
+    for window in windows:
+        state, made = stage.step(state, window)
+        outputs += made
+    bodies = [(each.topic, orjson.loads(each.value)) for each in outputs if isinstance(each, Published)]
+    charges = [charge for each in outputs if isinstance(each, WindowCharges) for charge in each.charges]
+    return (
+        [body for topic, body in bodies if topic != AUDIT],
+        [body for topic, body in bodies if topic == AUDIT],
+        [charge for charge in charges if isinstance(charge, CountCharge)],
+        state,
+    )

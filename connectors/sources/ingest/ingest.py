@@ -348,11 +348,9 @@ class Ingest:
         The result for a device depends only on its own sightings and on the clock.
         """
         site, zone, radio = place
-        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.devices[site]
-        names, stay = limits.names, (sighting.session, radio) if sighting.session else None
-        last = seen.get(client)
-        if last is not None and time - last.time > limits.validity:
-            last = None  # no grid point has expired it yet
+        client, batch, seen, names = sighting.client, (site, source), state.devices[site], self._sites[site].names
+        stay = (sighting.session, radio) if sighting.session else None
+        last = self._last(state, site, client, time)
         if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
             time = max(time, names.begin(last.time))
         epoch = names.epoch(time)
@@ -360,18 +358,31 @@ class Ingest:
             if stay is not None and time >= last.time:
                 seen[client] = last._replace(stay=stay)
             return Outcome(COLLAPSED, last.batch)
+        self._add_placement(state, batch, client, radio, time, last)
+        if last is None or time >= last.time:
+            seen[client] = RememberedDevice(time, epoch, zone, batch, stay)
+        self._count_device(state, site, client)
+        return self._accepted[batch]
+
+    def _add_placement(
+        self, state: IngestState, batch: BatchKey, client: bytes, radio: str, time: Micros,
+        last: RememberedDevice | None,
+    ) -> None:  # fmt: skip
+        """Put a device's place into a batch, behind the ends of its earlier pseudonyms."""
+        limits = self._sites[batch[0]]
+        names, epoch = limits.names, limits.names.epoch(time)
         rows = [Row(names.name(client, epoch), radio, time)]
         since = None if last is None or time < last.time else last.epoch
         if since != epoch:  # otherwise it has had this pseudonym since then
             rows[:0] = [Row(name, None, time) for name in names.outlived(client, time, limits.validity, since)]
         self._add(state, batch, rows, names.day(time))
-        if last is None or time >= last.time:
-            seen[client] = RememberedDevice(time, epoch, zone, batch, stay)
+
+    def _count_device(self, state: IngestState, site: str, client: bytes) -> None:
+        """Count a device that was placed, and suspend its site if that is one too many."""
         if is_locally_administered(client):
             state.locally_administered += 1
-        if len(seen) > limits.max_devices:
+        if len(state.devices[site]) > self._sites[site].max_devices:
             self._suspend_site(state, site)
-        return self._accepted[batch]
 
     def _end_stay(
         self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
@@ -397,8 +408,8 @@ class Ingest:
     ) -> Outcome:
         """Send where a device is, unless its last message says the same."""
         site, zone, radio = place
-        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.devices[site]
-        names, last = limits.names, self._last(state, site, client, time)
+        client, batch, seen, names = sighting.client, (site, source), state.devices[site], self._sites[site].names
+        last = self._last(state, site, client, time)
         if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
             time = max(time, names.begin(last.time))
         epoch = names.epoch(time)
@@ -406,20 +417,13 @@ class Ingest:
             if last.batch == batch:
                 seen[client] = last._replace(nas=sighting.nas)
             return Outcome(COLLAPSED, last.batch)
-        rows = [Row(names.name(client, epoch), radio, time)]
-        since = None if last is None or time < last.time else last.epoch
-        if since != epoch:  # otherwise it has had this pseudonym since then
-            rows[:0] = [Row(name, None, time) for name in names.outlived(client, time, limits.validity, since)]
-        self._add(state, batch, rows, names.day(time))
+        self._add_placement(state, batch, client, radio, time, last)
         if last is None or time >= last.time:
             seen[client] = RememberedDevice(time, epoch, zone, batch, None, radio, sighting.nas)
         restarted = state.restarts.get((batch, sighting.nas), -1)
         if restarted >= time:
             self._end(state, batch, client, restarted, radio)
-        if is_locally_administered(client):
-            state.locally_administered += 1
-        if len(seen) > limits.max_devices:
-            self._suspend_site(state, site)
+        self._count_device(state, site, client)
         return self._accepted[batch]
 
     def _leave(

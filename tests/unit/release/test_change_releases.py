@@ -24,15 +24,13 @@ from stream.records import (
     LevelCounts,
     Micros,
     OccupancyWindow,
-    Published,
-    WindowCharges,
 )
 from stream.release.budgets import FactorLimit
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
-from stream.schemas import AUDIT, parse_time
-from tests.support.day_policies import change_release, day_release, shared, visit_site
+from stream.schemas import parse_time
+from tests.support.day_policies import change_release, day_release, put_through, shared, visit_site
 from tests.support.small_building import building, laboratory, messages, people
 
 TICK = 5 * MINUTE
@@ -75,17 +73,8 @@ def released(
 ) -> tuple[list[dict[str, Any]], list[CountCharge], ReleaseState]:
     """Return records of both audiences, charges and the state of windows put through the stage."""
     stage = stage or ReleaseStage(policy(), "dbh", KEYS)
-    state, outputs = state or stage.initial(), list[Published | WindowCharges]()
-    for item in items:
-        state, made = stage.step(state, item)
-        outputs += made
-    bodies = [(each.topic, orjson.loads(each.value)) for each in outputs if isinstance(each, Published)]
-    charges = [charge for each in outputs if isinstance(each, WindowCharges) for charge in each.charges]
-    return (
-        [body for topic, body in bodies if topic != AUDIT],
-        [charge for charge in charges if isinstance(charge, CountCharge)],
-        state,
-    )
+    records, _, charges, state = put_through(stage, items, state or stage.initial())
+    return records, charges, state
 
 
 def of_public(records: Iterable[dict[str, Any]], key: str = "reason") -> list[Any]:

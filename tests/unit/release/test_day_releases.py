@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-import orjson
 import pytest
 
 from stream.accounting.privacy_loss import calibrate
@@ -15,12 +14,12 @@ from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.policy.document import PolicyDocument
 from stream.policy.privacy_days import PrivacyDays
-from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, WindowCharges
+from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy, validate
-from stream.schemas import AUDIT, parse_time
-from tests.support.day_policies import day_release
+from stream.schemas import parse_time
+from tests.support.day_policies import day_release, put_through
 
 TICK = 5 * MINUTE
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
@@ -60,18 +59,7 @@ def released(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[CountCharge], ReleaseState]:
     """Return records, ledger entries, charges and the state of windows put through the stage."""
     stage = stage or ReleaseStage(policy(), "dbh", KEYS)
-    state, outputs = state or stage.initial(), list[Published | WindowCharges]()
-    for item in items:
-        state, made = stage.step(state, item)
-        outputs += made
-    bodies = [(each.topic, orjson.loads(each.value)) for each in outputs if isinstance(each, Published)]
-    charges = [charge for each in outputs if isinstance(each, WindowCharges) for charge in each.charges]
-    return (
-        [body for topic, body in bodies if topic != AUDIT],
-        [body for topic, body in bodies if topic == AUDIT],
-        [charge for charge in charges if isinstance(charge, CountCharge)],
-        state,
-    )
+    return put_through(stage, items, state or stage.initial())
 
 
 def spends(records: Iterable[dict[str, Any]], audience: str = "public") -> list[str]:

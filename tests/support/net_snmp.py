@@ -1,0 +1,40 @@
+"""net-snmp's agent on loopback, for tests of whatever reads from an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+HOST = "127.0.0.1"
+SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+"""The agent's program; None if it is not installed (Debian: ``snmpd``)."""
+
+
+def free_udp_port() -> int:
+    """Return a UDP port of loopback that nobody uses."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((HOST, 0))
+        return int(sock.getsockname()[1])
+
+
+@asynccontextmanager
+async def snmpd(folder: Path, settings: str) -> AsyncIterator[int]:
+    """Run the agent with these settings, whose files are in a folder; yield its port, which may not answer yet."""
+    assert SNMPD is not None
+    port, file = free_udp_port(), folder / "snmpd.conf"
+    file.write_text(settings)
+    child = await asyncio.create_subprocess_exec(
+        SNMPD, "-f", "-Lo", "-C", "-c", file, "-I", "-smux", f"udp:{HOST}:{port}",
+        env={**os.environ, "MIBS": "", "SNMP_PERSISTENT_DIR": str(folder / "kept"), "SNMPCONFPATH": str(folder)},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield port
+    finally:
+        child.terminate()
+        await child.wait()
