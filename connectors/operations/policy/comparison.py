@@ -12,8 +12,9 @@ units of the mean count, added over the levels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from connectors.operations.policy.quality import (
     ByLevelQuality,
@@ -75,7 +76,8 @@ GAPS: tuple[Micros, ...] = (0, 10 * MINUTE)
 """No gap, as events hold for their validity anyway, and the default."""
 
 
-class Preferred(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Preferred:
     """What suits a release best."""
 
     count: Count

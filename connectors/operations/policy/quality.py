@@ -258,15 +258,14 @@ def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str])
     of_kind = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in kinds}
     public = [place for place, kind in enumerate(kinds) if kind != OFFICE]
     nexts = {kind: count() for kind in ("", *of_kind)}
-    chosen = []
+    chosen = list[tuple[int, ...]]()
     for zone in zones:
-        place = known.get((zone.id, zone.kind))
-        if place is None:
-            like, kind = of_kind.get(zone.kind, public), zone.kind if zone.kind in of_kind else ""
-            places = tuple(like[next(nexts[kind]) % len(like)] for _ in range(_access_points(zone)))
-        else:
-            places = (place,)
-        chosen.append(places)
+        namesake = known.get((zone.id, zone.kind))
+        if namesake is not None:
+            chosen.append((namesake,))
+            continue
+        like, kind = of_kind.get(zone.kind, public), zone.kind if zone.kind in of_kind else ""
+        chosen.append(tuple(like[next(nexts[kind]) % len(like)] for _ in range(_access_points(zone))))
     return chosen
 
 
