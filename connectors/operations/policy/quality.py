@@ -102,9 +102,9 @@ def _visits_of_stand_ins(
     tally, present = counters.initial(), dict[str, tuple[int, Micros]]()
     zone_of: dict[tuple[int, int], int] = {}
     times = Counter[int]()
-    for zone, own in enumerate(places):
+    for at, own in enumerate(places):
         for place in own:
-            zone_of[place, times[place]] = zone
+            zone_of[place, times[place]] = at
             times[place] += 1
     tick = -(-simulation.start // site.tick) * site.tick
     for time, device, point in _sightings(simulation, sessions=site.has_sessions):
