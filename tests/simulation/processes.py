@@ -567,6 +567,7 @@ def guarded(world: World) -> Iterator[None]:
         for names, attribute, value in replaced:
             names[attribute] = value
         _dispose(world)
+        gc.unfreeze()
         sys.unraisablehook = hook
         if collecting:
             gc.enable()
