@@ -219,9 +219,9 @@ def outputs_of(
 
 
 @cache
-def day_outputs() -> tuple[Published, ...]:
+def day_outputs() -> list[Published]:
     """Return what a laboratory publishes of the people of one day under the whole policy, made once per process."""
-    return tuple(outputs_of(building(), people()))
+    return outputs_of(building(), people())
 
 
 def bodies(outputs: Iterable[Any], topic: str) -> list[dict[str, Any]]:
