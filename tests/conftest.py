@@ -52,6 +52,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect them at its end."""
+    gc.unfreeze()
+
+
 def side_by_side(files: Collection[Path], waiting: Container[Path]) -> list[Path]:
     """Return in which order files begin: one that waits for brokers, two that do not, and so on.
 
