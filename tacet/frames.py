@@ -1,4 +1,4 @@
-"""Released counts as a pandas frame: a row for each node and window, with the band of its value."""
+"""Released counts as a pandas frame, each value with its band."""
 
 from __future__ import annotations
 

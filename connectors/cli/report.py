@@ -1,4 +1,4 @@
-"""report: what released values say about a month, on a page that prints to two sheets."""
+"""report: what released values say about a month."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charges of count releases by window, and the bound on what counts reveal of an attribute.
+"""Charges of count releases by window, and their bound on attributes.
 
 A sensitive and another value of a zone's day differ in the counts of at most n ticks of that day
 (``privacy.ticks_per_attribute``), each by one person's k devices. Counts therefore change the odds of an attribute by a

@@ -1,4 +1,4 @@
-"""The engine of one partition: the engines of its sites, and the snapshot from which they are restored.
+"""The engine of one partition: the engines of its sites.
 
 * ``process`` and ``process_in_steps`` process the log's messages in order.
 * ``snapshot`` returns one value with the state of every site and the next offset, so state and position always agree.

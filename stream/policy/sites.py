@@ -1,4 +1,4 @@
-"""The sites of a policy: buildings, their zones and probes, their time, and the selection of zones.
+"""The sites of a policy: zones, probes, time, and selection of zones.
 
 ``ZoneMetadata`` holds the names that building systems use for a zone: Brick and RealEstateCore classes, a BACnet
 object, a name for people; never an address. A ``Probe`` says how a source is queried for liveness; coverage then
