@@ -35,7 +35,8 @@ from stream.mechanisms.base import RevisedDay, Values, WeekSlot
 from stream.mechanisms.filter.learning import FARTHEST, PARTS
 from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.filter.model import Cells
-from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import Posterior, trimmed
 from stream.mechanisms.noise import Ints
 from stream.records import HOUR, Micros

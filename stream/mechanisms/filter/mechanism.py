@@ -10,7 +10,8 @@ from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickI
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.residuals import FilteredSums
 from stream.mechanisms.filter.revision import smooth
-from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind

@@ -27,8 +27,10 @@ import numpy as np
 from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import LEAST_CELL, Cells, back_kernels, handed_back, kernels, likelihood, rates
-from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Learnt, RegimeFilter, spread
+from stream.mechanisms.filter.state import FilterState, Learnt
+from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import joined
+from stream.mechanisms.filter.updates import spread
 from stream.mechanisms.noise import Ints
 
 ROOM = 64 << 20
