@@ -26,8 +26,7 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.sources.recordings.replay import RestrictedHistory
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import readers_of
+from stream.accounting.costs import coalition_cost, readers_of
 from stream.accounting.leakage.dependence import Counts, count_patterns, learn, revise
 from stream.accounting.leakage.entries import Floats
 from stream.accounting.leakage.guard import may_query, pattern_factors, permitted, releasable, worst_factors

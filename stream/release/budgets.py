@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from stream.accounting.charges import ChargeHistory, ChargeStream, line_name
+from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.count_exponent import count_exponent
 from stream.accounting.ledger import BudgetView, nano, owner_of_account
 from stream.keys import key_day_of
 from stream.policy.counts import CountRelease
@@ -134,7 +135,7 @@ class FactorLimit:
 
         ``alone`` is ln of the largest factor that the day's attributes reach by themselves.
         """
-        counts = charged.exponent(charged.covering(zone), day.span, self.privacy.ticks_per_attribute, None)
+        counts = count_exponent(charged, zone, day.span, self.privacy.ticks_per_attribute)
         limit = math.log(self.privacy.max_factor) + SLACK
         return counts > 0 and alone + float(self.privacy.devices_per_person * counts) > limit
 

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from stream.accounting.charges import ChargeStream, line_name
+from stream.accounting.charge_history import ChargeStream, line_name
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
