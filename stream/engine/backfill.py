@@ -32,7 +32,8 @@ import orjson
 
 from stream.accounting.ledger import nano
 from stream.engine.outputs import OutputRecord, in_order
-from stream.engine.partition import PartitionEngine, SiteEngine
+from stream.engine.partition import PartitionEngine
+from stream.engine.site_engines import SiteEngine
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, build_stages
