@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "demo": "Run one simulated day from SNMP traps to private releases",
         "key": "Create, export and retire key files",
         "policy": "Write, check and compare policies",
+        "dossier": "Write drafts for the data protection officer",
     },
     "Run": {
         "run": "Run the whole pipeline in one process, without a broker",

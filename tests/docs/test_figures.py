@@ -322,7 +322,7 @@ TESTED = [
     ("docs/thresholds.md", "` more than 0.8 of it on every query", OF_QUERIES),
     ("docs/operations.md", "has to be mended: exit code 1", BROKEN),
     ("docs/operations.md", "The exit code is 1 if something restarts", DIFFERS),
-    ("docs/reference/commands.md", "1 | anything else: a failure; a denied ` ; ` , ` and ` with findings", BROKEN),
+    ("docs/reference/commands.md", "1 | anything else: a failure; a denied ` ; ` , ` , ` and ` with findings", BROKEN),
     ("README.md", "costs one device's whole day ε = 2, with δ = 1e-6, where", PAID_DAY),
     ("README.md", "A mean error of 9.35 devices at a mean count of 72.61 is what ` gets", WORTH),
     ("docs/guide.md", "where always saying 0 or the median would be nearer to the truth", LEFT_OUT),
