@@ -14,7 +14,7 @@ Decisions depend on policy, ledger and clock, never on counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -89,7 +89,7 @@ class Budgets:
         """
         reasons = {name: self._denial(view, release, name, key_day, end) for name in audiences_of(release)}
         return {
-            name: reason or _first(reasons[other] for other in companions(release, name))
+            name: reason or next(filter(None, (reasons[other] for other in companions(release, name))), None)
             for name, reason in reasons.items()
         }
 
@@ -112,10 +112,6 @@ class Budgets:
             if (budget := release.daily_budget.get(name)) is not None
         ]
         return min(fits) if fits else None
-
-
-def _first(reasons: Iterable[str | None]) -> str | None:
-    return next((reason for reason in reasons if reason is not None), None)
 
 
 # The limit ``max_factor``.

@@ -84,7 +84,7 @@ class HeatPlan:
         """Return the record of a window's colours, or a record without them that contains the reason."""
         plan, release, name = self.plan, self.plan.release, self.query.name
         epsilon = release.epsilon[audience]
-        record = CountRecord(
+        return CountRecord(
             release_id=str(ReleaseId(plan.site, name, audience, head.window_end, head.attempt)),
             site=head.site,
             audience=audience,
@@ -105,11 +105,8 @@ class HeatPlan:
             coverage=rounded_coverage(window.coverage),
             policy_version=head.policy_version,
             laboratory=head.laboratory,
+            **plan.day_fields(audience),
         )
-        if plan.days is None:
-            return record
-        price = plan.days.prices[audience]
-        return record.of_day(price.noise, decimal_string(price.delta)).bounded(plan.bounded_to)
 
 
 LARGEST_HELD = 16 << 20
