@@ -113,9 +113,9 @@ def _take(records: dict[_Key, Release], record: Release, *, revised: bool) -> No
 
 
 def _rows(records: Iterable[Release]) -> Iterator[tuple[Any, ...]]:
-    held = sorted(records, key=lambda record: not record["released"])  # denied records list no nodes of their own
+    ordered = sorted(records, key=lambda record: not record["released"])  # denied records list no nodes of their own
     nodes: dict[tuple[str, str], dict[str, None]] = {}
-    for record in held:
+    for record in ordered:
         name = record["release"].removesuffix("-revised") if "revises" in record else record["release"]
         values = [*node_values(record)]
         known = nodes.setdefault((record["site"], name), {})

@@ -43,12 +43,12 @@ class ChargeRun(NamedTuple, Generic[Value]):
 
     def since(self, end: Micros) -> ChargeRun[Value] | None:
         """Return the windows that end after ``end``; None where there are none."""
-        gone = self.through(end)
-        if not gone:
+        passed = self.through(end)
+        if not passed:
             return self
-        if gone == self.windows:
+        if passed == self.windows:
             return None
-        return self._replace(first=self.first + gone * self.step, windows=self.windows - gone)
+        return self._replace(first=self.first + passed * self.step, windows=self.windows - passed)
 
     def with_one(self, end: Micros, charge: Value) -> ChargeRun[Value] | None:
         """Return the run with one more window; None if that window does not continue it."""

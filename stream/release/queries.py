@@ -73,8 +73,8 @@ class HeatPlan:
         """Process a window's values (None: denied) and its end; return the next state and the colours, None while
         too few windows are known. The result depends on ``epsilon`` through the values only."""
         del epsilon
-        told = None if values is None else values.values[: len(self.plan.names)]
-        item = Passed(slot_of(end, self._timezone, self._day_starts), told)
+        released = None if values is None else values.values[: len(self.plan.names)]
+        item = Passed(slot_of(end, self._timezone, self._day_starts), released)
         after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, shown
 

@@ -63,8 +63,8 @@ class Delivery:
         """
         with naming_errors(self._path):
             query = "SELECT count(*) FROM outputs WHERE topic = ?"
-            ((held,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
-        self._account_box.forget_behind(int(held))
+            ((stored,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
+        self._account_box.forget_behind(int(stored))
         given = self._account_box.last()
         if given == 0:
             return 0, 0

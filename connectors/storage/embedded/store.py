@@ -130,7 +130,7 @@ class SqliteStore:
             self._db.execute("UPDATE outputs SET time = ? WHERE topic = ? AND time = 0", (now_ms, QUARANTINE))
         self._db.executemany(
             "DELETE FROM outputs WHERE topic = ? AND time < ?",
-            ((topic, now_ms - kept) for topic, kept in _KEPT_MS.items()),
+            ((topic, now_ms - retention) for topic, retention in _KEPT_MS.items()),
         )
 
     def chain_hash(self, site: str, sequence: int) -> str | None:

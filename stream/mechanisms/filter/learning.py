@@ -238,9 +238,9 @@ class NightlyFilter:
             state, histories = self._parts(state, _at_hand(state.log), PARTS)
             state = self._begin_day(state)
         filtered, [estimate] = self.filter.step(state.filter, item)
-        kept = FilterItem(np.clip(item.noisy, -FARTHEST, FARTHEST), item.slot)
-        log = (*state.log, kept)[-(MOST_WINDOWS + BEFORE + PARTS) :]
-        residuals = state.residuals.after(kept.noisy, estimate.median)
+        clipped = FilterItem(np.clip(item.noisy, -FARTHEST, FARTHEST), item.slot)
+        log = (*state.log, clipped)[-(MOST_WINDOWS + BEFORE + PARTS) :]
+        residuals = state.residuals.after(clipped.noisy, estimate.median)
         state = replace(state, filter=filtered, log=log, residuals=residuals)
         if state.part < PARTS:
             at_hand = _at_hand(state.log)
@@ -360,8 +360,8 @@ class NightlyFilter:
         ]
         noisy = np.array([item.noisy for item in state.log]).astype(_NOISY).view(np.uint8).reshape(-1, 4)
         ranks = np.ascontiguousarray(noisy.T)  # bytes of equal rank are adjacent: they compress better
-        held = total.astype("<f8").tobytes()
-        return b"".join((head, filtered, held, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
+        residuals = total.astype("<f8").tobytes()
+        return b"".join((head, filtered, residuals, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
 
     def decode(self, data: bytes) -> NightlyState:
         """Return the state of a byte form; DataError where it is not one of this filter."""

@@ -57,10 +57,10 @@ def smooth(
     parts: list[tuple[Ints, FilterState]] = []
     for family, (capacity, zones) in enumerate(filtered.families):
         for part in _parts(zones, _ticks_size(capacity, len(items)), room):
-            held = _take(filtered, state, family, part)
+            begin = _take(filtered, state, family, part)
             few = RegimeFilter((capacity,) * (part.stop - part.start), filtered.noise, filtered.calendar)
             own = [FilterItem(item.noisy[zones[part]], item.slot) for item in items]
-            after, marginals = smoothed_marginals(few, held, own, final)
+            after, marginals = smoothed_marginals(few, begin, own, final)
             parts.append((zones[part], after))
             for tick, weights in enumerate(marginals):
                 median[tick, zones[part]], half_width[tick, zones[part]] = median_and_band(weights)

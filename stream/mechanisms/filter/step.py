@@ -139,10 +139,10 @@ class RegimeFilter:
         """Process one tick of all zones; return the state after it and the estimates, in registry order."""
         zones = len(self.capacities)
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
-        asked = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
-        expected = self._expected(state, item.slot, asked)
+        processed = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
+        expected = self._expected(state, item.slot, processed)
         rate, parts = self._rates(state), list[tuple[Ints, Posterior]]()
-        for chunk in chunks(asked):
+        for chunk in chunks(processed):
             p = self._predicted(chunk, state, rate, expected)
             weights = observe(p, self._likelihood(chunk, item.noisy))
             of_counts = ordered_sum(weights)
@@ -159,7 +159,7 @@ class RegimeFilter:
             rate[:, zones] = rates(learnt.counted)
         return rate
 
-    def _expected(self, state: FilterState, slot: WeekSlot, asked: Windows) -> _Expected | None:
+    def _expected(self, state: FilterState, slot: WeekSlot, processed: Windows) -> _Expected | None:
         """Return the calendar's weights for its copy's moving regimes; None where it is off."""
         if not self.calendar:
             return None
@@ -169,8 +169,8 @@ class RegimeFilter:
         calendars = [each.calendar for each in state.learnt if each.calendar]
         for calendar, (capacity, zones), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
             h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
-            below[:, zones] = support.below(h, asked.low[zones])
-            above[:, zones] = support.above(h, (asked.low + asked.width)[zones])
+            below[:, zones] = support.below(h, processed.low[zones])
+            above[:, zones] = support.above(h, (processed.low + processed.width)[zones])
         return _Expected(weight, (below, above))
 
     def _predicted(self, chunk: Chunk, state: FilterState, rate: Cells, expected: _Expected | None) -> Cells:

@@ -86,9 +86,9 @@ def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
     step = np.empty_like(blocks[:, :, 0])
     for i in range(1, blocks.shape[2]):
         blocks[:, :, i] += np.multiply(factors[:, :, i], blocks[:, :, i - 1], out=step)
-    carried = np.empty_like(blocks[:, 0])
+    passed_on = np.empty_like(blocks[:, 0])
     for b in range(1, blocks.shape[1]):
-        blocks[:, b] += np.multiply(reach[:, b], blocks[:, b - 1, -1:], out=carried)
+        blocks[:, b] += np.multiply(reach[:, b], blocks[:, b - 1, -1:], out=passed_on)
     after = both[:, :cells, 0] + both[:, cells - 1 :: -1, 1]
     after -= x
     return np.asarray(after)
