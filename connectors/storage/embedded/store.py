@@ -17,8 +17,7 @@ from pathlib import Path
 import orjson
 
 from connectors.secrets.private_files import private_folder
-from connectors.storage.embedded.delivery import Delivery
-from connectors.storage.embedded.outboxes import AccountOutbox, OperatorBox, Outboxes
+from connectors.storage.embedded.outboxes import AccountOutbox, Delivery, OperatorBox, Outboxes
 from connectors.storage.embedded.reader import as_given, earlier_entries
 from connectors.storage.embedded.sqlite_file import (
     STORE,
