@@ -6,8 +6,8 @@
   audience can have, so that the service opens neither the store nor its state. Their content is a copy, which can be
   made again.
 
-``Delivery`` moves committed private records of the store to the outboxes: the store may delete them (``synced``) once the
-outboxes are written through to disk. Account records are copied. A record that was delivered before a crash is
+``Delivery`` moves committed private records of the store to the outboxes. The store may delete them (``synced``) once
+the outboxes are written through to disk. Account records are copied. A record that was delivered before a crash is
 delivered again under the same id, and stays as it is.
 
 The folder also has ``_sites.json`` (``storage/site_metadata.py``), for everyone who may read one of the outboxes.
