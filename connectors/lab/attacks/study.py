@@ -8,8 +8,8 @@ their zones by the prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class FoundPeople(NamedTuple):
 
     title: str
     """Display name of the source and method."""
-    reads: dict[str, Any]
+    reads: Mapping[str, object]
     """The same for programs."""
     by_guess: Floats
     """People found by right guesses beyond the prior's: mean over runs, shape [spans, classes]."""
@@ -94,7 +94,7 @@ def beliefs(published: PublishedDay, nodes: Nodes, laws: Likelihoods, scene: Sce
     """Return Pr[in the zone | published values], shape [spans, zones]; the prior for unpublished spans.
 
     Args:
-        told: the published values at the scene's ticks.
+        published: the published values at the scene's ticks.
         nodes: of the channel.
         laws: of the noise: one per node, or one learnt for all.
         scene: with as many spans.
@@ -123,7 +123,7 @@ def _log_likelihood(laws: Likelihoods, values: Ints, people: int, known: Ints) -
     return np.stack([law.log_likelihood(np.array(value), people, int(there)) for law, value, there in each])
 
 
-def attacked(title: str, reads: dict[str, Any], runs: Sequence[Floats], scene: Scene) -> FoundPeople:
+def attacked(title: str, reads: Mapping[str, object], runs: Sequence[Floats], scene: Scene) -> FoundPeople:
     """Return the results of beliefs, given as one array of shape [spans, zones] per run."""
     closed = scene.closed
     guessed = [found_by_guess(run, closed, scene.counts, scene.is_open) for run in runs]
@@ -332,7 +332,7 @@ class _Laboratory:
         return {channel: each for channel, each in found.items() if any(len(truth) for truth, _ in each)}
 
     def _by_exact_noise(
-        self, channel: Channel, reads: dict[str, Any], nodes: Nodes, runs: Sequence[PublishedDay]
+        self, channel: Channel, reads: Mapping[str, object], nodes: Nodes, runs: Sequence[PublishedDay]
     ) -> Iterator[FoundPeople]:
         laws = [run.laws for run in runs]
         if all(each is not None for each in laws):
@@ -342,7 +342,7 @@ class _Laboratory:
     def _by_learnt_noise(
         self,
         name: str,
-        reads: dict[str, Any],
+        reads: Mapping[str, object],
         nodes: Nodes,
         learnt: Sequence[tuple[Ints, Ints]],
         runs: Sequence[PublishedDay],
