@@ -46,6 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "account": "Show what all releases together have cost",
         "sink": "Deliver releases to an MQTT broker or a webhook",
         "export": "Expose releases as metrics",
+        "report": "Write a report of a month",
         "calibrate": "Learn how many people there are per device",
     },
     "Look after": {
