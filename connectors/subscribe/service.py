@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from connectors.runtime.offload import offload
 from connectors.storage.kafka.metadata import read
 from connectors.storage.site_metadata import SiteMetadata, read_sites
 from connectors.subscribe.cursor import Cursor
@@ -183,7 +184,7 @@ async def read_metadata(
     ``capacity`` and ``metadata``, the names that the policy assigns.
     """
     if store is not None:
-        return await asyncio.to_thread(read_sites, store / "private")
+        return await offload(read_sites, store / "private")
     if kafka is not None:
         return await read(kafka)
     answer = await read_json(url or "", token, "/api/v1/sites")
