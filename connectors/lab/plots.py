@@ -46,7 +46,7 @@ class Drawing(NamedTuple):
         self.figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(6, len(named)))
 
 
-def need_matplotlib(asked: str) -> None:
+def need_matplotlib(option: str) -> None:
     """Raise an error before any work is done if Matplotlib is not installed.
 
     Args:
@@ -56,7 +56,7 @@ def need_matplotlib(asked: str) -> None:
         UsageError: Matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
-        msg = f"{asked}: needs matplotlib; {OPTIONAL}"
+        msg = f"{option}: needs matplotlib; {OPTIONAL}"
         raise UsageError(msg)
 
 

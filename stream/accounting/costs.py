@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from stream.accounting.charges import ChargeRun, LatestCharges, add_window, coalition_cost
+from stream.accounting.charge_runs import ChargeRun, LatestCharges, add_window
 from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, compose
 from stream.accounting.units import Cells, Day
 from stream.policy.fields import EVERYBODY, decimal_string
@@ -157,6 +157,17 @@ class UnitCost(NamedTuple):
 
 
 # The cost of one window.
+
+
+def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
+    """Return the epsilon of all readers of one count release together, at one tick; UsageError if undeclared."""
+    return _cost(mechanism, frozenset(epsilon for epsilon in epsilons if epsilon > 0))
+
+
+@lru_cache(maxsize=1024)
+def _cost(mechanism: str, distinct: frozenset[Fraction]) -> Fraction:
+    composition = mechanism_named(mechanism).composition
+    return composition.joint_epsilon(distinct) if distinct else Fraction(0)
 
 
 def window_cost(

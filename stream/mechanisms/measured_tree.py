@@ -29,7 +29,8 @@ from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_e
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.revision import smooth
-from stream.mechanisms.filter.step import FilterItem, FilterState
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, noise_chain

@@ -479,6 +479,11 @@ def zones_now(before: Mapping[str, Collection[str]], zones: Iterable[Zone]) -> d
     }
 
 
+def current_names(zones: Iterable[str], now: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return zones under all names that they have now (``zones_now``), in the same order."""
+    return tuple(dict.fromkeys(name for zone in zones for name in sorted(now.get(zone, (zone,)))))
+
+
 def check_places(zones: Iterable[Zone]) -> None:
     """Raise ValueError if a radio address or an access point's name could belong to two zones.
 

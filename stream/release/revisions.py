@@ -103,7 +103,7 @@ class RevisionPlan:
             where, lag = f"{head.window_end}/{self._span}", (each.at - end) // issuer.tick_length
             for audience in readers:
                 name = ReleaseId(issuer.site, release.revised_name, audience, where, issuer.attempt)
-                first = self._plan.record(head, window, audience, each.values, None, Fraction(0))
+                first = self._plan.record(head, window, audience, each.values, None, Fraction(0), noisy=False)
                 own = {"release": release.revised_name, "release_id": str(name), "revises": first.release_id}
                 record = first.model_copy(update=own | {"lag": lag})
                 topic = private_topic(audience, release.revised_name)

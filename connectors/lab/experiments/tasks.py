@@ -115,5 +115,5 @@ def _result(task: Task, mechanism: str, epsilon: str | None, scores: Sequence[Sc
 
 def document(extent: Extent, found: Sequence[Result]) -> dict[str, Any]:
     """Return all results as JSON; every number is of simulated people."""
-    asked = {"runs": extent.runs, "rounds": extent.rounds, "worthless_from": WORTHLESS}
-    return {"simulated": True} | asked | {"results": [each.row() for each in found]}
+    extents = {"runs": extent.runs, "rounds": extent.rounds, "worthless_from": WORTHLESS}
+    return {"simulated": True} | extents | {"results": [each.row() for each in found]}

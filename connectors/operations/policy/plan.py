@@ -27,8 +27,7 @@ from connectors.operations.policy.quality import (
     simulated_windows,
     tried_windows,
 )
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import Epsilon
+from stream.accounting.costs import Epsilon, coalition_cost
 from stream.accounting.privacy_loss import LeastNoiseError
 from stream.accounting.units import day_cells
 from stream.errors import UsageError

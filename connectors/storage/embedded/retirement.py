@@ -22,7 +22,7 @@ from connectors.storage.embedded.sqlite_file import EARLIER, connect, naming_err
 from connectors.storage.embedded.store import SqliteStore
 from connectors.storage.retirement import LedgerContent
 from stream.accounting.audit import ChainLink
-from stream.engine.snapshot import successor
+from stream.engine.key_rotation import successor
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 

@@ -164,8 +164,8 @@ def _convolve(gains: list[Floats], cells: int) -> tuple[list[int], float]:
         value = np.take_along_axis(trial, position[:, None], axis=1)[:, 0]
         choices.append(reach - position)
     left, shares = cells, []
-    for taken in reversed(choices):
-        shares.append(int(taken[left]))
+    for chosen in reversed(choices):
+        shares.append(int(chosen[left]))
         left -= shares[-1]
     return shares[::-1], float(value[cells])
 

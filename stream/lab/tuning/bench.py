@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from stream.accounting.charges import coalition_cost
+from stream.accounting.costs import coalition_cost
 from stream.accounting.units import day_cells
 from stream.domains import Purpose
 from stream.errors import UsageError
