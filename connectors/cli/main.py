@@ -1,4 +1,4 @@
-"""The command ``tacet``: loads verbs when they are used, and maps errors to messages and documented exit codes."""
+"""The command ``tacet``: loads verbs late, and maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "account": "Show what all releases together have cost",
         "sink": "Deliver releases to an MQTT broker or a webhook",
         "export": "Expose releases as metrics",
+        "report": "Write a report of a month",
         "calibrate": "Learn how many people there are per device",
     },
     "Look after": {

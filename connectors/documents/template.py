@@ -102,6 +102,12 @@ def unnamed(document: str) -> str:
     return _NAME.sub("", document)
 
 
+def as_text(document: str) -> str:
+    """Return a document as plain text: without names, escapes, emphasis, and blank lines in a row."""
+    text = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", unnamed(document).replace("**", ""))
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
 def statements(document: str) -> dict[str, str]:
     """Return the statements of a document by name."""
     lines = ((_NAME.search(line), line) for line in document.splitlines())

@@ -1,4 +1,4 @@
-"""The ASGI application: page files, the OpenAPI document, the table of operations, and the limits in front of them.
+"""The ASGI application: page files, OpenAPI document, operations, and limits.
 
 * Page files are read into memory once, so that no path of a request reaches the file system.
 * One table of operations makes both the routes and the OpenAPI 3.1 document.
@@ -97,6 +97,7 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/releases", api.releases, models.Releases),
     Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
               media=_FILES),
+    Operation("GET", f"{PREFIX}/report", api.report, models.MonthPage, models.OfReport, media=("text/html",)),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
     Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfUsual),

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from typing import Literal
 
-import anyio.to_thread
 from anyio import CancelScope
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from connectors.http.limits import DOWNLOADS, Reader
 from connectors.http.responses import RefusalError
+from connectors.runtime.offload import offload
 from connectors.serve.access import Principal
 from connectors.serve.history.files import ExportFormat
 
 RETRY = 10
 """Seconds after which a refused reader may retry."""
-_TYPES: dict[ExportFormat, str] = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+Format = ExportFormat | Literal["html"]
+_TYPES: dict[Format, str] = {
+    "csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet", "html": "text/html; charset=utf-8",
+}  # fmt: skip
 Pieces = Generator[bytes, None, None]
 
 
@@ -33,7 +37,7 @@ class Downloads:
     def __len__(self) -> int:
         return self._open.total()
 
-    def open(self, who: Principal, name: str, form: ExportFormat, pieces: Pieces) -> Download:
+    def open(self, who: Principal, name: str, form: Format, pieces: Pieces) -> Download:
         """Return the response that sends a file. It counts as a download until the file was sent or the connection
         ends.
 
@@ -73,5 +77,5 @@ class Download(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             with CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._pieces.close)
+                await offload(self._pieces.close)
             self._among.leave(self._who)

@@ -1,4 +1,4 @@
-"""Views for the roles of account reader and operator, built from the records of the account, quarantine and control.
+"""Views for account readers and operators.
 
 * ``AccountView``: the newest account of each site, the attributes of each day, and the denials of the last week. The
   account lists the denials of each window, which depend on ledger and policy only.
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.serve.history.record_fields import nano, scalar
+from connectors.records.record_fields import nano, scalar
 from connectors.serve.models import Denied
 from stream.errors import DataError, UsageError
 from stream.records import DAY, MINUTE, Micros, ReleaseId

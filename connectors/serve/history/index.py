@@ -1,4 +1,4 @@
-"""The history's database: one DuckDB file, which can be rebuilt from outboxes or topics at any time.
+"""The history's database: one DuckDB file that can be rebuilt.
 
 ``Index`` opens the file, separates readers from the one writer, and keeps DuckDB's memory bounded. ``Numbers`` maps
 values that repeat in many rows (series, nodes, laws of noise) to small integers.
@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from connectors.records.bands import NoiseDistribution
+from connectors.records.decoding import Series
 from connectors.secrets.private_files import private_folder
-from connectors.serve.history.bands import NoiseDistribution
-from connectors.serve.history.decoding import Series
 from stream.errors import TacetError
 
 FORMAT = 2

@@ -1,4 +1,4 @@
-"""The simulation of a building: seeded people, their devices, the Wi-Fi events they cause, and the truth.
+"""The simulation of a building: people, devices, Wi-Fi events, and the truth.
 
 The model is calibrated to three published totals of one university building (64 access points, 36,436
 devices, 3,895,732 associations in 89 days from February 2018; Ghayyur, thesis, section 4.2.1). It contains the
@@ -31,7 +31,7 @@ from stream.lab.simulator.building import (
     full_factor,
 )
 from stream.lab.simulator.offices import office_visits, owner_devices, owners
-from stream.lab.simulator.radio import Events, events, ordered, reassociations
+from stream.lab.simulator.radio import Events, Heard, departures, events, ordered, reassociations
 from stream.lab.simulator.visits import (
     HABITS,
     DeviceClass,
@@ -49,7 +49,7 @@ from stream.records import MINUTE, SECOND, Micros
 Ints = NDArray[np.int64]
 
 SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-PEOPLE, HABIT, RADIO, NAMES, ROUTINE, MACHINES = range(6)
+PEOPLE, HABIT, RADIO, NAMES, ROUTINE, MACHINES, DEPARTURES = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,13 @@ class SimulatorConfig:
     always_on: int = 0
     """Number of static devices that are heard every few minutes, so that they are present at every tick. The
     published totals include none; all other events are the same with and without them."""
+    heard: Heard = Heard.OFTEN
+    """How often a device that stays is heard. The visits are the same in each case."""
+
+    @property
+    def sessions(self) -> bool:
+        """Whether its controllers report departures, and the site counts sessions: where stays are seldom heard."""
+        return self.heard is not Heard.OFTEN
 
     def __post_init__(self) -> None:
         if not 1 <= self.days <= 3660:
@@ -89,8 +96,9 @@ class SimulatorConfig:
 
 
 DAY_SHOWN = SimulatorConfig(seed=1, scale=0.45, always_on=75)
-"""The day of the demo and of plans: fewer people than in the calibrated building, and 75 machines that are always on.
-On average some 140 devices are present, half of them machines, which controllers see in most buildings."""
+"""The day of plans: fewer people than in the calibrated building, and 75 machines that are always on. On average some
+140 devices are present, half of them machines, which controllers see in most buildings. The demo has the same visits,
+and people who sit still."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +123,8 @@ class Simulation:
     """``DeviceClass`` of each device."""
     visits: Visits
     """True stays, by device and start; those of one device do not overlap."""
+    departures: Events
+    """Disassociations and deauthentications, by time; ``access_point`` is where the device was heard last."""
 
 
 def simulate(config: SimulatorConfig) -> Simulation:
@@ -128,8 +138,9 @@ def simulate(config: SimulatorConfig) -> Simulation:
     devices = owner_devices(place, _draws(config, ROUTINE))
     people = population(class_sizes(config, days, int(devices.sum())), place, _draws(config, PEOPLE))
     visits = _all_visits(config, place, days, people, devices)
-    heard = _closing(events(visits, people, place, _draws(config, RADIO)), visits, days)
-    heard = _merged(heard, reassociations(_machines(config, visits), _draws(config, MACHINES)))
+    observed = _closing(events(visits, people, place, _draws(config, RADIO), config.heard), visits, days)
+    observed = _merged(observed, reassociations(_machines(config, visits), _draws(config, MACHINES)))
+    left = departures(observed, visits, days.end, _draws(config, DEPARTURES))
     seen = np.unique(visits.device)
     names = addresses(people.device_class, _draws(config, NAMES))
     return Simulation(
@@ -137,12 +148,13 @@ def simulate(config: SimulatorConfig) -> Simulation:
         building=place,
         start=days.start,
         end=days.end,
-        time=heard.time,
-        device=np.searchsorted(seen, heard.device),
-        access_point=heard.access_point,
+        time=observed.time,
+        device=np.searchsorted(seen, observed.device),
+        access_point=observed.access_point,
         devices=tuple(names[index] for index in seen),
         device_class=people.device_class[seen],
         visits=replace(visits, device=np.searchsorted(seen, visits.device)),
+        departures=left._replace(device=np.searchsorted(seen, left.device)),
     )
 
 
@@ -175,14 +187,14 @@ def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people
     return ordered_visits(join([public, office_visits(who, place, people, days, routine)]), days)
 
 
-def _closing(heard: Events, visits: Visits, days: Calendar) -> Events:
+def _closing(observed: Events, visits: Visits, days: Calendar) -> Events:
     """Add an event of one static device within five minutes of the end, so that the last day is covered completely."""
     last = int(np.flatnonzero(visits.manner == Manner.STATIC)[0])
-    moment = days.end - 4 * MINUTE - int(heard.time[-1] % (30 * SECOND))
+    moment = days.end - 4 * MINUTE - int(observed.time[-1] % (30 * SECOND))
     return ordered(
-        np.append(heard.time, moment),
-        np.append(heard.device, visits.device[last]),
-        np.append(heard.access_point, visits.zone[last]),
+        np.append(observed.time, moment),
+        np.append(observed.device, visits.device[last]),
+        np.append(observed.access_point, visits.zone[last]),
     )
 
 
