@@ -31,6 +31,7 @@ TICK = 30 * MINUTE
 K = 4
 """Ticks of a day at which a login counts."""
 V = 2
+STEP = 5 * MINUTE
 LAPTOP, PHONE, TABLET, SHARED = (bytes([0x3C, 0, 0, 0, 0, n]) for n in range(4))
 ANNE, BERT = b"anne", b"bert"
 SITE_KEYS = 'day_starts = "16:00"\nidentity = "login"\n'
@@ -89,8 +90,8 @@ def counts(
     again, over = sorted(restarts), sorted(takeovers)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("GRID", "OUTAGE"):
-            patch.setattr(ingest, name, TICK)  # heartbeats every five seconds would take long
-        for now in range(BEGINS - HOUR, BEGINS + DAY + 2 * HOUR, 5 * MINUTE):
+            patch.setattr(ingest, name, TICK // 2)  # heartbeats every five seconds would take long
+        for now in range(BEGINS - HOUR, BEGINS + DAY + 2 * HOUR, STEP):
             while todo and todo[0].time <= now:
                 word = todo.pop(0)
                 radio = bytes.fromhex(access_point(word.zone).replace(":", ""))
@@ -316,7 +317,7 @@ def test_random_days_of_a_login_change_what_is_printed_at_most(seed: int) -> Non
         words = drawn(rng, 24)
         if len({word.time - word.age for word in words}) < len(words):
             continue
-        restarts = [BEGINS + 5 * MINUTE * rng.randrange(280)] if rng.random() < 0.5 else []
+        restarts = [BEGINS + STEP * rng.randrange(280)] if rng.random() < 0.5 else []
         takeovers = [BEGINS + rng.randrange(DAY) for _ in range(2)]
         mine = of_login(words, ANNE, restarts)
         phone = {word for word in mine if word.device == PHONE}

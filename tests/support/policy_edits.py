@@ -486,6 +486,29 @@ def _count_changes(**keys: Sequence[Any]) -> Edit:
     return edit
 
 
+_LOGINS = ("identity", "login_attribute", "home_realms", "shared_logins", "others")
+
+
+def _count_logins(**keys: Sequence[Any]) -> Edit:
+    """Let a site count logins, or devices if it does; give it one value of each of these keys."""
+
+    def edit(rng: random.Random, document: Document) -> None:
+        site = rng.choice(_sites_of_devices(document))
+        counts_logins = "identity" in site
+        for name in _LOGINS:
+            site.pop(name, None)
+        if counts_logins and not keys:
+            return
+        site.update({"identity": "login"} | {key: rng.choice(values) for key, values in keys.items()})
+        document["release"] = [each for each in document["release"] if each["query"] != "attributes"]
+        for each in (each for each in _COUNTS(document) if each.get("unit") != "device_day"):
+            each.update(_GAUSSIAN)
+            for name in [name for name, value in each.items() if value is None]:
+                del each[name]
+
+    return edit
+
+
 EDITS: dict[str, tuple[Edit, ...]] = {
     "Policy.site": (_toggle_site,),
     "Policy.audience": (
@@ -520,6 +543,11 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.gap": (_count_changes(gap=("10min", "30min", "60min")),),
     "Site.randomised": (_to(_sites_of_devices, "randomised", "ignore", "count"),),
     "Site.opt_out": (_to(_sites_of_devices, "opt_out", "list", "none"),),
+    "Site.identity": (_count_logins(),),
+    "Site.login_attribute": (_count_logins(login_attribute=("user_name", "chargeable_user_identity")),),
+    "Site.home_realms": (_count_logins(home_realms=(["example.org"], ["example.org", "EXAMPLE"])),),
+    "Site.shared_logins": (_count_logins(shared_logins=(["lab"], ["bert"])),),
+    "Site.others": (_count_logins(others=("ignore", "count")),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
     "Site.floors": (_order_floors,),

@@ -160,9 +160,9 @@ _ONE_PERSON = (
     "one person's whole day costs epsilon {day:.3g}."
 )
 _IDENTITIES = (
-    "{release} for {reader}: only if each message of a person's day belongs to one login, that person's whole day costs "
-    "epsilon {day:.3g}; with two identities, such as a login and a device that never logs in, it costs {two:.3g}, and "
-    "with three {three:.3g}."
+    "{release} for {reader}: only if each message of a person's day belongs to one login, one person's whole day "
+    "costs epsilon {day:.3g}; with two identities, such as a login and a device that never logs in, it costs "
+    "{two:.3g}, and with three {three:.3g}."
 )
 _ONE_MESSAGE = (
     " One message costs up to {one:.3g}, and {two:.3g} where it is a login on a device that another login used before: "
