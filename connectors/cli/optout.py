@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import click
 
@@ -18,7 +18,14 @@ from stream.pseudonyms.derivation import is_locally_administered
 from stream.records import Micros
 from stream.settings import Settings
 
-Change = Callable[[Path, bytes, Iterable[bytes], Micros], None]
+
+class Change(Protocol):
+    """Adds or removes devices and logins."""
+
+    def __call__(
+        self, path: Path, key: bytes, addresses: Iterable[bytes], now: Micros, logins: Iterable[bytes] = ()
+    ) -> None:
+        """Change the file."""
 
 
 @click.group(cls=VerbGroup)
@@ -85,10 +92,10 @@ def _change(
     key = opt_outs.key_of(key_file)
     if logins:
         texts = [login for number, line in given for login in sorted(_logins(number, line))]
-        change(file, key, [opt_outs.login_digest(key, login) for login in texts], wall_clock())
+        change(file, key, [], wall_clock(), texts)
         return False
     addresses = [_address(number, line) for number, line in given]
-    change(file, key, [opt_outs.digest(key, address) for address in addresses], wall_clock())
+    change(file, key, addresses, wall_clock())
     return any(map(is_locally_administered, addresses))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,9 +80,9 @@ def digest(key: bytes, address: bytes) -> bytes:
     return _digest(key, Domain.OPT_OUT + address)
 
 
-def login_digest(key: bytes, login: bytes) -> bytes:
-    """Return the digest of a login in the form in which it is compared, 16 octets."""
-    return _digest(key, Domain.OPT_OUT_LOGIN + login)
+def _digests(key: bytes, addresses: Iterable[bytes], logins: Iterable[bytes]) -> Iterator[bytes]:
+    yield from (digest(key, address) for address in addresses)
+    yield from (_digest(key, Domain.OPT_OUT_LOGIN + login) for login in logins)
 
 
 def _digest(key: bytes, subject: bytes) -> bytes:
@@ -120,25 +120,25 @@ class OptOutFile(ReloadingSecrets[OptOuts]):
         return self.content.leaves_out_login(login, start)
 
 
-def add(path: Path, key: bytes, digests: Iterable[bytes], now: Micros) -> None:
-    """Add devices and logins by their digests; the file is created if it is missing.
+def add(path: Path, key: bytes, addresses: Iterable[bytes], now: Micros, logins: Iterable[bytes] = ()) -> None:
+    """Add devices, and logins in the form in which they are compared; the file is created if it is missing.
 
     One that is on the list keeps its entry. One whose removal may not have taken effect yet stays on it without a
     break.
     """
     with locked(path):
         entries = _read(path, key) if path.exists() else {}
-        for name in digests:
+        for name in _digests(key, addresses, logins):
             found = entries.get(name)
             entries[name] = _Entry(now, None) if found is None else found._replace(removed=None)
         _write(path, key, entries, now)
 
 
-def remove(path: Path, key: bytes, digests: Iterable[bytes], now: Micros) -> None:
+def remove(path: Path, key: bytes, addresses: Iterable[bytes], now: Micros, logins: Iterable[bytes] = ()) -> None:
     """Remove devices and logins from the next day on; one that is not on the list changes nothing."""
     with locked(path):
         entries = _read(path, key)
-        for name in digests:
+        for name in _digests(key, addresses, logins):
             if (found := entries.get(name)) is not None and found.removed is None:
                 entries[name] = found._replace(removed=now)
         _write(path, key, entries, now)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.keys.opt_outs import OptOutFile, add, login_digest
+from connectors.keys.opt_outs import OptOutFile, add
 from connectors.sources.ingest.ingest import OPTED_OUT, Ingest
 from connectors.sources.ingest.logins import LoginRules, parse_user_name, written_logins
 from connectors.sources.ingest.sighting import Kind, Sighting
@@ -151,7 +151,7 @@ KEY = bytes(range(32))
 def left_out(tmp_path: Any, written: str, *sightings: Sighting, keys: str = "") -> list[bool]:
     """Return which of these sightings are left out by a list with one login."""
     path = tmp_path / "opt-outs"
-    add(path, KEY, [login_digest(KEY, each) for each in written_logins(written)], 0)
+    add(path, KEY, [], 0, written_logins(written))
     core = Ingest.of_policy(load_policy(text(f'opt_out = "list"\n{keys}')), bytes(32), opt_outs=OptOutFile(path, KEY))
     state = core.initial(NOON)
     return [core.screen(state, NOON, SOURCES[0], each) == OPTED_OUT for each in sightings]
@@ -186,7 +186,7 @@ def test_a_login_that_opted_out_is_left_out_at_unknown_access_points_too(tmp_pat
 
 def test_devices_of_a_login_that_opted_out_are_forgotten_with_their_day(tmp_path: Any) -> None:
     path = tmp_path / "opt-outs"
-    add(path, KEY, [login_digest(KEY, b"anne")], 0)
+    add(path, KEY, [], 0, [b"anne"])
     core = Ingest.of_policy(load_policy(text('opt_out = "list"\n')), bytes(32), opt_outs=OptOutFile(path, KEY))
     state: IngestState = core.initial(NOON)
     assert core.screen(state, NOON, SOURCES[0], seen()) == OPTED_OUT
