@@ -80,6 +80,12 @@ def account(
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
 
 
+def published_account(store: Path | None, kafka: str | None) -> dict[str, Any]:
+    """Return the account as it was published: what ``--json`` prints."""
+    bundle = store_bundle(store) if store is not None else kafka_bundle(kafka or "")
+    return summary(_streamed(store, kafka), counted_sites(merged_policies(bundle.policies, [])))
+
+
 def people_truths(policies: Iterable[PolicyDocument]) -> list[dict[str, Any]]:
     """Return the models of people of all policies, each once, with what their ground truth cost."""
     found = {each.digest: people_figures(each) for policy in policies for each in policy.people}

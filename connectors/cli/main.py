@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "demo": "Run one simulated day from SNMP traps to private releases",
         "key": "Create, export and retire key files",
         "policy": "Write, check and compare policies",
+        "dossier": "Write drafts for the data protection officer",
     },
     "Run": {
         "run": "Run the whole pipeline in one process, without a broker",
@@ -45,6 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "account": "Show what all releases together have cost",
         "sink": "Deliver releases to an MQTT broker or a webhook",
         "export": "Expose releases as metrics",
+        "report": "Write a report of a month",
         "calibrate": "Learn how many people there are per device",
     },
     "Look after": {

@@ -7,13 +7,15 @@ summary of its operation in the OpenAPI document.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from importlib.metadata import version
 from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from connectors.documents.month import Month, MonthReader
+from connectors.documents.report import month_report, report_languages
 from connectors.http.responses import RefusalError, answer
 from connectors.serve.access import ACCOUNT, OPERATOR, audience_role
 from connectors.serve.history.aggregates import NewestWindow, SpendRow
@@ -24,6 +26,7 @@ from connectors.serve.models import (
     OfCoalition,
     OfDays,
     OfRecords,
+    OfReport,
     OfSite,
     OfSiteDay,
     OfStream,
@@ -43,6 +46,7 @@ from connectors.serve.policy_description import (
     sites_of,
 )
 from connectors.serve.service import Service, body_of, parsed, principal_of, recognised, release_of, role, service_of
+from connectors.storage.site_metadata import site_metadata
 from stream.errors import DataError
 from stream.policy.sites import Site
 from stream.records import SECOND, Micros
@@ -108,6 +112,29 @@ async def records(request: Request) -> Response:
         {"release": name, "audience": query.audience, "site": query.site, "timezone": place.timezone,
          "granularity": query.granularity, "columns": rows.columns, "rows": rows.rows, "next": rows.next}
     )  # fmt: skip
+
+
+async def report(request: Request) -> Response:
+    """Return a month's report, a printable page made from the reader's records."""
+    service, query = service_of(request), parsed(request, OfReport)
+    who = role(request, audience_role(query.audience))
+    known = site_metadata(service.policy)
+    if query.site not in sites_of(service.policy, (query.audience,)):
+        raise RefusalError(404, "site", "must be one with releases for the reader")
+    if query.language not in report_languages():
+        raise RefusalError(422, "language", f"must be one of {', '.join(report_languages())}")
+    reader = MonthReader(known[query.site], Month.parse(query.month))
+    pieces = _report_of(service, reader, query.audience, query.language)
+    return service.downloads.open(who, f"{query.site}-{query.month}", "html", pieces)
+
+
+def _report_of(service: Service, reader: MonthReader, audience: str, language: str) -> Generator[bytes, None, None]:
+    """Yield the page; it is made when it is sent, by one of the few downloads at a time."""
+    start, _ = reader.month.before.span(reader.timezone)
+    _, end = reader.month.span(reader.timezone)
+    for body in service.history.bodies(audience, start, end):
+        reader.add(body)
+    yield month_report(reader, audience, language=language).page.encode()
 
 
 def _rows_query(query: OfRecords, release: str) -> RowsQuery:

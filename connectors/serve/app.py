@@ -97,6 +97,7 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/releases", api.releases, models.Releases),
     Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
               media=_FILES),
+    Operation("GET", f"{PREFIX}/report", api.report, models.MonthPage, models.OfReport, media=("text/html",)),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
     Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfUsual),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from typing import Literal
 
 import anyio.to_thread
 from anyio import CancelScope
@@ -20,7 +21,10 @@ from connectors.serve.history.files import ExportFormat
 
 RETRY = 10
 """Seconds after which a refused reader may retry."""
-_TYPES: dict[ExportFormat, str] = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
+Format = ExportFormat | Literal["html"]
+_TYPES: dict[Format, str] = {
+    "csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet", "html": "text/html; charset=utf-8",
+}  # fmt: skip
 Pieces = Generator[bytes, None, None]
 
 
@@ -33,7 +37,7 @@ class Downloads:
     def __len__(self) -> int:
         return self._open.total()
 
-    def open(self, who: Principal, name: str, form: ExportFormat, pieces: Pieces) -> Download:
+    def open(self, who: Principal, name: str, form: Format, pieces: Pieces) -> Download:
         """Return the response that sends a file. It counts as a download until the file was sent or the connection
         ends.
 

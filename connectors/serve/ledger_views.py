@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.serve.history.record_fields import nano, scalar
+from connectors.records.record_fields import nano, scalar
 from connectors.serve.models import Denied
 from stream.errors import DataError, UsageError
 from stream.records import DAY, MINUTE, Micros, ReleaseId

@@ -94,6 +94,15 @@ class OfRecords(OfSite):
     )
 
 
+class OfReport(OfSite):
+    """A month's report."""
+
+    month: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$")] = Field(
+        description="YYYY-MM, in the site's time zone."
+    )
+    language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")] = "en"
+
+
 class OfStream(OfAudience):
     """An event stream of an audience's releases."""
 
@@ -451,6 +460,10 @@ class Health(BaseModel):
 
 class Event(BaseModel):
     """The data of an event: a released record as it was published."""
+
+
+class MonthPage(BaseModel):
+    """A month's report, as an HTML page."""
 
 
 class Document(BaseModel):

@@ -136,7 +136,9 @@ def test_a_command_and_its_options_exist(name: str) -> None:
     while isinstance(command, click.Group):
         command = subcommands(command)[words.pop(0)]
     assert set(_options(words)) <= {option for parameter in command.params for option in parameter.opts}
-    assert {parameter.opts[-1] for parameter in command.params if parameter.required} <= set(_options(words))
+    settled = {"--audience"} if name == "tacet-report" else set[str]()  # in REPORT_OPTIONS: whose report is a choice
+    required = {parameter.opts[-1] for parameter in command.params if parameter.required}
+    assert required <= {*_options(words), *settled}
 
 
 @pytest.mark.parametrize("role", ["ingest", "hooks", "poll", "run", "serve", "worker"])
@@ -173,6 +175,11 @@ def test_what_has_the_controllers_credentials_reaches_the_ingests_socket_and_non
     assert f"INGEST_OPTIONS=--polls {folder}/polls" in (UNITS / "tacet-ingest.service").read_text()
     file = f"TACET_POLLS_FILE={poll['WorkingDirectory'][0]}/polls.toml"
     assert poll["Environment"] == [file, "MALLOC_MMAP_THRESHOLD_=131072"]
+
+
+def test_reports_are_made_once_a_month_after_its_end() -> None:
+    assert settings("tacet-report.timer")["OnCalendar"] == ["*-*-02 06:00:00"]
+    assert "--month last" in settings("tacet-report.service")["ExecStart"][0]
 
 
 def test_heads_are_signed_every_day_into_two_files() -> None:

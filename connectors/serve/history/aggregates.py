@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import duckdb
 import orjson
 
-from connectors.serve.history.bands import likely_empty
+from connectors.records.bands import likely_empty
 from connectors.serve.history.index import Index
 from connectors.serve.history.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
 from connectors.serve.history.rows import COLUMNS, RowsQuery, clip_span, local_offset, page, resolve_query

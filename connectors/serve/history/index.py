@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from connectors.records.bands import NoiseDistribution
+from connectors.records.decoding import Series
 from connectors.secrets.private_files import private_folder
-from connectors.serve.history.bands import NoiseDistribution
-from connectors.serve.history.decoding import Series
 from stream.errors import TacetError
 
 FORMAT = 2

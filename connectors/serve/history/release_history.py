@@ -17,6 +17,7 @@ import numpy as np
 from cramjam import zstd
 from numpy.typing import NDArray
 
+from connectors.records.decoding import Attribute, Cell, Window, read_record
 from connectors.serve.history.aggregates import (
     AttributeRow,
     LatestRows,
@@ -28,14 +29,13 @@ from connectors.serve.history.aggregates import (
     newest_end,
     spend_rows,
 )
-from connectors.serve.history.decoding import Attribute, Cell, Window, read_record
 from connectors.serve.history.files import ExportFormat, csv_file, parquet_file
 from connectors.serve.history.index import Index, Numbers, insert, insert_rows
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.rows import Rows, RowsQuery, behind_page, page
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import Micros, ReleaseId
-from stream.schemas import parse_time
+from stream.schemas import parse_record, parse_time
 
 START = "start"
 """Replaces a release id: before the first record."""
@@ -120,6 +120,14 @@ class ReleaseHistory:
             query = "SELECT id FROM record WHERE audience = ? ORDER BY seq DESC LIMIT 1"
             row = cursor.execute(query, [audience]).fetchone()
         return START if row is None else str(row[0])
+
+    def bodies(self, audience: str, start: Micros, end: Micros) -> Iterator[dict[str, Any]]:
+        """Yield an audience's parsed records of windows and days that end after ``start``, at ``end`` or before."""
+        with self._index.reading() as cursor:
+            query = "SELECT body FROM record WHERE audience = ? AND finish > ? AND finish <= ? ORDER BY seq"
+            found = cursor.execute(query, [audience, start, end])
+            while rows := found.fetchmany(256):
+                yield from (parse_record(bytes(zstd.decompress(body))) for (body,) in rows)
 
     # --- queries --------------------------------------------------------------------------------------
 

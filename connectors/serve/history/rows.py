@@ -2,7 +2,7 @@
 
 A mean of a filter's values uses these, revised ones where they exist, and its band is an upper bound. Other means use
 noisy values if every window has one, and so does a filter's mean over a day if its band then is narrower; the band is
-that of their noise (:mod:`connectors.serve.history.bands`). A mean of estimates of people has the mean of the ends of
+that of their noise (:mod:`connectors.records.bands`). A mean of estimates of people has the mean of the ends of
 their bands, since their errors do not cancel out. Denied windows are counted and enter no mean.
 """
 
@@ -17,9 +17,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.serve.history import record_fields
-from connectors.serve.history.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
-from connectors.serve.history.decoding import KINDS
+from connectors.records import record_fields
+from connectors.records.bands import AT_MOST, NoiseDistribution, lower_end, mean_half_width, upper_end
+from connectors.records.decoding import KINDS
 from connectors.serve.history.index import Index
 from connectors.serve.history.local_clock import SiteClock
 from stream.errors import UsageError

@@ -194,6 +194,7 @@ export const strings = {
     weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
     out: "Export",
     outText: "The figures of the chart with their bands: CSV for spreadsheets, Parquet for pandas and R. docs/integrations.md describes Grafana, MQTT, webhooks and notebooks.",
+    report: (month) => `Report of ${month}`,
     csv: "CSV",
     parquet: "Parquet",
     fileOf: (format, release) => `${format}: ${release}`,

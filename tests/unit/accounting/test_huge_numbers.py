@@ -10,7 +10,7 @@ import click
 import pytest
 
 from connectors.cli.options import NUMBER
-from connectors.serve.history import record_fields
+from connectors.records import record_fields
 from connectors.tables.decisions import Source, question, read_thresholds
 from stream.accounting.audit import Audit, compare_records
 from stream.accounting.ledger import GENESIS, chain_hash

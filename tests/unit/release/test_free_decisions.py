@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from connectors.cli.main import tacet
 from connectors.cli.subscribe import one_line
-from connectors.serve.history.decoding import read_record
+from connectors.records.decoding import read_record
 from connectors.subscribe.nodes import node_values
 from stream.mechanisms.noise_parameters import laplace_noise, least_shift
 from stream.mechanisms.sparse_vector import Alarms, Noisy, NoisyAlarm

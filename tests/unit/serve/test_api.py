@@ -155,9 +155,21 @@ async def test_a_file_contains_all_rows(client: httpx.AsyncClient) -> None:
     assert len(response.text.splitlines()) == 1 + 21
 
 
+async def test_a_report_is_a_page_of_the_readers_own_records(client: httpx.AsyncClient) -> None:
+    response = await client.get("/api/v1/report", params=PUBLIC | {"month": "2026-03"})
+    assert response.headers["content-disposition"] == 'attachment; filename="east-2026-03.html"'
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert "20 of 2972 windows were released" in response.text
+    assert "made from released figures for public" in response.text.lower()
+
+
 @pytest.mark.parametrize(
     ("path", "parameters", "expected"),
     [
+        ("report", {**PUBLIC, "month": "2026-3"}, (422, "month")),
+        ("report", {**PUBLIC, "month": "2026-03", "language": "xx"}, (422, "language")),
+        ("report", {**PUBLIC, "site": "west", "month": "2026-03"}, (404, "site")),
+        ("report", {**PUBLIC, "audience": "facilities", "month": "2026-03"}, (403, "audience")),
         ("latest", {"audience": "facilities", "site": "east"}, (403, "audience")),
         ("latest", {"audience": "public", "site": "west"}, (404, "site")),
         ("usual", {**PUBLIC, "release": "offices"}, (404, "release")),

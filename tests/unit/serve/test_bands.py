@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from connectors.serve.history.bands import (
+from connectors.records.bands import (
     NoiseDistribution,
     likely_empty,
     lower_end,

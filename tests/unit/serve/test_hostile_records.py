@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from connectors.records.decoding import read_record
 from connectors.serve.event_streams import event
-from connectors.serve.history.decoding import read_record
 from connectors.serve.indexer import own
 from connectors.serve.playback import came_at
 from stream.errors import DataError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.serve.history.bands import NoiseDistribution, sum_half_width
+from connectors.records.bands import NoiseDistribution, sum_half_width
 from connectors.serve.history.rows import COLUMNS, node_order
 from stream.errors import UsageError
 from stream.records import DAY, HOUR

@@ -127,7 +127,7 @@ async function drawAll(parts, context, state) {
   await drawSeries(parts, context, state, { rows, before: week ? byNode(week.rows) : null, step, from, to, shift: from - shifted(from) });
   put(parts.notes, noteLines(now.rows, state, now.whole).map((text) => h("p", { class: "soft why" }, text)));
   put(parts.glance, glanceTable(state.nodes.slice(0, 64), rows, counts, site));
-  put(parts.out, exportLinks(counts.byRelease(state.nodes), question));
+  put(parts.out, [...exportLinks(counts.byRelease(state.nodes), question), reportLink(audience, site, to)]);
   put(parts.rows, rowsTable(now.rows, site.timezone));
   await drawByTime(parts, context, state, from, to);
 }
@@ -138,6 +138,12 @@ function exportLinks(shares, question) {
     const href = address(`releases/${encodeURIComponent(release)}/records`, { ...question, nodes: nodes.join(","), format });
     return h("a", { class: "button", download: true, href }, shares.length > 1 ? words.fileOf(words[format], release) : words[format]);
   }));
+}
+
+/** A link to the report of the month in which the chart's period ends. */
+function reportLink(audience, site, to) {
+  const month = isoDay(to - 1, site.timezone).slice(0, 7);
+  return h("a", { class: "button", download: true, href: address("report", { audience, site: site.site, month }) }, words.report(month));
 }
 
 async function drawSeries(parts, { site, signal }, state, { rows, before, step, from, to, shift }) {

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.serve.history import record_fields
-from connectors.serve.history.bands import NoiseDistribution, sum_half_width
+from connectors.records import record_fields
+from connectors.records.bands import NoiseDistribution, sum_half_width
 from stream.errors import DataError
 from stream.policy.mechanisms import names_where
 from stream.records import Micros, NoiseKind, ReleaseId
@@ -104,14 +104,19 @@ def read_record(value: bytes) -> tuple[str, Window | Attribute]:
     body = parse_record(value)
     if b"\n" in value or b"\r" in value:  # either ends a line of an event stream
         raise DataError("record: must be one line")
+    content = decoded(body)
+    return body["release_id"], content
+
+
+def decoded(body: Mapping[str, Any]) -> Window | Attribute:
+    """Return the content of a parsed record; DataError if it is not a private record."""
     try:
         identity = ReleaseId.parse(record_fields.name(body["release_id"]))
         if (identity.audience, identity.release, identity.site) != (body["audience"], body["release"], body["site"]):
             raise DataError("record: must be named by its own site, release and audience")
-        content = _attribute(body) if "attribute" in body else _window(body, identity)
+        return _attribute(body) if "attribute" in body else _window(body, identity)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise DataError("record: must be a private release, a field is missing or of another type") from None
-    return body["release_id"], content
 
 
 def _attribute(body: Mapping[str, Any]) -> Attribute:

@@ -1,0 +1,142 @@
+"""Markdown documents from a template, which holds all words of one language and no number.
+
+A template is Markdown. It begins with a head of ``name: text`` lines between two lines ``---``. Below it
+
+| line | becomes |
+|---|---|
+| ``[table.label] text with {field}`` | one line for each row of the table, with the row's fields; none if it is empty |
+| ``[!table] text`` | the text if the table is empty, otherwise nothing |
+| ``[?table] text`` | the text if the table has rows, otherwise nothing |
+| any other | itself |
+
+A line of the first form is a statement: it holds for as long as its facts do. Its name, ``table.label/key``, stands
+behind it in a comment. So a document that a person has completed can be compared with the facts of today.
+
+Values are escaped: nothing in a field is read as Markdown or HTML. What only a person can answer is marked in the
+template with ``⟦`` and ``⟧``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from stream.errors import DataError
+
+OPEN, CLOSE = "⟦", "⟧"
+"""Around what only a person can answer."""
+_MARKED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
+_STATEMENT = re.compile(r"\[([a-z_0-9]+)\.([a-z_0-9]+)\] (.*)")
+_IF = re.compile(r"\[([!?])([a-z_0-9]+)\] (.*)")
+_FIELD = re.compile(r"\{([a-z_0-9]+)\}")
+_NAME = re.compile(r" ?<!-- ([a-z_0-9]+\.[a-z_0-9]+/[^ >]*) -->")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
+
+
+class Row(NamedTuple):
+    """A row of a table of facts."""
+
+    key: str
+    """Names the row within its table, whatever its facts are."""
+    fields: Mapping[str, str]
+
+
+Tables = Mapping[str, Sequence[Row]]
+"""Name -> rows. A table that a template names must exist, even if it is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The words of a document in one language."""
+
+    head: Mapping[str, str]
+    lines: tuple[str, ...]
+
+    @staticmethod
+    def read(path: Path) -> Template:
+        """Read a template file."""
+        _, head, body = path.read_text(encoding="utf-8").split("---\n", 2)
+        pairs = (line.partition(": ") for line in head.splitlines())
+        return Template({name: text for name, _, text in pairs}, tuple(body.splitlines()))
+
+    def fill(self, tables: Tables) -> str:
+        """Return the document as Markdown. KeyError if a table or a field is missing."""
+        return "\n".join(line for each in self.lines for line in _filled(each, tables)).strip() + "\n"
+
+
+def _filled(line: str, tables: Tables) -> Iterator[str]:
+    if found := _IF.fullmatch(line):
+        if bool(tables[found[2]]) is (found[1] == "?"):
+            yield found[3]
+    elif found := _STATEMENT.fullmatch(line):
+        table, label, text = found.groups()
+        for key, fields in tables[table]:
+            yield _named(_with(text, fields), f"{table}.{label}/{quote(key, safe='/._').replace('-', '%2D')}")
+    else:
+        yield line
+
+
+def _with(text: str, fields: Mapping[str, str]) -> str:
+    return _FIELD.sub(lambda found: escaped(fields[found[1]]), text)
+
+
+def _named(text: str, name: str) -> str:
+    """Return a statement with its name behind it; in the row of a table within the last cell."""
+    inside, edge = (text[:-2], " |") if text.endswith(" |") else (text, "")
+    return f"{inside} <!-- {name} -->{edge}"
+
+
+def escaped(value: str) -> str:
+    """Return a value as one line of Markdown that shows it as it is."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in value)
+    plain = " ".join(shown.replace(OPEN, "(").replace(CLOSE, ")").split())
+    return _SPECIAL.sub(r"\\\1", plain)
+
+
+def unnamed(document: str) -> str:
+    """Return a document without the names of its statements."""
+    return _NAME.sub("", document)
+
+
+def as_text(document: str) -> str:
+    """Return a document as plain text: without names, escapes, emphasis, and blank lines in a row."""
+    text = re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", unnamed(document).replace("**", ""))
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def statements(document: str) -> dict[str, str]:
+    """Return the statements of a document by name."""
+    lines = ((_NAME.search(line), line) for line in document.splitlines())
+    return {found[1]: _NAME.sub("", line).strip() for found, line in lines if found is not None}
+
+
+def places_to_fill(document: str) -> int:
+    """Return how many marks a person has yet to replace."""
+    return len(_MARKED.findall(document))
+
+
+class Outdated(NamedTuple):
+    """A statement that is not true any more, or that a document lacks."""
+
+    name: str
+    says: str | None
+    """Its text in the document; None if the document lacks it."""
+    true: str | None
+    """Its text by the facts of today; None if nothing of this name holds."""
+
+
+def outdated(document: str, today: str) -> list[Outdated]:
+    """Return the statements in which a document differs from one that was made today, in the document's order.
+
+    Raises:
+        DataError: the document has no statement, so it cannot be compared.
+    """
+    old, new = statements(document), statements(today)
+    if not old:
+        raise DataError("must be a document of this command in Markdown, with the comments behind its statements")
+    names = dict.fromkeys([*old, *new])
+    return [Outdated(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]

@@ -1,0 +1,251 @@
+"""The facts of a dossier as tables: of the policy, its account and its installation.
+
+Every number of a guarantee is taken from ``promises``, which ``tacet policy show`` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from connectors.documents.template import Row, Tables, Template
+from connectors.operations.policy.guarantees import people_lines, spaced, unit_rows
+from connectors.operations.policy.promises import promises
+from connectors.storage.kafka.topics import BESIDES, DAY_MS, FOR_EVER, topic_config, topic_names
+from stream.policy.attributes import AttributeRelease
+from stream.policy.counts import CountRelease
+from stream.policy.document import Release, audiences_of
+from stream.policy.fields import EVERYBODY, duration_text
+from stream.policy.sites import Site
+from stream.records import MINUTE, SECOND, Micros
+from stream.release.threshold_guarantees import threshold_promises
+from stream.release.validation import Policy
+
+FEW = 4
+"""A room for this many people or fewer has few regular users: what is published of it is about persons."""
+OF_A_PERSON = ("arrival", "departure", "breaks")
+"""Attributes that tell when somebody comes and goes."""
+
+OF_A_DAY = ("device_day", "device_day_moved", "person_day")
+INPUTS = ("snmp", "snmp3", "radius", "hooks", "polls")
+"""Ways in which observations arrive, by the secrets that they need."""
+SPENT = ("device_day", "person_day", "device_total", "person_total")
+"""Units of the account that a dossier lists."""
+
+
+class Installation(NamedTuple):
+    """How the pipeline runs, as far as the command was told."""
+
+    store: bool = False
+    """Whether releases are in an embedded store."""
+    kafka: bool = False
+    """Whether releases are on Kafka."""
+    encrypted: bool = False
+    """Whether brokers are reached over TLS."""
+    inputs: Sequence[str] = ()
+    """Those of ``INPUTS`` of which a file of secrets is set."""
+    public_body: bool | None = None
+    """Whether the controller is a public authority in the performance of its tasks; None: not said."""
+
+
+def facts(policy: Policy, installation: Installation, account: Mapping[str, Any] | None = None) -> Tables:
+    """Return all tables of a dossier.
+
+    Args:
+        policy: the policy that the dossier is about.
+        installation: how it runs.
+        account: what ``tacet account --json`` prints, if there is an account.
+    """
+    promised = promises(policy)
+    return {
+        "policy": [Row("policy", {
+            "version": policy.version, "devices": str(promised["devices_per_person"]), "w": str(promised["w"]),
+            "max_factor": f"{promised['max_factor']:.4g}",
+        })],
+        **_sites(policy),
+        "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
+        **_counts(promised["counts"]),
+        **_budgets(policy, promised["budgets"]),
+        **_attributes(policy, promised["attributes"]),
+        "few_users": list(_few_users(policy)),
+        "thresholds": [Row(f"{p.site}/{p.release}", {"sentence": p.sentence()}) for p in threshold_promises(policy)],
+        "people": [Row(str(at), {"sentence": line}) for at, line in enumerate(people_lines(policy))],
+        **_pseudonyms(promised["pseudonyms"]),
+        **_installed(policy, installation),
+        "account": [] if account is None else list(_spent(account)),
+    }  # fmt: skip
+
+
+def dossier_languages() -> list[str]:
+    """Return the languages in which a dossier can be written."""
+    return sorted(path.name.split(".")[1] for path in Path(__file__).parent.glob("dossier.*.md"))
+
+
+def dossier_template(language: str) -> Template:
+    """Return the words of a dossier in a language."""
+    return Template.read(Path(__file__).parent / f"dossier.{language}.md")
+
+
+def _sites(policy: Policy) -> dict[str, list[Row]]:
+    def those(condition: Callable[[Site], bool]) -> list[Row]:
+        return [Row(name, _site(name, site)) for name, site in policy.site.items() if condition(site)]
+
+    return {
+        "sites": those(lambda _: True),
+        "events": those(lambda site: site.feed == "devices" and not site.has_sessions),
+        "sessions": those(lambda site: site.has_sessions),
+        "counters": those(lambda site: site.feed == "counts"),
+        "opt_out": those(lambda site: site.opt_out == "list"),
+        "no_opt_out": those(lambda site: site.opt_out != "list" and site.feed == "devices"),
+        "rotating": those(lambda site: site.feed == "devices" and site.randomised == "count"),
+    }
+
+
+def _site(name: str, site: Site) -> dict[str, str]:
+    return {
+        "site": name, "name": site.name or name, "timezone": site.timezone, "zones": str(len(site.zones)),
+        "floors": str(len({zone.floor for zone in site.zones})), "sources": str(len(site.sources)),
+        "tick": _span(site.tick), "validity": _span(site.validity), "session_limit": _span(site.session_limit),
+        "lateness": _span(site.lateness), "max_devices": str(site.max_devices),
+        "day_starts": site.day_starts or "00:00 UTC",
+    }  # fmt: skip
+
+
+def _span(duration: Micros) -> str:
+    return f"{duration / SECOND:g} s" if duration % MINUTE else spaced(duration_text(duration))
+
+
+def _audience(policy: Policy, name: str, description: str) -> Row:
+    releases = [each.name for each in policy.release if name in audiences_of(each)]
+    return Row(name, {"audience": name, "description": description or name, "releases": ", ".join(releases)})
+
+
+def _counts(counts: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
+    window, day = list[Row](), list[Row]()
+    for each in counts:
+        key = f"{each['site']}/{each['release']}/{each['reader']}"
+        common = {name: str(each[name]) for name in ("site", "release", "reader", "mechanism", "zones")}
+        if "unit" not in each:
+            window.append(Row(key, common | {unit: each["epsilon"][unit] for unit in ("presence_tuple", *OF_A_DAY)}))
+        else:
+            tight = {unit: f"{found['epsilon']:.3g}" for unit, found in each["tight"].items()}
+            delta = "0" if each["delta"] == "0" else f"{float(each['delta']):.2g}"
+            scales = ", ".join(f"{scale:.4g}" for scale in each["noise_scale"])
+            noise = {"delta": delta, "noise": each["noise"], "scales": scales}
+            day.append(Row(key, common | {unit: tight[unit] for unit in OF_A_DAY} | noise))
+    together = [row for row in (*window, *day) if row.fields["reader"] == EVERYBODY]
+    return {"window_counts": window, "day_counts": day, "day_deltas": [r for r in day if r.fields["delta"] != "0"],
+            "counts": together}  # fmt: skip
+
+
+def _budgets(policy: Policy, budgets: Mapping[str, str]) -> dict[str, list[Row]]:
+    found, without = list[Row](), list[Row]()
+    for release in policy.release:
+        if not isinstance(release, CountRelease) or release.by_day:
+            continue
+        for audience in audiences_of(release):
+            fields = {"release": release.name, "audience": audience, "days": str(release.refresh_days)}
+            budget = budgets.get(f"{release.name}/{audience}")
+            row = Row(f"{release.name}/{audience}", fields | {"budget": budget or ""})
+            (without if budget is None else found).append(row)
+    return {"budgets": found, "no_budgets": without}
+
+
+def _attributes(policy: Policy, odds: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
+    rules, coming = list[Row](), list[Row]()
+    for release in policy.release:
+        if isinstance(release, AttributeRelease):
+            zones = sum(len(policy.zones_of(release, site)) for site in policy.site)
+            for name, rule in release.attributes.items():
+                test = " or ".join(
+                    f"{how} {edge}" for how, edge in rule.sensitive.model_dump(exclude_none=True).items()
+                )
+                row = Row(f"{release.name}/{name}", {
+                    "release": release.name, "attribute": name.replace("_", " "), "sensitive": test,
+                    "zones": str(zones), "audiences": ", ".join(rule.epsilon),
+                })  # fmt: skip
+                rules.append(row)
+                if name in OF_A_PERSON:
+                    coming.append(row)
+    return {"attributes": rules, "coming": coming, "odds": [_odds(each) for each in odds]}
+
+
+def _odds(each: Mapping[str, Any]) -> Row:
+    def factor(value: float | str) -> str:
+        return value if isinstance(value, str) else f"{value:.4g}"
+
+    return Row(f"{each['site']}/{each['release']}/{each['attribute']}/{each['reader']}", {
+        "site": each["site"], "release": each["release"], "attribute": each["attribute"].replace("_", " "),
+        "reader": each["reader"], "epsilon": each["epsilon"], "factor": factor(each["factor"]),
+        "with_counts": factor(each["with_counts"]), "habit_5": factor(each["habit"]["5"]),
+        "habit_20": factor(each["habit"]["20"]),
+    })  # fmt: skip
+
+
+def _few_users(policy: Policy) -> Iterator[Row]:
+    """Yield each release that publishes something about single rooms with few regular users."""
+    for name in policy.site:
+        for release in policy.release:
+            rooms = [zone for zone in policy.zones_of(release, name) if zone.capacity <= FEW]
+            if rooms and _of_single(release):
+                listed = ", ".join(f"{zone.metadata.get('name', zone.id)} ({zone.capacity})" for zone in rooms)
+                fields = {"site": name, "release": release.name, "rooms": listed, "number": str(len(rooms))}
+                yield Row(f"{name}/{release.name}", fields)
+
+
+def _of_single(release: Release) -> bool:
+    """Whether a release publishes something about single zones."""
+    if isinstance(release, CountRelease):
+        return "zone" in release.levels_up
+    return isinstance(release, AttributeRelease) or release.level == "zone"
+
+
+def _pseudonyms(names: str | Mapping[str, Any]) -> dict[str, list[Row]]:
+    by_site = names.get("day_starts", {}) if isinstance(names, Mapping) else {}
+    ttl = names.get("ttl_seconds") if isinstance(names, Mapping) else None
+    return {
+        "names_of_day": [Row("day", {})] if names == "daily" else [],
+        "names_of_site": [Row(site, {"site": site, "day_starts": at}) for site, at in by_site.items()],
+        "names_of_salt": [] if ttl is None else [Row("salt", {"seconds": f"{ttl:g}"})],
+    }
+
+
+def _installed(policy: Policy, installation: Installation) -> dict[str, list[Row]]:
+    def if_so(name: str, condition: bool) -> list[Row]:
+        return [Row(name, {})] if condition else []
+
+    return {
+        "store": if_so("store", installation.store),
+        "kafka": if_so("kafka", installation.kafka),
+        "kafka_encrypted": if_so("kafka", installation.kafka and installation.encrypted),
+        "kafka_clear": if_so("kafka", installation.kafka and not installation.encrypted),
+        "topics": [_topic(name) for name in (*topic_names(policy), *BESIDES)] if installation.kafka else [],
+        "public_body": if_so("public", installation.public_body is True),
+        "private_body": if_so("private", installation.public_body is False),
+        "unknown_body": if_so("unknown", installation.public_body is None),
+        "true_stays": if_so("presence", policy.restricted.presence),
+        "true_counts": if_so("occupancy", policy.restricted.occupancy),
+        **{f"by_{way}": if_so(way, way in installation.inputs) for way in INPUTS},
+    }  # fmt: skip
+
+
+def _topic(name: str) -> Row:
+    config = topic_config(name)
+    retention = int(config.get("retention.ms", FOR_EVER))
+    compacted = "compact" in config["cleanup.policy"]
+    days = "∞" if retention == FOR_EVER else f"{retention / DAY_MS:g} d"
+    return Row(name, {"topic": name, "kept": f"1/key, {days}" if compacted else days})
+
+
+def _spent(account: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield what a person's and a device's day have cost so far, for every reader."""
+    for name, site in account["sites"].items():
+        last = site["last"]
+        readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
+        for unit, *spent in unit_rows(list(readers.values()), SPENT, counted=site.get("feed") == "counts"):
+            for reader, epsilon in zip(readers, spent, strict=True):
+                if epsilon in {"-", "inf"}:  # no such figure; the unit has another one
+                    continue
+                fields = {"site": name, "unit": unit, "reader": reader, "epsilon": epsilon, "until": last["window_end"]}
+                yield Row(f"{name}/{unit}/{reader}", fields)

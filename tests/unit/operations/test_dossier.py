@@ -1,0 +1,149 @@
+"""The dossier: its numbers are those of ``policy show``, every line that rests on the policy can be checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from connectors.cli.dossier import dossier
+from connectors.documents.template import Template, outdated, statements, unnamed
+from connectors.operations.dossier.facts import Installation, dossier_languages, dossier_template, facts
+from connectors.operations.policy.promises import promises
+from stream.release.validation import Policy, load_policy
+from stream.settings import Settings
+from tests.support.day_policies import day_release, day_site
+from tests.support.small_building import ATTRIBUTES, COUNTS, policy_text
+
+TEXT = policy_text(COUNTS + ATTRIBUTES)
+
+
+def made(text: str = TEXT, language: str = "en", account: Any = None, **installation: Any) -> str:
+    policy = load_policy(text)
+    return dossier_template(language).fill(facts(policy, Installation(**installation), account))
+
+
+def numbers(policy: Policy) -> Iterator[str]:
+    """Yield the numbers of every count and attribute that ``policy show`` prints of a reader."""
+    for each in promises(policy)["counts"]:
+        yield from (each["epsilon"][unit] for unit in ("presence_tuple", "device_day", "person_day"))
+    for each in promises(policy)["attributes"]:
+        yield from (each["epsilon"], f"{each['factor']:.4g}", f"{each['with_counts']:.4g}")
+
+
+@pytest.mark.parametrize("epsilon", ["1", "0.5", "0.07"])
+def test_every_number_of_a_guarantee_is_that_of_policy_show(epsilon: str) -> None:
+    text = TEXT.replace('facilities = "0.5", board', f'facilities = "{epsilon}", board')
+    document = unnamed(made(text)).replace("\\", "")
+    for number in numbers(load_policy(text)):
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", document), number
+
+
+def test_a_changed_policy_changes_the_statements_and_check_names_them() -> None:
+    before = made()
+    after = made(TEXT.replace('facilities = "0.5", board', 'facilities = "0.25", board'))
+    names = {each.name for each in outdated(before, after)}
+    assert {"policy.version/policy", "window_counts.row/dbh/plain/facilities"} <= names
+    assert not any("smooth" in name for name in names)
+    assert outdated(before, made()) == []
+
+
+def test_days_are_listed_with_their_delta() -> None:
+    text = policy_text(day_release(), site=day_site())
+    found = next(each for each in promises(load_policy(text))["counts"] if each["reader"] == "facilities")
+    document = made(text)
+    row = statements(document)["day_counts.row/dbh/day/facilities"]
+    for unit in ("device_day", "device_day_moved", "person_day"):
+        assert f"{found['tight'][unit]['epsilon']:.3g}" in row
+    assert "day_deltas.delta/dbh/day/facilities" in statements(document)
+
+
+def test_rooms_with_few_users_and_arrivals_are_flagged() -> None:
+    assert "coming.flag/office%2Dday/arrival" in statements(made())
+    small = made(re.sub(r'(kind = "office"\ncapacity = )\d+', r"\g<1>1", TEXT))
+    large = made(re.sub(r'(kind = "office"\ncapacity = )\d+', r"\g<1>40", TEXT))
+    assert "few_users.flag/dbh/office%2Dday" in statements(small)
+    assert "few_users.flag/dbh/office%2Dday" not in statements(large)
+
+
+def test_without_attributes_the_risk_is_said_to_be_absent() -> None:
+    document = made(policy_text(COUNTS))
+    assert "the policy publishes no attributes of rooms" in document
+    assert "By how much the odds" not in document
+
+
+@pytest.mark.parametrize(
+    ("public", "says"),
+    [(True, "is not available.**"), (False, "**Balancing test"), (None, "Is the controller a public authority")],
+)
+def test_the_balancing_test_is_for_private_bodies(public: bool | None, says: str) -> None:
+    others = {"is not available.**", "**Balancing test", "Is the controller a public authority"} - {says}
+    document = made(public_body=public)
+    assert says in document
+    assert not any(other in document for other in others)
+
+
+def test_every_part_says_that_it_is_a_draft() -> None:
+    for language in dossier_languages():
+        template = dossier_template(language)
+        parts = made(language=language).split("\n# ")
+        assert len(parts) == 7
+        assert all(template.head["notice"] in part for part in parts)
+
+
+def test_topics_are_listed_with_their_retention() -> None:
+    rows = statements(made(kafka=True))
+    assert rows["topics.kept/tacet.observations.v1"].endswith("| 1 d |")
+    assert rows["topics.kept/tacet.private.public.grouped.v1"].endswith("| ∞ |")
+    assert not any(name.startswith("topics") for name in statements(made(store=True)))
+
+
+def test_the_account_is_that_of_tacet_account() -> None:
+    units = {"device_day": "29.2", "person_day": "87.6", "device_total": "58.4", "tight": {}}
+    last = {"window_end": "2026-03-02T08:00:00Z", "audiences": {"public": units}, "coalition": None}
+    rows = statements(made(account={"sites": {"dbh": {"last": last}}}))
+    assert [rows[name] for name in rows if name.startswith("account")] == [
+        f"| dbh | public | {unit} | {epsilon} | 2026-03-02T08:00:00Z |"
+        for unit, epsilon in (("one device, one day", "29.2"), ("one person, one day", "87.6"),
+                              ("one device, in all", "58.4"))
+    ]  # fmt: skip
+
+
+def test_what_a_policy_says_is_escaped() -> None:
+    hostile = "<img src=x onerror=alert(1)> **x** | y"
+    document = made(TEXT.replace("[site.dbh]\n", f"[site.dbh]\nname = '{hostile}'\n"))
+    assert not re.search(r"(?<!\\)<img", document)
+    assert r"\<img src=x onerror=alert\(1\)\> \*\*x\*\* \| y" in document
+
+
+def test_languages_state_the_same() -> None:
+    for language in dossier_languages():
+
+        def named(template: Template) -> list[str]:
+            return sorted(name for line in template.lines for name in re.findall(r"^\[(?:[!?]?[a-z_0-9.]+)\]", line))
+
+        assert named(dossier_template(language)) == named(dossier_template("en"))
+
+
+def test_the_command_writes_a_draft_once_and_checks_it(tmp_path: Path) -> None:
+    policy, out = tmp_path / "policy.toml", tmp_path / "out"
+    policy.write_text(TEXT)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(dossier, ["--policy", str(policy), *arguments], obj=Settings())
+        return done.exit_code, done.output
+
+    assert run()[0] == 2
+    assert run("--out", str(out))[0] == 0
+    assert {path.name for path in out.iterdir()} == {"dossier.md", "dossier.html"}
+    assert run("--out", str(out))[0] == 2
+    assert run("--check", str(out / "dossier.md"))[0] == 0
+    policy.write_text(TEXT.replace('facilities = "0.5", board', 'facilities = "0.25", board'))
+    code, said = run("--check", str(out / "dossier.md"))
+    assert code == 1
+    assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in said
+    assert "\n  today  | plain, dbh | facilities | 0.25 |" in said
