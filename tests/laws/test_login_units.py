@@ -207,6 +207,17 @@ def test_a_message_without_a_login_belongs_to_the_login_that_the_device_used_las
     assert seen["d"] == [], "before the day's first login it belongs to nobody"
 
 
+def test_a_departure_binds_no_device() -> None:
+    """Anne's session is closed late, when Bert has long been using the device."""
+    words = [at(9, SHARED, "a", ANNE), at(10, SHARED, "b", BERT), at(11, SHARED, "a", ANNE, Kind.LEAVE)]
+    found = counts(_policy('contribution = "1d"\n', BY_TICKS), [*words, at(12, SHARED, "c")]).bounded
+    last = dict[str, int]()
+    for (end, zone), n in sorted(found.items()):
+        if n:
+            last[zone] = (parse_time(end) - BEGINS) // TICK
+    assert (last["b"], last["c"]) == (11, 31)
+
+
 def test_with_others_a_device_without_a_login_counts_as_itself() -> None:
     bare = [at(9, SHARED, "d"), at(10, LAPTOP, "d")]
     assert max(counts(ticks("count"), bare).bounded.values()) == 2

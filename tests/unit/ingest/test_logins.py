@@ -143,6 +143,21 @@ def test_a_site_of_devices_reads_no_login_and_sends_the_bytes_that_it_always_sen
     assert with_login.identity is None
 
 
+def test_messages_of_two_logins_on_one_device_are_not_repetitions_of_each_other() -> None:
+    policy = load_policy(text('presence = "sessions"\n').replace('validity = "10min"\n', ""))
+    core = Ingest.of_policy(policy, bytes(32))
+    state = core.initial(NOON)
+    for login in (b"anne", b"bert", b"", b"anne", b""):
+        core.observe(state, NOON + SECOND, SOURCES[0], SOURCES[0], seen(login=login))
+    late = seen(login=b"bert")._replace(age=SECOND)
+    core.observe(state, NOON + 3 * SECOND, SOURCES[0], SOURCES[0], seen(zone="b"))
+    core.observe(
+        state, NOON + 3 * SECOND, SOURCES[0], SOURCES[0], late._replace(access_point=seen(zone="c").access_point)
+    )
+    [batch] = [each for each in core.drain(state) if isinstance(each, ObservationBatch)]
+    assert [row.access_point for row in batch.rows] == [access_point(zone) for zone in "aaaabc"], "Anne's second is one"
+
+
 # ---- opt-outs ----------------------------------------------------------------------------------------------
 
 KEY = bytes(range(32))
