@@ -500,13 +500,17 @@ def _count_logins(**keys: Sequence[Any]) -> Edit:
         if counts_logins and not keys:
             return
         site.update({"identity": "login"} | {key: rng.choice(values) for key, values in keys.items()})
-        document["release"] = [each for each in document["release"] if each["query"] != "attributes"]
-        for each in (each for each in _COUNTS(document) if each.get("unit") != "device_day"):
-            each.update(_GAUSSIAN)
-            for name in [name for name, value in each.items() if value is None]:
-                del each[name]
+        document["release"] = [made for each in document["release"] if (made := _paid_by_the_day(each)) is not None]
 
     return edit
+
+
+def _paid_by_the_day(release: Document) -> Document | None:
+    """Return a release that a site of logins may have in place of another; None for one that it may not have."""
+    if release["query"] == "count" and release.get("unit") != "device_day":
+        kept = {key: release[key] for key in ("name", "query", "zones", "epsilon") if key in release}
+        return kept | {"mechanism": "laplace", "noise": "gaussian", "unit": "device_day"}
+    return release if release["query"] == "count" or "epsilon" in release else None
 
 
 EDITS: dict[str, tuple[Edit, ...]] = {
