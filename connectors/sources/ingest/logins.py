@@ -1,4 +1,4 @@
-"""Logins: which text of a message names a person, and in which form it is compared.
+"""Logins: which texts name a person, and in which form they are compared.
 
 A user name is a network access identifier, ``user@realm`` (RFC 7542), or ``DOMAIN\\user``, or decorated,
 ``home!user@proxy`` (RFC 7542, section 3.3.1). It is compared without case, as ``user@realm``; in a realm of one's own
