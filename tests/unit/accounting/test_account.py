@@ -12,8 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import WindowRun
+from stream.accounting.costs import WindowRun, coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, WindowCharges

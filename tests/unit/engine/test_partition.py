@@ -10,7 +10,7 @@ import pytest
 
 from stream.encoding import decode_message, encode_message
 from stream.encryption import Kind, clear_of, seal
-from stream.engine import snapshot as module
+from stream.engine import continuation as module
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import OverflowPolicy, PartitionEngine
 from stream.errors import FinalityError, LaterVersionError, UsageError

@@ -10,10 +10,11 @@ import pytest
 from connectors.operations.recovery.obstacles import Obstacle, cluster_advice
 from connectors.operations.recovery.report import StoredState, of_state
 from stream.encoding import encode_message
+from stream.engine.continuation import adopted_from
 from stream.engine.outputs import OutputRecord, entries_beyond
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import LossError
-from stream.engine.snapshot import adopted_from, chains, mechanism_version, open_snapshot, seal_site, seal_snapshot
+from stream.engine.snapshot import chains, mechanism_version, open_snapshot, seal_site, seal_snapshot
 from stream.errors import FinalityError, UsageError
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
