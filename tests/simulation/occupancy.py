@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
-from stream.release.validation import Policy, load_policy
+from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, private_topic
 from tests.simulation import processes
 
@@ -158,24 +159,32 @@ async def ingest(bootstrap: str, feed: Feed) -> int:
     return 0
 
 
-async def worker(bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False) -> int:
-    """Run a worker, as ``tacet worker`` does."""
+async def _at_once() -> None:
+    """Hold nothing up."""
+
+
+async def worker(
+    bootstrap: str, key_file: Path, *, open_timeout: float = OPEN_TIMEOUT,
+    hold: Callable[[], Awaitable[None]] = _at_once,
+) -> int:  # fmt: skip
+    """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
     keys = key_files.FileKeys(key_file)
     try:
         await checked(bootstrap)
-        control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
-        await metadata.publish(bootstrap, site_metadata(policy))
+        control = await join(bootstrap, POLICY, fingerprint(keys), MECHANISMS, accept_policy=False)
+        await metadata.publish(bootstrap, site_metadata(POLICY))
     except (TacetError, KafkaError, OSError):
         return 1
     partitions = control.partitions or 0
-    results = result_topics(topic_names(policy), (policy, *control.accepted()))
+    results = result_topics(topic_names(POLICY), (POLICY, *control.accepted()))
 
     async def engine(partition: int) -> PartitionEngine:
+        await hold()
         state = await read(bootstrap)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
-        refuse_superseded(state, policy, MECHANISMS)
+        refuse_superseded(state, POLICY, MECHANISMS)
         return PartitionEngine(
-            policy, keys, Options(), accept_policy=accept_policy, accepted=state.accepted(), versions=state.versions,
+            POLICY, keys, Options(), accepted=state.accepted(), versions=state.versions,
             owns=lambda site: partition_of(site, partitions) == partition,
         )  # fmt: skip
 
@@ -184,7 +193,7 @@ async def worker(bootstrap: str, key_file: Path, policy: Policy = POLICY, *, acc
         fence=ENGINE_FENCE,
         topics=EngineTopics(results=results),
         session_timeout=SESSION_TIMEOUT,
-        open_timeout=OPEN_TIMEOUT,
+        open_timeout=open_timeout,
         chores=[PeriodicTask(lambda: refuse_ended(bootstrap, fingerprint(keys), keys.ledger), 10.0)],
     )
     return await run_until_stopped(config, engine)
@@ -196,17 +205,16 @@ Log = list[tuple[int, bytes | None, bytes, Micros]]
 """Offset, key, value and append time of the records of a partition, in order."""
 
 
-def expected(logs: Mapping[int, Log], key_file: Path, policy: Policy = POLICY) -> dict[str, list[bytes]]:
+def _is_on(partition: int, site: str) -> bool:
+    return partition_of(site, PARTITIONS) == partition
+
+
+def expected(logs: Mapping[int, Log], key_file: Path) -> dict[str, list[bytes]]:
     """Return what one process makes of the final log, by topic: the values of what must be visible, in order."""
     keys = key_files.FileKeys(key_file)
     values: dict[str, list[bytes]] = {topic: [] for topic in (*PRIVATE, AUDIT, LEAKAGE)}
     for partition, log in sorted(logs.items()):
-        engine = PartitionEngine(
-            policy,
-            keys,
-            Options(),
-            owns=lambda site, own=partition: partition_of(site, PARTITIONS) == own,  # type: ignore[misc]
-        )
+        engine = PartitionEngine(POLICY, keys, Options(), owns=functools.partial(_is_on, partition))
         engine.restore(None)
         for offset, key, value, stamp in log:
             for outputs, _ in engine.process_in_steps(offset, key, value, stamp):

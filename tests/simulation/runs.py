@@ -122,7 +122,8 @@ class _Run(ABC):
         with guarded(self.world):
             settled = self._play()
             logs, sent = self._logs(), self._input()
-        found = [*self.faults, *problems(logs, TOPICS, occupancy.expected(sent, self.key))]
+        lost = [f"stalled: {line}" for line in self.world.trace.lines if "worker stopped: StalledError" in line]
+        found = [*self.faults, *lost, *problems(logs, TOPICS, occupancy.expected(sent, self.key))]
         trace = self.world.trace
         return Outcome(found, trace.digest(), trace.lines, self.world.now - 1000.0, settled, self.events)
 
@@ -263,7 +264,7 @@ class WireRun(_Run):
         return self._set("lost_answers", 0.02)
 
     def _slow_brokers(self, target: str) -> End:
-        return self._set("service_time", 0.2)
+        return self._set("service_time", 0.8)
 
     def _slow_copies(self, target: str) -> End:
         return self._set("copy_time", 2.0)
