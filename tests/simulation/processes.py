@@ -145,6 +145,7 @@ class World:
             process.alive = False
             process.queue.clear()
             process.signals.clear()
+            process.forget()
             for connection in process.connections:
                 connection.vanish()
             process.connections.clear()
@@ -233,6 +234,10 @@ class Process:
             connection.vanish()
         self.connections.clear()
         self.ended()
+
+    def forget(self) -> None:
+        """Let go of everything that keeps tasks alive; for the end of the world."""
+        self._globals = {}
 
     def pause(self) -> None:
         """Hold every callback, as by SIGSTOP."""

@@ -60,7 +60,7 @@ class Ground(WireRun):
 
     def check(self) -> list[str]:
         """Return what is wrong with the final log."""
-        return problems(self._logs(), TOPICS, occupancy.expected(self._input(), self.key))
+        return problems(self._logs(), TOPICS, occupancy.expected(self._input(), self.key, {}))
 
 
 @pytest.fixture
