@@ -1,4 +1,4 @@
-"""report: what released values say about a month, on a page that prints to two sheets."""
+"""report: what released values say about a month."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from connectors.documents.month import Month, MonthReader
 from connectors.documents.report import SHARE, Report, month_report, report_languages
 from connectors.documents.template import as_text
 from connectors.runtime.clock import wall_clock
+from connectors.storage.site_metadata import SiteMetadata, SitesMetadata
 from connectors.subscribe.subscriber import Origin, read_metadata, subscribe
 from stream.errors import UsageError
 from stream.schemas import rfc3339
@@ -33,7 +34,7 @@ class MonthType(click.ParamType):
             self.fail(f"{value!r} must be a month such as 2026-03, or last", param, ctx)
 
 
-def site_of(sites: dict[str, dict[str, Any]], name: str | None) -> dict[str, Any]:
+def site_of(sites: SitesMetadata, name: str | None) -> SiteMetadata:
     """Return the metadata of a site; UsageError if the source has none of it, or several and none was named."""
     if name is None and len(sites) == 1:
         return next(iter(sites.values()))
@@ -60,7 +61,9 @@ async def report_of(origin: Origin, site: str | None, month: Month, language: st
     "--share", type=click.FloatRange(0.05, 1), default=SHARE, show_default=True,
     help="List rooms that were never above this share of their capacity.",
 )  # fmt: skip
-@click.option("--language", type=click.Choice(report_languages()), default="en", show_default=True, help="Language.")
+@click.option(
+    "--language", type=click.Choice(report_languages()), default="en", show_default=True, help="Language of the words."
+)
 @click.option("--out", type=NEW_FILE, help="The HTML file to write.  [default: Markdown on standard output]")
 @click.option("--folder", type=FOLDER, help="Write SITE-YYYY-MM.html to this folder; an earlier one is replaced.")
 @click.pass_obj

@@ -155,8 +155,8 @@ async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
     try:
         return dict(await reader.getmany(timeout_ms=WAIT_MS))
     except OffsetOutOfRangeError as error:
-        (gone, *_) = error.args[0]
-        msg = f"{gone.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
+        (at, *_) = error.args[0]
+        msg = f"{at.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
         raise UsageError(msg) from None
 
 

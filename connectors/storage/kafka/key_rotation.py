@@ -180,9 +180,9 @@ async def _take_over(bootstrap: str, partition: int, control: ClusterState, keys
         if found.snapshot is None or await _has_begun(bootstrap, partition, found.snapshot, keys):
             return 0
         left = EndedLedger(found.snapshot, found.entries, control.accepted())
-        taken = take_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
-        await _write(writer, taken, found.unread)
-        return taken.unreleased
+        takeover = take_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
+        await _write(writer, takeover, found.unread)
+        return takeover.unreleased
     finally:
         await writer.close()
 
