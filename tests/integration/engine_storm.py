@@ -291,7 +291,7 @@ class EngineStorm:
             await self._sender.stop()
 
     def more(self) -> Faults:
-        """Return the faults that this ground knows, by their names in a plan."""
+        """Return the faults of this scenario, by their names in a plan."""
         return {
             "zombie": self.zombie, "roll": self.roll, "misplaced": self.misplaced, "clock": self.clock,
             "bomb": self.bomb, "twin": self.twin, "lose": self.lose,

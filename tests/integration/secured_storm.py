@@ -83,5 +83,5 @@ class SecuredStorm(EngineStorm):
         assert answer.error_code == 0, answer
 
     def more(self) -> Faults:
-        """Return the faults that this ground knows besides."""
+        """Return the faults of this scenario besides."""
         return dict(super().more()) | {"lead": self.lead}

@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE
 from tests.support.small_building import building
 
 ROOT = Path(__file__).parents[3]
-GROUND = ROOT / "tests" / "asyncapi"
+SCENARIO = ROOT / "tests" / "asyncapi"
 
 
 def unavailable(reason: str) -> None:
@@ -34,17 +34,17 @@ def parser() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         unavailable("there is no node or no npm on the path")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    lock = hashlib.sha256((GROUND / "package-lock.json").read_bytes()).hexdigest()[:16]
+    lock = hashlib.sha256((SCENARIO / "package-lock.json").read_bytes()).hexdigest()[:16]
     folder = base / "tacet" / "asyncapi" / lock
     if not (folder / "whole").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(GROUND, folder, ignore=shutil.ignore_patterns("node_modules"))
+        shutil.copytree(SCENARIO, folder, ignore=shutil.ignore_patterns("node_modules"))
         words = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
         if done.returncode:
             unavailable(f"npm could not fetch the parser: {done.stderr[-300:]}")
         (folder / "whole").touch()
-    shutil.copy(GROUND / "check.mjs", folder)
+    shutil.copy(SCENARIO / "check.mjs", folder)
     return folder
 
 
