@@ -59,9 +59,9 @@ def following(answer: dict[str, Any]) -> Iterator[str]:
     """Yield the rows of the table of who is followed."""
     for each in answer["followed"]:
         shares = [each[name]["share"] for name in ("mobility", "alike", "knowing")]
-        told = [f"{share:.0%}".replace("%", " %") for share in shares]
+        reported = [f"{share:.0%}".replace("%", " %") for share in shares]
         most = each["believed_at_most"]
-        yield line(iter([f"`{each['release']}`", *told, "-" if most is None else f"{most:.1%}".replace("%", " %")]))
+        yield line(iter([f"`{each['release']}`", *reported, "-" if most is None else f"{most:.1%}".replace("%", " %")]))
 
 
 @pytest.mark.parametrize("attacker", ["external", "student", "admin"])

@@ -55,8 +55,8 @@ def change(file: Path, wreck: Wreck) -> None:
 
 
 def rows(connection: sqlite3.Connection) -> list[tuple[int, dict[str, Any]]]:
-    held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,))
-    return [(seq, orjson.loads(value)) for seq, value in held.fetchall()]
+    stored = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,))
+    return [(seq, orjson.loads(value)) for seq, value in stored.fetchall()]
 
 
 def delete(which: slice) -> Wreck:
@@ -153,8 +153,8 @@ def test_a_commitment_to_other_counts_is_noticed(scenario: Any) -> None:
     """Whoever changed the counts that were kept, or made the entry from others, is found while the key exists."""
 
     def wreck(connection: sqlite3.Connection) -> None:
-        held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
-        seq, value = held.fetchall()[3]
+        stored = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
+        seq, value = stored.fetchall()[3]
         body = orjson.loads(unseal(Kind.RESTRICTED, value, key_files.FileKeys(scenario / "key").vault))
         body["counts"]["a"] += 1
         sealed = seal(Kind.RESTRICTED, orjson.dumps(body))

@@ -101,9 +101,9 @@ def test_where_alpha_is_no_uncertainty_that_is_said_and_no_place_in_the_answer(
 ) -> None:
     done = ask(scenario, "--json", words=["--mechanism", "tslm", "--alpha", alpha, "--beta", "0.05"])
     small = f"alpha: is less than one step of the compared values for {told} of 3 thresholds"
-    said = f"{small}: these cost as much as alpha 0"
+    output = f"{small}: these cost as much as alpha 0"
     assert done.code == 0
-    assert (said in done.problem) == bool(told), done.problem
+    assert (output in done.problem) == bool(told), done.problem
     assert list(done.answer) == ["denied", "epsilon", "decisions", "unit", "laboratory"]
 
 
@@ -117,7 +117,7 @@ def test_a_threshold_may_have_an_uncertainty_of_its_own(scenario: Path) -> None:
 
 
 def test_a_table_with_a_hole_decides_nothing_and_no_value_is_said(scenario: Path) -> None:
-    for counts, said in (
+    for counts, output in (
         ({"hall": 30, "loft": 3}, "must be of the same predicates"),
         (COUNTS | {"roof": "7654321x"}, "line 4: count must be a whole number"),
         (COUNTS | {"roof": -7654321}, "line 4: count must be a whole number"),
@@ -125,7 +125,7 @@ def test_a_table_with_a_hole_decides_nothing_and_no_value_is_said(scenario: Path
         write(scenario, "counts", "count", counts)
         done = ask(scenario)
         assert done.code == 3
-        assert said in done.problem
+        assert output in done.problem
         assert "7654321" not in done.problem + done.out
 
 
@@ -194,14 +194,14 @@ def test_at_a_threshold_the_operators_differ_by_one(scenario: Path) -> None:
     write(scenario, "counts", "count", {f"p{i}": 500 for i in range(2000)})
     write(scenario, "thresholds", "threshold", {f"p{i}": 500 for i in range(2000)})
     leaf = {"counts": "counts.csv", "thresholds": "thresholds.csv", "alpha": 1}
-    told = {}
+    reported = {}
     for operator in (">", ">=", "<", "<="):
         decisions = tree(scenario, leaf | {"operator": operator}).answer["decisions"]
-        told[operator] = sum(each["above"] for each in decisions) / 2000
-    assert told[">="] == pytest.approx(0.95, abs=0.03)  # 6 standard deviations
-    assert told["<="] == pytest.approx(0.95, abs=0.03)
-    assert told[">"] == pytest.approx(0.8, abs=0.054)
-    assert told["<"] == pytest.approx(0.8, abs=0.054)
+        reported[operator] = sum(each["above"] for each in decisions) / 2000
+    assert reported[">="] == pytest.approx(0.95, abs=0.03)  # 6 standard deviations
+    assert reported["<="] == pytest.approx(0.95, abs=0.03)
+    assert reported[">"] == pytest.approx(0.8, abs=0.054)
+    assert reported["<"] == pytest.approx(0.8, abs=0.054)
 
 
 @pytest.mark.parametrize("columns", ["predicate,threshold,alpha,alpha", "predicate,threshold,threshold,alpha"])

@@ -225,11 +225,11 @@ def test_a_ledger_that_is_not_whole_books_nothing(scenario: Path, how: str) -> N
     ask(scenario, "monday")
     ask(scenario, "tuesday")
     damaged(scenario, how)
-    held = (scenario / "ledger").read_bytes()
+    stored = (scenario / "ledger").read_bytes()
     done = ask(scenario, "wednesday")
     assert (done.code, done.out) == (2, "")
     assert "mode 0600" in done.problem if how == "open" else "must be whole" in done.problem
-    assert (scenario / "ledger").read_bytes() == held
+    assert (scenario / "ledger").read_bytes() == stored
 
 
 @pytest.mark.parametrize("length", [1, 100, 400, -1])

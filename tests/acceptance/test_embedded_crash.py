@@ -85,16 +85,16 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_as_replayed(folder: Path, scenario: Path) -> None:
     """Outboxes, audit and leakage hold replay's bytes, each record once; one charge each; the hash chain is whole."""
     for audience in AUDIENCES:
-        held = [value for _, value in read_outbox(folder, audience, 0)]
+        stored = [value for _, value in read_outbox(folder, audience, 0)]
         wanted = [
             line
             for path in sorted((scenario / "replay" / "private" / audience).glob("*.jsonl"))
             for line in path.read_bytes().splitlines()
         ]
-        assert Counter(held) == Counter(wanted)
-        for release in {parse_record(value)["release"] for value in held}:
+        assert Counter(stored) == Counter(wanted)
+        for release in {parse_record(value)["release"] for value in stored}:
             lines = (scenario / "replay" / "private" / audience / f"{release}.jsonl").read_bytes().splitlines()
-            assert [value for value in held if parse_record(value)["release"] == release] == lines
+            assert [value for value in stored if parse_record(value)["release"] == release] == lines
     audit = read_topic(folder, AUDIT)
     assert audit == (scenario / "replay" / "audit.jsonl").read_bytes().splitlines()
     assert read_topic(folder, LEAKAGE) == (scenario / "replay" / "leakage.jsonl").read_bytes().splitlines()
@@ -160,10 +160,10 @@ def test_the_command_is_killed_told_to_stop_and_goes_on(scenario: Any, tmp_path:
         while process.poll() is None and _entries(folder) < seen + 40 and time.monotonic() < patience:
             time.sleep(0.002)
         process.send_signal(number)
-        said, report = process.communicate(timeout=PATIENCE)
+        output, report = process.communicate(timeout=PATIENCE)
         assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), report
         assert seen + 40 <= _entries(folder) < whole, "the run had time to finish its file"
-        assert ("stopped before the end of the file" in said) == (number != signal.SIGKILL)
+        assert ("stopped before the end of the file" in output) == (number != signal.SIGKILL)
     run_file(scenario, folder)
     assert_as_replayed(folder, scenario)
 

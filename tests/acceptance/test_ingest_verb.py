@@ -68,12 +68,12 @@ class Scenario:
 
     def answers(self, seconds: float = 0.5) -> int:
         """Return how many answers come until there is none for so long."""
-        heard = 0
+        received = 0
         self.socket.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             while self.socket.recv(65_535):
-                heard += 1
-        return heard
+                received += 1
+        return received
 
     def until_taken_in(self) -> None:
         """Wait until the process has taken everything from its port."""

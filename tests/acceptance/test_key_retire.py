@@ -67,8 +67,8 @@ def entries(folder: Path) -> list[dict[str, Any]]:
 
 def account(folder: Path) -> Fraction:
     """Return what the board's counts have cost in all, as it is streamed."""
-    told = [record for value in read_topic(folder, LEAKAGE) if (record := parse_record(value))["kind"] == "counts"]
-    return Fraction(told[-1]["audiences"]["board"]["device_total"])
+    reported = [record for value in read_topic(folder, LEAKAGE) if (record := parse_record(value))["kind"] == "counts"]
+    return Fraction(reported[-1]["audiences"]["board"]["device_total"])
 
 
 @pytest.mark.parametrize("how", ["stolen", "lost"])
@@ -94,8 +94,8 @@ def test_the_account_goes_on_streamed_and_asked_for(scenario: Path) -> None:
     after = [e for e in entries(scenario / "new") if e["audience"] == "board" and e["outcome"] == "released"]
     paid = sum((Fraction(entry["epsilon"]) for entry in after), Fraction(0))
     assert account(scenario / "new") == spent + paid > spent > 0
-    asked = run("account", "--store", scenario / "new", "--coalition", "board", "--json")
-    assert json.dumps(str(decimal_string(spent + paid))) in asked.out, asked.out
+    query = run("account", "--store", scenario / "new", "--coalition", "board", "--json")
+    assert json.dumps(str(decimal_string(spent + paid))) in query.out, query.out
 
 
 def test_a_backfill_of_what_the_old_ledger_charged_is_refused(scenario: Path) -> None:
@@ -189,9 +189,9 @@ def test_no_begun_privacy_day_is_gone_on_with_for_the_price_that_was_paid() -> N
     day = PrivacyDay(20_000, 20_000 * DAY, 20_001 * DAY)
     state = ReleaseState(paid_days=PaidDays({"busy": {day: "terms"}}), released_until=20_000 * DAY + HOUR)
     stages = {"release": encode_release_state(state, {}), "sense": encode(SensingState(), ()), "account": b"{}"}
-    begun, _ = decode_release_state(ledger_and_account_only(stages)["release"])
-    assert begun.paid_days.status("busy", day, "terms") is DayPaymentStatus.OTHERWISE
-    assert begun.released_until == state.released_until
+    started, _ = decode_release_state(ledger_and_account_only(stages)["release"])
+    assert started.paid_days.status("busy", day, "terms") is DayPaymentStatus.OTHERWISE
+    assert started.released_until == state.released_until
 
 
 # --- what an auditor with the old key is told ------------------------------------------------------------------------

@@ -88,18 +88,18 @@ def test_a_restored_backup_is_refused_while_the_original_runs_and_nothing_is_rel
         first = both.enter_context(one_run(scenario, "store"))
         assert first.says() == "open"
         second = both.enter_context(one_run(scenario, "restored", seed=2))
-        said = second.says()
-        if said == "open":  # what both would release
+        output = second.says()
+        if output == "open":  # what both would release
             second.take(1_000)
         assert first.take(1_000) == "done"
         second.end()
-        assert (first.end(), second.process.returncode) == (0, 1), said
+        assert (first.end(), second.process.returncode) == (0, 1), output
     assert set(given(scenario, "store", "restored").values()) == {1}
     found = re.fullmatch(
         rf"{re.escape(str(scenario / 'key'))}: must be used by one run at a time, but process (\d+) has used it for "
-        rf"store {re.escape(str(scenario / 'store'))} since (\S+Z); .* stop that one first", said,
+        rf"store {re.escape(str(scenario / 'store'))} since (\S+Z); .* stop that one first", output,
     )  # fmt: skip
-    assert found, said
+    assert found, output
     assert int(found[1]) == first.process.pid
 
 
@@ -176,8 +176,8 @@ def test_a_mark_that_somebody_else_changes_between_two_commits_ends_a_run_before
         before = given(tmp_path, "store"), read_state_and_entries(tmp_path / "store")
         meanwhile(tmp_path)
         changed = {path.name: path.read_bytes() for path in tmp_path.glob("key.mark")}
-        said = first.take(1_000)
-        assert "nothing more is released" in said, said
+        output = first.take(1_000)
+        assert "nothing more is released" in output, output
         first.end()
     assert before == (given(tmp_path, "store"), read_state_and_entries(tmp_path / "store"))
     assert changed == {path.name: path.read_bytes() for path in tmp_path.glob("key.mark")}

@@ -82,9 +82,9 @@ def test_a_third_party_needs_one_file_and_the_public_key(signed: Path, tmp_path:
     for name in ("books", "signer.pub"):
         shutil.copy(signed / name, tmp_path)
     report = verify(tmp_path, "--books", tmp_path / "books", "--json").answer
-    held = [record for record in lines(tmp_path / "books") if "head" not in record]
+    stored = [record for record in lines(tmp_path / "books") if "head" not in record]
     assert report["ok"]
-    assert report["entries"] == len(held) > 20
+    assert report["entries"] == len(stored) > 20
     assert (report["signed"]["heads"], report["signed"]["later_entries"]) == (2, 0)
     assert "2  signed heads, the last of 20" in verify(tmp_path, "--books", tmp_path / "books").out
 

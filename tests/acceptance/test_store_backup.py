@@ -140,14 +140,14 @@ def test_a_backup_holds_no_key_whatever_lies_in_the_store(scenario: Path) -> Non
         shutil.copy(scenario / "key", place / "key.json")
         shutil.copy(scenario / "key.mark", place / "key.mark")
     run("store", "backup", "--store", scenario / "store", "--out", scenario / "new")
-    held = {
+    stored = {
         path.relative_to(scenario / "new").as_posix(): path for path in (scenario / "new").rglob("*") if path.is_file()
     }
-    assert {name for name in held if not name.startswith("private/")} == {"store.sqlite", backup.CONTENTS}
-    assert all(path.suffix == ".sqlite" or path.name == "_sites.json" for name, path in held.items() if "/" in name)
+    assert {name for name in stored if not name.startswith("private/")} == {"store.sqlite", backup.CONTENTS}
+    assert all(path.suffix == ".sqlite" or path.name == "_sites.json" for name, path in stored.items() if "/" in name)
     secrets = set(re.findall(r"[0-9a-f]{64}", (scenario / "key").read_text()))
     assert len(secrets) >= 3
-    content = b"".join(path.read_bytes() for path in held.values())
+    content = b"".join(path.read_bytes() for path in stored.values())
     assert not any(secret.encode() in content or bytes.fromhex(secret) in content for secret in secrets)
 
 

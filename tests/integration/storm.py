@@ -234,7 +234,7 @@ async def storm(
     themselves, for people mend them. After the last fault everything is let run until ``complete`` says that all is
     out, for ``settling`` seconds longer than any wait.
     """
-    report, enough, begun = Report(), asyncio.Event(), time.monotonic()
+    report, enough, started = Report(), asyncio.Event(), time.monotonic()
     scenario = Field(broker, plan, start_worker, report, more=more or {}, alone=alone or {})
     feeding = asyncio.ensure_future(feed(enough))
     try:
@@ -254,7 +254,7 @@ async def storm(
     finally:
         feeding.cancel()
         scenario.kill_all()
-    report.seconds = time.monotonic() - begun
+    report.seconds = time.monotonic() - started
     return report
 
 

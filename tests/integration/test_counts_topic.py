@@ -255,7 +255,7 @@ def test_ingest_of_a_topic_and_a_worker_that_are_killed_amid_it_release_the_same
 
 
 def test_what_people_see_who_mistype(scenario: Scenario) -> None:
-    for more, said in (
+    for more, output in (
         (["--counts", "--topic=no-such-topic"], "topic no-such-topic: does not exist"),
         (["--counts", f"--topic={OBSERVATIONS}"], "must be the topic that people counters write"),
         ([f"--topic={COUNTERS}"], "--counts: give a file, or --topic"),
@@ -265,4 +265,4 @@ def test_what_people_see_who_mistype(scenario: Scenario) -> None:
     ):
         done = run(*scenario.words("run", f"--store={scenario.folder}/none", *more))
         assert (done.code, "Traceback" in done.problem) == (2, False)
-        assert said in done.problem
+        assert output in done.problem

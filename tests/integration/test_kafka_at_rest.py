@@ -89,16 +89,16 @@ def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_thei
     ]
     wait_until(lambda: all_out(scenario.kafka), "all windows must be released")
     assert_one_history(scenario.kafka)
-    told = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read() for port in ports]
-    assert all(b"tacet_releases_total" in text for text in told)
+    reported = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read() for port in ports]
+    assert all(b"tacet_releases_total" in text for text in reported)
     for worker in workers:
         worker.terminate()
         assert worker.wait(timeout=PATIENCE) == 0
     topics, sought = everything(scenario), needles(scenario)
-    held = b"".join(value for values in topics.values() for value in values)
-    assert [needle for needle in sought if needle in held] == []
-    told += [scenario.log(f"log-{number}").encode() for number in range(2)]
-    assert [needle for needle in sought if needle in b"".join(told)] == []
+    stored = b"".join(value for values in topics.values() for value in values)
+    assert [needle for needle in sought if needle in stored] == []
+    reported += [scenario.log(f"log-{number}").encode() for number in range(2)]
+    assert [needle for needle in sought if needle in b"".join(reported)] == []
     if isinstance(scenario.kafka, JavaBroker):
         segments = [path for path in scenario.kafka.data.rglob("*.log") if path.parent.name.startswith("tacet.")]
         assert segments

@@ -219,9 +219,9 @@ def whole(scenario: Scenario, patch: pytest.MonkeyPatch, number: int, steps: Cou
 
 
 def assert_account_is_of_all(scenario: Scenario, entries: list[dict[str, Any]]) -> None:
-    told = {(body["site"], body["window_end"]): body for body in bodies(scenario.kafka, LEAKAGE)}
+    reported = {(body["site"], body["window_end"]): body for body in bodies(scenario.kafka, LEAKAGE)}
     for site in SITES:
-        last = told[site, LATER]["audiences"]["facilities"]
+        last = reported[site, LATER]["audiences"]["facilities"]
         assert Fraction(last["device_total"]) == Fraction(spent(entries, site, "facilities"), 10**9)
 
 
@@ -263,8 +263,8 @@ def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_t
     assert idle.returncode == 2
     assert "has ended, its key was retired" in scenario.log("idle")
     with_it = ("--kafka", scenario.kafka.bootstrap, "--key-file", scenario.folder / "stolen")
-    told = tacet("audit", "verify", *with_it, code=2).stderr
-    assert f"its key was retired after the window of {TICKS[-1]}; give the key of ledger" in told
+    reported = tacet("audit", "verify", *with_it, code=2).stderr
+    assert f"its key was retired after the window of {TICKS[-1]}; give the key of ledger" in reported
     assert "must be that of ledger" in retire(scenario, new="third", code=2), "it goes on with one key"
     assert "has ended" in retire(scenario, "--lost", new="stolen", code=2)
 

@@ -265,11 +265,11 @@ def test_another_policy_or_key_is_exit_code_2_and_one_line(kafka: Broker, scenar
     wrong_key = [*scenario[:-1], str(tmp_path / "other")]
     (tmp_path / "changed.toml").write_text(POLICY.replace('facilities = "2"', 'facilities = "3"'))
     wrong_policy = [*scenario[:4], str(tmp_path / "changed.toml"), *scenario[5:]]
-    for words, said in ((wrong_key, "key: must be the one"), (wrong_policy, "policy: must be version")):
+    for words, output in ((wrong_key, "key: must be the one"), (wrong_policy, "policy: must be version")):
         done = tacet(*words, code=2)
         assert "Traceback" not in done.stderr
-        assert [said in line for line in done.stderr.splitlines()].count(True) == 1
-        assert said in done.stderr.splitlines()[-1]
+        assert [output in line for line in done.stderr.splitlines()].count(True) == 1
+        assert output in done.stderr.splitlines()[-1]
 
 
 async def put(kafka: Broker, topic: str, value: bytes) -> None:

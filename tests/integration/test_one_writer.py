@@ -127,8 +127,8 @@ def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(scenario:
     first.terminate()
     assert first.wait(20) == 0
     make_anew(scenario.kafka, CONTROL)
-    said = tacet("worker", *scenario.words(key="other"), code=2).stderr.splitlines()[-1]
-    assert "the control topic is new" in said
+    output = tacet("worker", *scenario.words(key="other"), code=2).stderr.splitlines()[-1]
+    assert "the control topic is new" in output
     send_an_hour_more(scenario)
     scenario.worker(*scenario.words())
     wait_until(lambda: later_out(scenario.kafka), "the right key must go on")
@@ -190,13 +190,13 @@ async def grow(kafka: Broker, topic: str) -> None:
 
 def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Scenario) -> None:
     asyncio.run(grow(scenario.kafka, OBSERVATIONS))
-    said = f"topic {OBSERVATIONS}: must have 4 partitions like the whole cluster, has 8"
+    output = f"topic {OBSERVATIONS}: must have 4 partitions like the whole cluster, has 8"
     for line in (
         ["worker", *scenario.words()],
         ["ingest", *scenario.words(), "--observations", str(scenario.folder / "rows.csv")],
         ["account", "--kafka", scenario.kafka.bootstrap],
     ):
-        assert said in tacet(*line, code=2).stderr
+        assert output in tacet(*line, code=2).stderr
     (found,) = findings(scenario)
     assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
     keeping, losing, ending = found["ways"]
@@ -228,17 +228,19 @@ async def stamped_by_producers(kafka: Broker) -> None:
 def test_a_worker_refuses_observations_that_their_producers_stamp(scenario: Scenario) -> None:
     """What a message may claim is bounded by the broker's time; a producer's own bounds nothing."""
     asyncio.run(stamped_by_producers(scenario.kafka))
-    said = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
-    assert f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime, has CreateTime; 'kafka-conf" in said
+    output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
+    assert (
+        f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime, has CreateTime; 'kafka-conf" in output
+    )
     assert bodies(scenario.kafka, AUDIT) == []
 
 
 def test_a_worker_refuses_settings_that_lose_something_and_recover_names_them(scenario: Scenario) -> None:
     asyncio.run(set_otherwise(scenario.kafka, AUDIT, {"retention.ms": "3600000"}))
     asyncio.run(set_otherwise(scenario.kafka, OBSERVATIONS, {"retention.ms": str(7 * 24 * 3600 * 1000)}))  # longer
-    said = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
+    output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
     problem = f"topic {AUDIT}: must have retention.ms=-1, has 3600000"
-    assert f"{problem}; 'kafka-configs.sh" in said
+    assert f"{problem}; 'kafka-configs.sh" in output
     (found,) = findings(scenario)
     assert found["what"] == problem
     assert "--add-config retention.ms=-1" in found["ways"][0]["do"]
@@ -251,8 +253,8 @@ async def set_otherwise(kafka: Broker, topic: str, settings: dict[str, str]) -> 
 
 def test_topics_are_created_where_the_environment_says(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACET_KAFKA", scenario.kafka.bootstrap)
-    told = orjson.loads(tacet("topics", "create", "--policy", scenario.folder / "policy.toml", "--json").stdout)
-    assert PRIVATE in told["existing"]
+    reported = orjson.loads(tacet("topics", "create", "--policy", scenario.folder / "policy.toml", "--json").stdout)
+    assert PRIVATE in reported["existing"]
 
 
 def test_a_policy_that_was_replaced_displaces_nobody_though_its_supervisor_carries_the_consent(
@@ -262,8 +264,8 @@ def test_a_policy_that_was_replaced_displaces_nobody_though_its_supervisor_carri
     wait_until(lambda: all_out(scenario.kafka), "the first must work")
     second = scenario.worker(*scenario.words("changed"), "--accept-policy", log="second")
     wait_until(lambda: first.poll() == 2, "the second takes its place")
-    said = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
-    assert "accepted as number 2 in place of the one given" in said
+    output = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
+    assert "accepted as number 2 in place of the one given" in output
     (replaced,) = findings(scenario)
     assert "'tacet worker --accept-policy --again 2'" in replaced["ways"][-1]["do"]
     send_an_hour_more(scenario)
@@ -285,10 +287,10 @@ def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(sc
     wait_until(lambda: later_out(scenario.kafka), "the second must work")
     assert len({entry["policy_version"] for entry in assert_one_history(scenario.kafka)}) == 2
     coalition = ["--coalition", "facilities,public", "--json"]
-    told = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
+    reported = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
     streamed = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, "--json").stdout)
     for site in SITES:
-        (added,) = told["sites"][site]["last"]["audiences"].values()
+        (added,) = reported["sites"][site]["last"]["audiences"].values()
         assert added == streamed["sites"][site]["last"]["coalition"]
 
 
@@ -393,10 +395,10 @@ def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_r
     gone = asyncio.run(expire(scenario.kafka, 0.6))
     assert gone.keys() == {partition_of(site, PARTITIONS) for site in SITES}
 
-    said = tacet("worker", *scenario.words(), code=1).stderr
-    assert any(f"but the log begins at {begin}: {count} messages are gone; 'tacet worker --accept-loss'" in said
+    output = tacet("worker", *scenario.words(), code=1).stderr
+    assert any(f"but the log begins at {begin}: {count} messages are gone; 'tacet worker --accept-loss'" in output
                for count, begin in gone.values())  # fmt: skip
-    assert re.search(r"windows of site (east|west) from the one that ends at \S+Z on, .* have coverage 0", said)
+    assert re.search(r"windows of site (east|west) from the one that ends at \S+Z on, .* have coverage 0", output)
 
     report = findings(scenario)
     assert {each["what"].partition(": ")[0] for each in report} == {f"partition {partition}" for partition in gone}

@@ -71,9 +71,9 @@ def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(sc
     assert refused.returncode == 2
     assert f"must be {NOW}, under which" in refused.stderr
     assert f"start version {NOW} once more" in refused.stderr
-    begun = [found["what"] for found in later_findings(scenario)]
-    assert begun
-    assert any(f"which mechanism version {NOW} made" in what for what in begun), begun
+    started = [found["what"] for found in later_findings(scenario)]
+    assert started
+    assert any(f"which mechanism version {NOW} made" in what for what in started), started
     assert findings(scenario) == []
     assert bodies(scenario.kafka, AUDIT) == before
 

@@ -103,15 +103,15 @@ def alternates(steps: list[Change]) -> bool:
 
 @pytest.mark.parametrize("at", range(len(DAYS)), ids=IDS)
 def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(ear: Ear, at: int) -> None:
-    rng, (held, known), most = random.Random(at), scenario(*DAYS[at]), Counter[int]()
+    rng, (stored, known), most = random.Random(at), scenario(*DAYS[at]), Counter[int]()
     for _ in range(HISTORIES):
-        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng, held)
-        with_it = history(ear, held, known, [mine, other], course)
-        without = history(ear, held, known, [within(held.day, mine, inside=False), other], course)
+        mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng, stored)
+        with_it = history(ear, stored, known, [mine, other], course)
+        without = history(ear, stored, known, [within(stored.day, mine, inside=False), other], course)
         assert set(with_it.charged.values()) <= {1}, "a run is charged once"
         assert with_it.charged.keys() == with_it.values.keys(), "nothing is released of a day that was not charged"
         found = changes(with_it, without)
-        assert all(node.run.day == held.day.number and alternates(steps) for node, steps in found.items())
+        assert all(node.run.day == stored.day.number and alternates(steps) for node, steps in found.items())
         for (_, level), number in by_level(found).items():
             assert number <= 2 * (V + 1 if MORE_VISITS in course.takeovers.values() else V)
             most[level] = max(most[level], number)
@@ -122,14 +122,14 @@ def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(e
 def test_a_part_of_the_day_that_is_another_changes_each_level_at_most_four_times_a_visit(ear: Ear) -> None:
     most = Counter[str]()
     for at, each in enumerate(DAYS):
-        rng, (held, known) = random.Random(100 + at), scenario(*each)
+        rng, (stored, known) = random.Random(100 + at), scenario(*each)
         for _ in range(HISTORIES // 2):
-            mine, course = drawn(rng, held.day), drawn_course(rng, held)._replace(takeovers={})
-            before = history(ear, held, known, [mine], course)
-            parts = {"one": one_changed(rng, held.day, mine), "half": half_replaced(rng, held.day, mine)}
+            mine, course = drawn(rng, stored.day), drawn_course(rng, stored)._replace(takeovers={})
+            before = history(ear, stored, known, [mine], course)
+            parts = {"one": one_changed(rng, stored.day, mine), "half": half_replaced(rng, stored.day, mine)}
             for part, other in parts.items():
-                found = changes(before, history(ear, held, known, [other], course))
-                assert all(node.run.day == held.day.number for node in found)
+                found = changes(before, history(ear, stored, known, [other], course))
+                assert all(node.run.day == stored.day.number for node in found)
                 for number in by_level(found).values():
                     assert number <= 4 * V
                     most[part] = max(most[part], number)
@@ -164,8 +164,8 @@ def test_the_histories_find_counters_that_break_the_bound(
     ear: Ear, variant: type[VisitCounts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream.sensing.occupancy.VisitCounts", variant)
-    rng, (held, known) = random.Random(400), scenario(*DAYS[1])
-    assert any(_breaks(each, held) for each in _pairs(rng, ear, held, known))
+    rng, (stored, known) = random.Random(400), scenario(*DAYS[1])
+    assert any(_breaks(each, stored) for each in _pairs(rng, ear, stored, known))
 
 
 def _pairs(

@@ -214,29 +214,32 @@ def test_the_days_have_24_23_and_25_hours() -> None:
 
 @pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_a_devices_day_changes_at_most_k_counts_all_of_that_day_and_one_at_a_tick(at: int) -> None:
-    rng, held, most = random.Random(at), scenario(*SCENARIOS[at]), 0
+    rng, stored, most = random.Random(at), scenario(*SCENARIOS[at]), 0
     for _ in range(HISTORIES):
-        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng)
-        without = within(held.day, mine, inside=False)
-        found = changed(cells(held, [mine, other], course), cells(held, [without, other], course))
+        mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng)
+        without = within(stored.day, mine, inside=False)
+        found = changed(cells(stored, [mine, other], course), cells(stored, [without, other], course))
         assert len(found) <= K
         assert len({tick for tick, _ in found}) == len(found)
-        assert all(held.day.start < tick <= held.day.end for tick, _ in found)
+        assert all(stored.day.start < tick <= stored.day.end for tick, _ in found)
         most = max(most, len(found))
     assert most == K
 
 
 @pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_a_part_of_the_day_that_changes_changes_at_most_2k_counts_of_that_day(at: int) -> None:
-    rng, held = random.Random(100 + at), scenario(*SCENARIOS[at])
+    rng, stored = random.Random(100 + at), scenario(*SCENARIOS[at])
     most = {"one": 0, "half": 0}
     for _ in range(HISTORIES):
-        mine, course = drawn(rng, held.day), drawn_course(rng)
-        before = cells(held, [mine], course)
-        for part, other in (("one", one_changed(rng, held.day, mine)), ("half", half_replaced(rng, held.day, mine))):
-            found = changed(before, cells(held, [other], course))
+        mine, course = drawn(rng, stored.day), drawn_course(rng)
+        before = cells(stored, [mine], course)
+        for part, other in (
+            ("one", one_changed(rng, stored.day, mine)),
+            ("half", half_replaced(rng, stored.day, mine)),
+        ):
+            found = changed(before, cells(stored, [other], course))
             assert len(found) <= 2 * K
-            assert all(held.day.start < tick <= held.day.end for tick, _ in found)
+            assert all(stored.day.start < tick <= stored.day.end for tick, _ in found)
             most[part] = max(most[part], len(found))
     assert most["half"] == 2 * K
     assert most["one"] > 2
@@ -262,20 +265,20 @@ def half_replaced(rng: random.Random, day: PrivacyDay, walk: Sequence[Seen]) -> 
 @pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_what_a_device_adds_is_the_same_whoever_else_is_there(at: int) -> None:
     """The counts of several are the sums of the counts of each alone."""
-    rng, held = random.Random(200 + at), scenario(*SCENARIOS[at])
+    rng, stored = random.Random(200 + at), scenario(*SCENARIOS[at])
     for _ in range(HISTORIES // 5):
-        walks, course = [drawn(rng, held.day) for _ in range(3)], drawn_course(rng)
-        alone = [cells(held, [*[[]] * place, walk], course) for place, walk in enumerate(walks)]
-        assert cells(held, walks, course) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
+        walks, course = [drawn(rng, stored.day) for _ in range(3)], drawn_course(rng)
+        alone = [cells(stored, [*[[]] * place, walk], course) for place, walk in enumerate(walks)]
+        assert cells(stored, walks, course) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
 
 
 @pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_an_ingest_counts_as_a_recording_does_over_restarts_and_other_zones(at: int) -> None:
-    rng, held = random.Random(300 + at), scenario(*SCENARIOS[at])
+    rng, stored = random.Random(300 + at), scenario(*SCENARIOS[at])
     for _ in range(HISTORIES // 5):
-        walk = [(time, "abd"["abcd".index(zone) % 3]) for time, zone in drawn(rng, held.day)]
+        walk = [(time, "abd"["abcd".index(zone) % 3]) for time, zone in drawn(rng, stored.day)]
         course = Course(recorded, {beat: policy % 2 for beat, policy in drawn_restarts(rng).items()})
-        found, straight = cells(held, [walk], course), cells(held, [walk], Course(heard, {}))
+        found, straight = cells(stored, [walk], course), cells(stored, [walk], Course(heard, {}))
         assert changed({cell: n for cell, n in straight.items() if cell in found}, found) == []
 
 
@@ -317,14 +320,14 @@ class Crowded(BoundedCounts):
 
 @pytest.mark.parametrize("variant", [Uncut, Forgetful, Crowded])
 def test_the_histories_find_what_breaks_the_bound(variant: type[BoundedCounts]) -> None:
-    rng, held = random.Random(400), scenario(*SCENARIOS[1])
-    for each in held.stages:
+    rng, stored = random.Random(400), scenario(*SCENARIOS[1])
+    for each in stored.stages:
         assert each.by_day is not None
         object.__setattr__(each, "_day_counts", variant(each.by_day))
     most = 0
     for _ in range(HISTORIES):
-        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng)
-        without = within(held.day, mine, inside=False)
-        found = changed(cells(held, [mine, other], course), cells(held, [without, other], course))
+        mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng)
+        without = within(stored.day, mine, inside=False)
+        found = changed(cells(stored, [mine, other], course), cells(stored, [without, other], course))
         most = max(most, len(found))
     assert most > K

@@ -53,25 +53,25 @@ def parsed(parser: Path, document: dict[str, Any], folder: Path) -> tuple[int, d
     path.write_bytes(orjson.dumps(document))
     words = ["node", str(parser / "check.mjs"), str(path)]
     done = subprocess.run(words, cwd=parser, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    said: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, said
+    output: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, output
 
 
 @pytest.mark.parametrize("policy", [building(), None], ids=["every mechanism", "the committed one"])
 def test_the_official_parser_takes_the_document(parser: Path, policy: Policy | None, tmp_path: Path) -> None:
     committed = orjson.loads((ROOT / "deploy" / "contracts" / "asyncapi.json").read_bytes())
     document = committed if policy is None else asyncapi(policy)
-    code, said = parsed(parser, document, tmp_path)
-    assert (code, said["errors"]) == (0, [])
+    code, output = parsed(parser, document, tmp_path)
+    assert (code, output["errors"]) == (0, [])
     addresses = sorted(channel["address"] for channel in document["channels"].values())
-    assert sorted(said["addresses"]) == addresses
-    assert said["priced"] == len(addresses)
+    assert sorted(output["addresses"]) == addresses
+    assert output["priced"] == len(addresses)
 
 
 def test_the_official_parser_refuses_a_broken_document(parser: Path, tmp_path: Path) -> None:
     document = asyncapi(building())
     document["operations"]["send.board.plain"]["channel"] = {"$ref": "#/channels/attic"}
     document["channels"]["board.plain"]["address"] = 7
-    code, said = parsed(parser, document, tmp_path)
+    code, output = parsed(parser, document, tmp_path)
     assert code == 1
-    assert said["errors"]
+    assert output["errors"]

@@ -143,7 +143,7 @@ def test_the_command_writes_a_draft_once_and_checks_it(tmp_path: Path) -> None:
     assert run("--out", str(out))[0] == 2
     assert run("--check", str(out / "dossier.md"))[0] == 0
     policy.write_text(TEXT.replace('facilities = "0.5", board', 'facilities = "0.25", board'))
-    code, said = run("--check", str(out / "dossier.md"))
+    code, output = run("--check", str(out / "dossier.md"))
     assert code == 1
-    assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in said
-    assert "\n  today  | plain, dbh | facilities | 0.25 |" in said
+    assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in output
+    assert "\n  today  | plain, dbh | facilities | 0.25 |" in output

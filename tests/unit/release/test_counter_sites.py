@@ -78,8 +78,8 @@ OMITTED = load_policy(text(site='zeros = "omitted"'))
 
 
 def window(number: int, *counts: int | None, session: int = BEGIN) -> CountedWindow:
-    told = tuple((zone, n) for zone, n in zip(ZONES, counts, strict=False) if n is not None)
-    return CountedWindow(SITE, COUNTERS, session, BEGIN + number * TICK, told)
+    reported = tuple((zone, n) for zone, n in zip(ZONES, counts, strict=False) if n is not None)
+    return CountedWindow(SITE, COUNTERS, session, BEGIN + number * TICK, reported)
 
 
 def windows_of(items: list[Message], policy: Policy = POLICY, **options: Any) -> list[OccupancyWindow]:
@@ -443,8 +443,8 @@ def test_of_several_sites_rows_say_which(tmp_path: Path) -> None:
     other = text().replace(f"site.{SITE}", "site.arena").partition("[[audience]]")[0]
     policy = load_policy(other + text())
     path = written(tmp_path, f"{at(0)},hall,4,{SITE}", f"{at(0)},hall,5,arena", header="window_end,zone,count,site")
-    told = {item.site: item.counts for item in CountsFile(path, policy).messages()}
-    assert told == {SITE: (("hall", 4),), "arena": (("hall", 5),)}
+    reported = {item.site: item.counts for item in CountsFile(path, policy).messages()}
+    assert reported == {SITE: (("hall", 4),), "arena": (("hall", 5),)}
     with pytest.raises(UsageError, match="site is missing"):
         CountsFile(written(tmp_path, f"{at(0)},hall,4"), policy).begin()
 
