@@ -1,4 +1,4 @@
-"""Domain separation: every constant that enters the bytes of a key, a hash, a signature, a draw or a stored state.
+"""Domain separation: every constant in keys, hashes, signatures, draws and states.
 
 Two values that are computed under the same key must differ in such a constant, so that neither can stand for the other.
 A constant is part of what was released, signed or stored: changing one changes released values, or makes stored states
@@ -20,8 +20,12 @@ class Domain(bytes, Enum):
     """HMAC under any key: the subkey of a purpose, which follows (``Purpose``)."""
     PSEUDONYM = b"tacet pseudonym v1 "
     """HMAC under the pseudonym key: the key of an epoch, whose mode (``Epoch``) and number follow."""
+    LOGIN = b"tacet login v1 "
+    """HMAC under the pseudonym key: the key of an epoch for logins, whose mode (``Epoch``) and number follow."""
     OPT_OUT = b"tacet opt-out v1 "
     """HMAC under the opt-out key: the digest of a device that is left out; its address follows."""
+    OPT_OUT_LOGIN = b"tacet opt-out login v1 "
+    """HMAC under the opt-out key: the digest of a login that is left out; its text follows."""
     OPT_OUT_KEY = b"tacet opt-out key v1"
     """HMAC under the opt-out key: the id of that key, by which a list shows under which key it was written."""
     FINGERPRINT = b"tacet fingerprint v1 "

@@ -1,4 +1,6 @@
-"""The public Python interface: what a subscriber imports. It only reads; it starts, sends and stores nothing.
+"""The public Python interface; it only reads.
+
+It starts, sends and stores nothing.
 
     from tacet import subscribe
 

@@ -1,4 +1,4 @@
-"""Conversions of the JSON objects that ``subscribe`` yields: to records with typed fields, and to a pandas frame."""
+"""Conversions of released JSON objects: to typed records, and to a pandas frame."""
 
 from __future__ import annotations
 

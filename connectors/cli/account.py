@@ -1,4 +1,4 @@
-"""account: the cost of all releases, now or at an earlier time, for each audience or any coalition."""
+"""account: the cost of all releases, for each audience or any coalition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""calibrate: learn how many people there are per device, from counts of people and released history."""
+"""calibrate: learn from counts of people how many there are per device."""
 
 from __future__ import annotations
 

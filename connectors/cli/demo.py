@@ -1,4 +1,4 @@
-"""demo: the whole data flow in one command, from simulated controllers to private releases and their account.
+"""demo: the whole data flow in one command, from simulated controllers to releases.
 
 The controller adapts to the receiver: it counts how many traps were accepted, not how long that took, so that a slow
 machine plays the day more slowly and loses nothing. If traps or windows are missing all the same, the demo lists them,

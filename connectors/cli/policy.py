@@ -1,4 +1,4 @@
-"""policy: write a first policy, check one, print its promises, plan its costs and errors, and compare two versions."""
+"""policy: write, check, show, plan, and compare policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sink: deliver releases to an MQTT broker or a webhook; a sink's library is imported when it is used."""
+"""sink: deliver releases to an MQTT broker or a webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Figures of a command's results, as PNG and SVG: one style, and the same bytes for the same numbers.
+"""Figures of a command's results, as PNG and SVG.
+
+The same numbers give the same bytes.
 
 Matplotlib (the extra ``plots``) draws them; it is loaded when a figure is requested. Series differ in colour, line and
 marker, in the page's colours, so that they can also be distinguished in grey. Files contain neither date nor version:

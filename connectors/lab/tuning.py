@@ -1,4 +1,4 @@
-"""Search for the most private epsilon, or salt life, with which released values still serve a task, on a recording.
+"""Search for the most private candidate that serves a task, on a recording.
 
 All results are restricted, because released values are compared with true counts. Attackers are evaluated at each found
 candidate: how many people an external visitor, a student and an administrator find. As in the thesis' comparison of

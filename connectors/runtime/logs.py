@@ -1,4 +1,4 @@
-"""Logs: to standard error, one form for every line, and only fields from a fixed list, so that no record leaks.
+"""Logs to standard error, with fields from a fixed list only.
 
 The text of this project's own loggers is written: by the project's rule no text contains an observation, a count or a
 secret. The text of a library is never written: it may quote keys, values, or an object's repr, and that changes from

@@ -1,4 +1,6 @@
-"""Floor plans: SVG or GeoJSON in, shapes of zones and an outline out. Nothing else of a file is passed on.
+"""Floor plans: SVG or GeoJSON to shapes of zones and an outline.
+
+Nothing else of a file is passed on.
 
 The operator supplies the plans, but they come from drawing programs and are shown in other people's browsers. A file is
 therefore read as geometry: only listed elements and attributes are accepted, all sizes are bounded, and the page

@@ -1,4 +1,4 @@
-"""Read released records from a store's outboxes or from a playback into the history, and wake the event streams.
+"""Read released records into the history, and wake the event streams.
 
 Each source is resumed from the position that the history has stored.
 """

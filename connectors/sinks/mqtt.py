@@ -1,5 +1,4 @@
-"""The MQTT sink: the latest value of each node as a retained message, an availability topic, and Home Assistant
-discovery.
+"""The MQTT sink: retained messages of each node, and Home Assistant discovery.
 
 ``tacet/public/dbh/zone/2011/occupancy`` contains the newest window of zone 2011; floors are at ``…/floor/2/…``, the
 building at ``…/building/…``. A denied window clears the value of every node that its release has published.

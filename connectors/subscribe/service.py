@@ -1,5 +1,4 @@
-"""An audience's releases from a 'tacet serve': its stream of server-sent events with reconnection, and site
-metadata."""
+"""An audience's releases from a ``tacet serve``, with reconnection."""
 
 from __future__ import annotations
 

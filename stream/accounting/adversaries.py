@@ -1,4 +1,4 @@
-"""Leakage to adversaries with knowledge of people, from counts and from repeated queries of one attribute.
+"""Leakage to adversaries with knowledge of people.
 
 Figures beside the plain epsilons:
 

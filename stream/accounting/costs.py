@@ -1,4 +1,4 @@
-"""Costs: sums of epsilons with the noisy values for which they are paid, and what each reader has paid so far.
+"""Costs: sums of epsilons with their noise, and each reader's total.
 
 A ``Cost`` has two parts that add up alike. ``pure`` is a sum of epsilons. ``tally`` is a noise multiset: for each
 noise, the number of values that a unit can change, by one each, from which ``running_price`` computes an epsilon at

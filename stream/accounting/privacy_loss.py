@@ -1,4 +1,4 @@
-"""Privacy loss distributions of equal releases, point by point, and the prices and noise scales that follow from them.
+"""Privacy loss distributions of equal releases, and the resulting prices and scales.
 
 The loss of a release at an outcome is ln(P/Q): P is the probability of the outcome with a change, Q without it. Losses
 of independent releases add up, so the distribution of many is a convolution. Both noises are on the integers and both

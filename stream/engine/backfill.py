@@ -1,4 +1,4 @@
-"""Backfill: release the windows and days of a recording that were never released, and nothing twice.
+"""Backfill: release what a recording has and was never released.
 
 * A window or day that was released before is returned as it was stored, at no cost: its keys may have been destroyed,
   and no noise is drawn again. If its key still exists, its input must be the one of its commitment; other input under

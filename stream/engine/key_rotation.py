@@ -1,4 +1,4 @@
-"""Rules for a lost or stolen key: the ledger of the old key ends, and the ledger of a new key continues.
+"""Rules for a lost or stolen key: a new ledger continues.
 
 1. One record of the control topic (``end_ledger``) switches the cluster to the new key. It cannot be undone. From then
    on no worker starts or opens a partition with the old key, no ingest of the old key is admitted, and running ingests

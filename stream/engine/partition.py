@@ -1,4 +1,4 @@
-"""The engine of one partition: it processes the log's messages, and is restored from a snapshot.
+"""The engine of one partition: processes the log's messages; restored from a snapshot.
 
 * ``process`` and ``process_in_steps`` process the log's messages in order.
 * ``snapshot`` returns one value with the state of every site and the next offset, so state and position always agree.

@@ -1,4 +1,4 @@
-"""The byte form of a partition's state: position and sites, with a separate envelope for each site.
+"""The byte form of a partition's state, with an envelope per site.
 
 A site's envelope has a clear part and an encrypted part. The clear part contains the site's name, the release state and
 the account without any data about people, the radios of its zones, and the state of its clock. Presence, counts, the

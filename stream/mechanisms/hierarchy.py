@@ -1,4 +1,4 @@
-"""Zones, floors and building with noise on every level, made consistent; PeGaSus' pruning in a safe form; level sums.
+"""Zones, floors and building with noise on every level, made consistent.
 
     symbol   here             meaning
     h        tree.height      number of levels

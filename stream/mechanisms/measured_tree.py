@@ -1,4 +1,4 @@
-"""Zones, floors and building with noise of any kind on every level, plain or filtered per node, made consistent.
+"""A tree with noise of any kind per level, plain or filtered.
 
 A device is counted by one node of each level, so a release of all levels costs what its levels cost together: with
 Laplace noise the sum of their ε, with Gaussian noise the sum of their 1/σ² (shares of either are shares of the price).

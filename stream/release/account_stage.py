@@ -1,4 +1,4 @@
-"""The privacy account of a site: the stage that streams it, and its reconstruction from audit entries.
+"""The account stage of a site, and its reconstruction from audit entries.
 
 * ``account_stage`` returns the stage that runs after each release.
 * ``LedgerCharges`` converts audit entries of one policy back into charges.
@@ -139,6 +139,7 @@ def account_stage(policy: PolicyDocument, site: str, *, laboratory: bool, reader
         delta=policy.privacy.delta,
         factor_delta=policy.privacy.factor_delta,
         privacy_days=place.privacy_days,
+        counts_logins=place.counts_logins,
     )
 
 

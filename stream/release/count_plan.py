@@ -1,4 +1,4 @@
-"""One count release at one site: its counters, its mechanisms, and the shape of its records.
+"""One count release at one site: counters, mechanisms, record shape.
 
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each

@@ -1,4 +1,4 @@
-"""Prices: the noise of a window under a day's or a run's price, and the days that were paid.
+"""Prices: a window's noise under a day's or run's price.
 
 **The price of a day.**
 

@@ -1,4 +1,4 @@
-"""Revisions: values of a count release that are published a second time, when later windows are known.
+"""Revisions: values that are published again when later windows are known.
 
 A revision reads only values that its audience has received: the noisy values of its own epsilon, and the filter's
 state, which is computed from them. It therefore costs nothing and has no ledger entry; the field ``revises`` of its

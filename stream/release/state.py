@@ -1,4 +1,4 @@
-"""The state of the release stage, its encoding, the queried days, and the transfer of publications between policies.
+"""The state of the release stage, and its transfer between policies.
 
 **Carried publications.** ``sample`` and ``ba`` carry a publication from window to window. It belongs to a mechanism,
 its audiences, zones, w, epsilon and tick, under any release name (``PublicationKey``). Under a policy in which

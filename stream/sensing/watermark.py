@@ -1,4 +1,4 @@
-"""A site's clock: the progress of each source, the site's watermark, its coverage, and the bound on clock skew.
+"""A site's clock: watermark, coverage, and the bound on clock skew.
 
 Each source (a controller, on which a connector reports) sends heartbeats that contain its progress. The site's
 watermark is that of the slowest source that still reports. A source that falls more than the timeout behind the fastest
@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from stream.encoding import Columns
-from stream.records import MINUTE, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
+from stream.records import MINUTE, Columns, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
 
 BREAKS_REMEMBERED = 64
 """Listening intervals stored per source; older ones no longer count for coverage."""

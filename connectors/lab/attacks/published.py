@@ -1,4 +1,6 @@
-"""What an audience reads of a day: each release runs unchanged, under laboratory keys, as arrays by node.
+"""What an audience reads of a day, as arrays by node.
+
+Each release runs unchanged, under laboratory keys.
 
 A *channel* is one published series of counts: the values of a release, or the noisy values from which a filter or
 PeGaSus computed them, whose law is known exactly. Its nodes are the smallest published ones that contain a zone: zones

@@ -1,4 +1,4 @@
-"""An attack on one day: beliefs about each zone from every channel that a policy publishes, and whom they find.
+"""An attack on one day: beliefs about each zone, and whom they find.
 
 The attacker has the prior of earlier days, sees into open zones, knows how many people are in the closed ones, and
 reads one count per node at one tick per span. There is a fresh attacker for each node and span, as in the thesis

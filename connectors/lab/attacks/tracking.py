@@ -1,4 +1,4 @@
-"""Attackers who track one person through a day by every released tick: whom they find, compared with the bound."""
+"""Attackers who track one person through a day, compared with the bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thesis' experiments with threshold decisions (chapter 5, A.1.5, 6.5) on simulated tables of their shapes.
+"""The thesis' experiments with threshold decisions (chapter 5, A.1.5, 6.5), simulated.
 
 | figure | query | varied | of |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""How well the detective's questions (thesis, 3.2.1) can be answered from released values, compared with the truth.
+"""How well released values answer the detective's questions (thesis, 3.2.1).
 
 Each question of each round is released on its own, with each mechanism, at each epsilon, in several runs with different
 noise. The function that computes the true answer is applied to the released values, so no human judgement affects the

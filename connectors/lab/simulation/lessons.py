@@ -1,4 +1,4 @@
-"""Lessons on a simulated building: its truth is known, and each mechanism's output is shown at each epsilon.
+"""Lessons on a simulated building: each mechanism's output beside the truth.
 
 No data concern real people: devices, key and noise are made from fixed seeds, by the mechanisms that also release real
 counts. Only therefore may the truth be shown beside released values.

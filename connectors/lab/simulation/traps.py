@@ -1,4 +1,4 @@
-"""The simulated building's controllers: every datagram that they send, its time, and the number of each kind.
+"""The simulated building's controllers: their datagrams, and the number of each kind.
 
 The time in a trap is the controller's up-time. With T the start of the run, a trap made at event time t carries
 ``(t - T) // 10 ms``, so a receiver that knows T computes t as ``T + uptime / 100``, at most 10 ms early. After a

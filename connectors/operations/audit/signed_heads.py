@@ -1,5 +1,4 @@
-"""Signed heads: files of them, audit files that can be verified without store or cluster, and the signing of a new
-head.
+"""Signed heads: their files, audit files, and the signing of a new head.
 
 Both kinds of file are lines of JSON. An audit file has the signed heads first, then the audit entries behind them, as
 they were published.

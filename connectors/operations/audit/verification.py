@@ -1,4 +1,4 @@
-"""Audit of a ledger: audit chains, their counterparts in states and rollback marks, and published records.
+"""Audit of a ledger: chains, states, rollback marks, and published records.
 
 * ``AuditBundle``: everything that an audit reads, from a store, a cluster or a file.
 * Commitments: the HMAC, under its day's key, of what a release read. It can be checked as long as the day's key exists

@@ -1,5 +1,4 @@
-"""Receive traps on a port for a while, and report which controllers send, what is accepted, and what is dropped and
-why.
+"""Receive traps for a while, and report senders, accepted and dropped traps.
 
 Messages are checked as a receiver checks them, and then discarded. Nothing is stored, pseudonyms are temporary, and no
 inform is acknowledged, because an acknowledgement means that the message is durable.

@@ -1,4 +1,4 @@
-"""Generate a policy file for a list of zones: safe as it is, and meant to be read and edited.
+"""Generate a policy file for a list of zones, to be read and edited.
 
 Counts are charged per day, with small epsilons. Floors and the building are published; a single zone is published only
 if its capacity exceeds the noise that a day's price implies.

@@ -1,4 +1,4 @@
-"""The calibration of a model: evidence, the split of days, curves by node, bands by level, and the check.
+"""The calibration of a model: evidence, split of days, curves, bands, check.
 
 Steps for each level (zones, floors, the building):
 

@@ -1,4 +1,4 @@
-"""Estimators of a calibration: the curve of people by devices, factors of hours, the width of bands. Pure functions.
+"""Estimators of a calibration: curves, factors of hours, widths of bands. Pure functions.
 
 **Error in the devices.** A released value is the true number of devices plus noise of a known law. A regression on
 released values would give too flat a curve (Fuller, Measurement Error Models, 1987, chapter 1). So the regression is

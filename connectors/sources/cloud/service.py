@@ -1,4 +1,4 @@
-"""The service of ``tacet hooks``: an HTTP listener for systems that send, readers of event streams, one ingest client.
+"""The service of ``tacet hooks``: HTTP listener, stream readers, one ingest client.
 
 Each hook has a path of its own, behind the same request limits as ``tacet serve``. A request whose head is already
 wrong is refused before its body is read. All bodies together have a memory budget. A thread verifies and parses bodies,

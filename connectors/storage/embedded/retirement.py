@@ -1,4 +1,4 @@
-"""The ledger of a store that ends: the store is closed for good, and a new store begins with what it spent.
+"""End a store's ledger; a new store begins with what it spent.
 
 A lost or stolen key cannot be used further, and another key on the same store would draw other noise for windows that
 were already released. So a new key gets a new store. It must not get a second budget: sums, habits, queried days and

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
+"""The embedded store: one private SQLite file, and outboxes per audience.
 
 The store contains the observations that are not yet consumed, the state, the ledger and everything published except
 private records, which move to their audience's outbox. Subscribers open outboxes only; readers of the account and

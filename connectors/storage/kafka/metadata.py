@@ -1,4 +1,4 @@
-"""The metadata topic: one message for each site, of which the newest is valid; every role may read it."""
+"""The metadata topic: the newest message of each site is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ingest's leases on its sources: claimed before it sends, renewed every few seconds, given back at the end.
+"""An ingest's leases on its sources: claimed, renewed, given back.
 
 Two ingests that send for one source would drop each other's rows. So each claims its sources in the control topic and
 writes heartbeats there. The acknowledgements carry the broker's time, with which the ingest compares its own clock: the

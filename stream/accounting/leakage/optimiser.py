@@ -1,4 +1,4 @@
-"""The choice of epsilons for a leakage target: the global optimum, with a bound that proves it.
+"""The choice of epsilons for a leakage target, with a proof of optimality.
 
 Both problems share the constraint of Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
 Differential Privacy", section V.C: sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_i <= E.

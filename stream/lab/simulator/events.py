@@ -1,4 +1,4 @@
-"""The simulation of a building: seeded people, their devices, the Wi-Fi events they cause, and the truth.
+"""The simulation of a building: people, devices, Wi-Fi events, and the truth.
 
 The model is calibrated to three published totals of one university building (64 access points, 36,436
 devices, 3,895,732 associations in 89 days from February 2018; Ghayyur, thesis, section 4.2.1). It contains the

@@ -1,4 +1,4 @@
-"""Revisions of past windows: by hour, an hour later (``Revision``), or by day, when the day is over (``DayHistory``).
+"""Revisions of past windows: by hour (``Revision``), or by day (``DayHistory``).
 
 All of it is post-processing of noisy values; there is no true count among it.
 

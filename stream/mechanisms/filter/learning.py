@@ -1,4 +1,4 @@
-"""Daily learning of the filter from a day's noisy values, distributed over the first windows of the next day.
+"""Daily learning of the filter, over the next day's first windows.
 
 **Schedule.** When a day is over, its noisy values contain more information about it than they did one by one. For this
 they are stored, with those of the 144 windows before the day. With each of the first released windows of the next day

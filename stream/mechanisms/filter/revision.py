@@ -1,4 +1,4 @@
-"""The backward pass of the regime-switching filter: estimates of earlier ticks that use later ticks too.
+"""The filter's backward pass: earlier ticks from later ones.
 
 At each tick the filter uses the noisy values up to it. Later values contain more information about it, at no cost,
 since they are released anyway. With

@@ -1,4 +1,4 @@
-"""The regime-switching filter: exact Bayesian smoothing of a stream of counts with discrete Laplace or Gaussian noise.
+"""The regime-switching filter: exact Bayesian smoothing of noisy counts.
 
 The whole price pays for the noise; the filter reads noisy values only and costs nothing. For each zone the filter
 stores the joint posterior P(z, j, k) of the count z, the copy j and the regime of movement k. Copy 0 moves

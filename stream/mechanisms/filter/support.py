@@ -1,5 +1,4 @@
-"""The support of a posterior: for each zone the counts that are not practically excluded, with their cells side by
-side.
+"""The support of a posterior: the counts that are not practically excluded.
 
 Of the counts 0 … C that a zone may have, a noisy value leaves a few dozen; the cells of all others are 0. A posterior
 contains, zone after zone, the cells between the smallest and the largest remaining count. A tick of the filter works
