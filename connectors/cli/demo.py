@@ -41,6 +41,7 @@ from connectors.sources.recordings.replay import refuse_used
 from connectors.storage.embedded.reader import read_outbox, read_topic
 from connectors.storage.embedded.runner import FileSink, embedded
 from stream.lab.simulator.events import DAY_SHOWN, simulate
+from stream.lab.simulator.radio import Heard
 from stream.pipeline import Options
 from stream.policy.counts import CountRelease
 from stream.records import DAY, MINUTE, SECOND, Micros
@@ -323,7 +324,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
     """
     refuse_used(folder)
     private_folder(folder)
-    simulation = simulate(replace(DAY_SHOWN, seed=seed))
+    simulation = simulate(replace(DAY_SHOWN, seed=seed, heard=Heard.SELDOM))
     policy_file, key_file = folder / "policy.toml", folder / "key"
     policy_file.write_text(simulation_policy.policy_text(simulation))
     key_files.create(key_file, laboratory=True)

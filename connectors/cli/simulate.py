@@ -26,6 +26,7 @@ from connectors.lab.simulation.traps import send_schedule, trap_schedule
 from stream.errors import UsageError
 from stream.lab.simulator.events import Simulation, SimulatorConfig
 from stream.lab.simulator.events import simulate as run_simulation
+from stream.lab.simulator.radio import Heard
 
 FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 """First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""
@@ -54,6 +55,13 @@ WRITERS: Mapping[str, Callable[[Simulation, TextIO, simulation.Progress], int]] 
 @click.option(
     "--always-on", type=click.IntRange(0), default=0, show_default=True, help="Number of devices that never leave."
 )
+@click.option(
+    "--heard",
+    type=click.Choice([str(heard) for heard in Heard]),
+    default=str(Heard.OFTEN),
+    show_default=True,
+    help="How often a device that stays is heard: every few minutes, about every half hour, or only when it roams.",
+)
 @click.option("--out", type=NEW_FILE, help="Write observations to this file.")
 @click.option(
     "--format",
@@ -77,14 +85,15 @@ WRITERS: Mapping[str, Callable[[Simulation, TextIO, simulation.Progress], int]] 
 @json_option
 def simulate(
     *, days: int, seed: int, zones: int, start: datetime | None, timezone: str, site: str, scale: float, always_on: int,
-    out: Path | None, form: str, truth: Path | None, policy_out: Path | None, udp: tuple[str, int] | None,
+    heard: str, out: Path | None, form: str, truth: Path | None, policy_out: Path | None, udp: tuple[str, int] | None,
     community: str, speed: float | None, faults: str, controllers: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a building: people with phones, classrooms, offices, and 64 access points.
 
     The model is calibrated to published figures of a real building (36,000 devices and 3.9 million events in 89 days).
     --always-on adds devices that are seen every few minutes, such as printers; the demo uses --scale 0.45
-    --always-on 75. Write the observations to a file, send them as SNMP traps, or both.
+    --always-on 75. Write the observations to a file, send them as SNMP traps, or both. With --heard seldom or roams,
+    people sit still, controllers also report who leaves, and the policy counts sessions; traps alone carry this.
 
     \b
     tacet simulate --scale 0.45 --always-on 75 --out observations.csv --policy-out policy.toml
@@ -94,9 +103,13 @@ def simulate(
         msg = f"--start: must be from {FIRST_START} to {LAST_START}, got {start.date()}"
         raise UsageError(msg)
     chosen = parse_faults([name for name in faults.split(",") if name])
+    if out is not None and heard != Heard.OFTEN:
+        msg = f"--heard: must be often with --out, because a file of observations has no departures, got {heard}"
+        raise UsageError(msg)
     config = SimulatorConfig(
-        days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, always_on=always_on
-    )
+        days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, always_on=always_on,
+        heard=Heard(heard),
+    )  # fmt: skip
     if start is not None:
         config = replace(config, start=start.date())
     with working("simulating"):

@@ -52,7 +52,7 @@ def test_every_trap_of_the_day_is_sent_received_and_taken_in_however_busy_the_ma
     """The controller waits for the receiver (tests/unit/lab/test_demo_sending.py); a repeated sighting is no loss."""
     traps = demo.report["traps"]
     assert demo.report["missing"] == []
-    assert traps["sent"] > 40_000
+    assert traps["sent"] > 25_000
     assert traps["sent"] == traps["received"]
     assert traps["received"] == traps["observations"] + sum(traps["dropped"].values())
     assert (set(traps["dropped"]), traps["kernel_drops"]) == ({"collapsed"}, 0)
@@ -67,9 +67,8 @@ def test_every_window_of_the_day_is_released_to_every_audience(demo: Shown) -> N
 
 
 def test_errors_are_what_the_noise_explains(demo: Shown) -> None:
-    # The key is new each time. Over four keys the error of facilities was 0.71 to 0.74, and 1.30 with half the
-    # epsilon. Filters of other noise erred by 9.6 (standard deviation 0.9) for the building, 5.3 (0.4) for a floor,
-    # over eight keys; unfiltered noise would err by 17 and 34.
+    # The key is new each time. Over four keys the error of facilities was 0.67 to 0.71; the public's filters erred by
+    # 9.5 to 11.6 for the building, 5.5 to 6.4 for a floor. Unfiltered noise would err by 17 and 34.
     facilities, public = (demo.report["counts"][name] for name in ("facilities", "public"))
     assert 0.6 < facilities["mean_error"] < 0.95
     assert 3 < public["levels"]["floor"]["error"] < 8
@@ -80,8 +79,8 @@ def test_the_public_stream_is_worth_publishing_at_the_price_of_a_day(demo: Shown
     """``tests/unit/operations/test_policy_plan.py`` keeps the bar itself, 12 for the building, with fixed noise."""
     everybody, public = (demo.report["counts"][name]["levels"] for name in ("facilities", "public"))
     assert set(public) == {"floor", "building"}
-    assert 125 < everybody["building"]["mean"] < 155
-    assert 65 < public["building"]["mean"] < 80, "half of those present are machines, which the public does not count"
+    assert 165 < everybody["building"]["mean"] < 185
+    assert 100 < public["building"]["mean"] < 112, "many of those present are machines, which the public does not count"
     assert public["building"]["error"] < public["building"]["median"] / 2
     assert public["floor"]["error"] < public["floor"]["median"]
 

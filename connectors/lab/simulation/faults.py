@@ -67,6 +67,7 @@ class Kind(IntEnum):
     WRONG_COMMUNITY = 5
     FLOOD = 6
     KEEPALIVE = 7
+    DISASSOCIATE = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ _HEAD = """\
 name = "Simulated building {number}"
 timezone = "{timezone}"              # attributes speak of local days
 tick = "5min"                        # occupancy is counted at every tick
-validity = "10min"                   # an association holds this long
+{presence}
 lateness = "30s"                     # how long a window waits for stragglers before it is final
 max_devices = {max_devices}
 working_hours = ["08:00", "18:00"]   # the span of occupancy_level
@@ -23,6 +23,11 @@ working_hours = ["08:00", "18:00"]   # the span of occupancy_level
 
 # Zones: {public} public ones, {offices} offices for one person each.
 """
+
+_EVENTS = 'validity = "10min"                   # an association holds this long'
+_SESSIONS = """\
+presence = "sessions"                # a device is present until a message ends its stay,
+session_limit = "4h"                 # or so long after its last one"""
 
 _DAYS = """\
 day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
@@ -126,6 +131,7 @@ def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",), *
         number=config.building,
         timezone=config.timezone,
         max_devices=min(200_000, max(20_000, round(20 * config.zones * config.scale))),
+        presence=_SESSIONS if config.sessions else _EVENTS,
         days=_DAYS if by_day else "",
         sources=", ".join(f'"{source}"' for source in sources),
         public=len(place.zones) - offices,

@@ -5,7 +5,8 @@ The time in a trap is the controller's up-time. With T the start of the run, a t
 ``reboot`` fault the up-time of that controller counts from the restart, and this no longer holds for it. Each
 controller also sends a keep-alive each simulated minute, from T until ``tail`` minutes after the end.
 
-Access point i belongs to controller ``i % controllers``.
+Access point i belongs to controller ``i % controllers``. Where stays are seldom heard, controllers also report
+departures; faults treat these as they treat associations.
 
 ``send_schedule`` sends the datagrams to a receiver, at a multiple of real time.
 """
@@ -29,6 +30,7 @@ from connectors.sources.snmp.sender import (
     Association,
     encode_associate,
     encode_cold_start,
+    encode_disassociate,
     encode_keepalive,
     encode_notification,
     octets,
@@ -69,9 +71,9 @@ class TrapSchedule:
     boots: Ints
     """Restart of each controller, UTC microseconds; 0 where it never restarts."""
     counts: MappingProxyType[str, int]
-    """Exact numbers. Sent: ``cold_start``, ``associate``, ``associate_statistics``, ``run_state``,
-    ``unknown_ap``, ``wrong_community``, ``flood``, ``keepalive``; they add up to ``sent``, second arrivals
-    counted in their kind. Reported besides: ``copies`` (second arrivals), ``late`` (held up), and ``lost`` and
+    """Exact numbers. Sent: ``cold_start``, ``associate``, ``associate_statistics``, ``run_state``, ``unknown_ap``,
+    ``wrong_community``, ``flood``, ``keepalive``, ``disassociate``; they add up to ``sent``, second arrivals counted
+    in their kind. Reported besides: ``copies`` (second arrivals), ``late`` (held up), and ``lost`` and
     ``silent``: made, but not sent."""
     community: bytes = field(repr=False)
     version: int = 2
@@ -146,6 +148,9 @@ def _device_traps(simulation: Simulation, chosen: frozenset[Fault], seed: int, c
         traps = join([traps, again])
     if Fault.ENHANCED in chosen:
         traps = join([traps, faulty.reported_twice_more(traps, _draws(seed, Fault.ENHANCED))])
+    if simulation.config.sessions:
+        time, device, point = simulation.departures
+        traps = join([traps, rows(time, Kind.DISASSOCIATE, device, point, point % controllers)])
     return traps, boots
 
 
@@ -235,6 +240,11 @@ class _Encoder:
             return encode_cold_start(community=community, uptime=uptime, request_id=number, version=self.version)
         if kind in {Kind.ASSOCIATE_STATISTICS, Kind.RUN_STATE}:
             return self._enhanced(kind, device, point, uptime, number)
+        if kind == Kind.DISASSOCIATE:
+            return encode_disassociate(
+                self.clients[device], self.points[point], slot=point % 2,
+                community=community, uptime=uptime, request_id=number, version=self.version,
+            )  # fmt: skip
         known = kind != Kind.UNKNOWN_AP
         return encode_associate(
             Association(

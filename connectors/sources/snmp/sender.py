@@ -24,7 +24,8 @@ from connectors.sources.snmp.ber import (
 from connectors.sources.snmp.profiles import COLD_START, ENTERPRISES, HEARTBEAT, SNMP_TRAP_OID, SYS_UP_TIME
 
 BSN_ASSOCIATE = f"{ENTERPRISES}.14179.2.6.3.53"
-"""bsnDot11StationAssociate of AIRESPACE-WIRELESS-MIB."""
+BSN_DISASSOCIATE = f"{ENTERPRISES}.14179.2.6.3.1"
+"""bsnDot11StationAssociate and bsnDot11StationDisassociate of AIRESPACE-WIRELESS-MIB."""
 _BSN = f"{ENTERPRISES}.14179.2.6.2"
 _SLICE = 0.001
 """Shortest sleep in seconds for which the event loop is used."""
@@ -125,6 +126,23 @@ def encode_associate(
         BSN_ASSOCIATE, varbinds,
         community=community, uptime=uptime, request_id=request_id, version=version, inform=inform,
     )  # fmt: skip
+
+
+def encode_disassociate(
+    client: bytes, access_point: bytes, *, slot: int, community: bytes, uptime: int, request_id: int, version: int = 2
+) -> bytes:
+    """Return Cisco AireOS's trap for a disassociation, because the client leaves (reason 8 of IEEE 802.11)."""
+    varbinds = b"".join(
+        (
+            varbind(f"{_BSN}.35.0", octets(access_point)),
+            _number(f"{_BSN}.36.0", slot),
+            varbind(f"{_BSN}.34.0", octets(client)),
+            _number(f"{_BSN}.37.0", 8),
+        )
+    )
+    return encode_notification(
+        BSN_DISASSOCIATE, varbinds, community=community, uptime=uptime, request_id=request_id, version=version
+    )
 
 
 def encode_keepalive(*, community: bytes, uptime: int, request_id: int = 1, version: int = 2) -> bytes:

@@ -31,7 +31,7 @@ from stream.lab.simulator.building import (
     full_factor,
 )
 from stream.lab.simulator.offices import office_visits, owner_devices, owners
-from stream.lab.simulator.radio import Events, events, ordered, reassociations
+from stream.lab.simulator.radio import Events, Heard, departures, events, ordered, reassociations
 from stream.lab.simulator.visits import (
     HABITS,
     DeviceClass,
@@ -49,7 +49,7 @@ from stream.records import MINUTE, SECOND, Micros
 Ints = NDArray[np.int64]
 
 SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-PEOPLE, HABIT, RADIO, NAMES, ROUTINE, MACHINES = range(6)
+PEOPLE, HABIT, RADIO, NAMES, ROUTINE, MACHINES, DEPARTURES = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,13 @@ class SimulatorConfig:
     always_on: int = 0
     """Number of static devices that are heard every few minutes, so that they are present at every tick. The
     published totals include none; all other events are the same with and without them."""
+    heard: Heard = Heard.OFTEN
+    """How often a device that stays is heard. The visits are the same in each case."""
+
+    @property
+    def sessions(self) -> bool:
+        """Whether its controllers report departures, and the site counts sessions: where stays are seldom heard."""
+        return self.heard is not Heard.OFTEN
 
     def __post_init__(self) -> None:
         if not 1 <= self.days <= 3660:
@@ -89,8 +96,9 @@ class SimulatorConfig:
 
 
 DAY_SHOWN = SimulatorConfig(seed=1, scale=0.45, always_on=75)
-"""The day of the demo and of plans: fewer people than in the calibrated building, and 75 machines that are always on.
-On average some 140 devices are present, half of them machines, which controllers see in most buildings."""
+"""The day of plans: fewer people than in the calibrated building, and 75 machines that are always on. On average some
+140 devices are present, half of them machines, which controllers see in most buildings. The demo has the same visits,
+and people who sit still."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +123,8 @@ class Simulation:
     """``DeviceClass`` of each device."""
     visits: Visits
     """True stays, by device and start; those of one device do not overlap."""
+    departures: Events
+    """Disassociations and deauthentications, by time; ``access_point`` is where the device was heard last."""
 
 
 def simulate(config: SimulatorConfig) -> Simulation:
@@ -128,8 +138,9 @@ def simulate(config: SimulatorConfig) -> Simulation:
     devices = owner_devices(place, _draws(config, ROUTINE))
     people = population(class_sizes(config, days, int(devices.sum())), place, _draws(config, PEOPLE))
     visits = _all_visits(config, place, days, people, devices)
-    heard = _closing(events(visits, people, place, _draws(config, RADIO)), visits, days)
+    heard = _closing(events(visits, people, place, _draws(config, RADIO), config.heard), visits, days)
     heard = _merged(heard, reassociations(_machines(config, visits), _draws(config, MACHINES)))
+    left = departures(heard, visits, days.end, _draws(config, DEPARTURES))
     seen = np.unique(visits.device)
     names = addresses(people.device_class, _draws(config, NAMES))
     return Simulation(
@@ -143,6 +154,7 @@ def simulate(config: SimulatorConfig) -> Simulation:
         devices=tuple(names[index] for index in seen),
         device_class=people.device_class[seen],
         visits=replace(visits, device=np.searchsorted(seen, visits.device)),
+        departures=left._replace(device=np.searchsorted(seen, left.device)),
     )
 
 

@@ -23,6 +23,7 @@ from connectors.sources.snmp.communities import is_known
 from connectors.sources.snmp.traps import decode, envelope
 from stream.errors import UsageError
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
+from stream.lab.simulator.radio import Heard
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.records import MINUTE, SECOND
@@ -221,6 +222,16 @@ class TestTraps:
     def test_datagrams_come_in_the_order_of_sending(self, run: Any) -> None:
         times = trap_schedule(run, list(Fault), 3).traps.sent.tolist()
         assert times == sorted(times)
+
+    def test_where_people_sit_still_controllers_also_report_who_leaves(self) -> None:
+        run = simulate(SimulatorConfig(seed=1, zones=8, heard=Heard.SELDOM))
+        schedule = trap_schedule(run, controllers=2)
+        left = [decode(each.data) for each in schedule if decode(each.data).kind is Meaning.LEAVE]
+        assert len(left) == schedule.counts["disassociate"] == len(run.departures.time) > 0
+        expected = zip(run.departures.device.tolist(), run.departures.access_point.tolist(), strict=True)
+        addresses = [(run.devices[who], run.building.access_points[where]) for who, where in expected]
+        assert sorted((trap.client.hex(":"), trap.access_point.hex(":")) for trap in left) == sorted(addresses)
+        assert load_policy(policy_text(run)).site["dbh"].has_sessions
 
 
 class TestFaults:

@@ -10,6 +10,7 @@ import pytest
 from stream.errors import UsageError
 from stream.lab.simulator.building import building, calendar, day_factor, is_teaching
 from stream.lab.simulator.events import Simulation, SimulatorConfig, simulate
+from stream.lab.simulator.radio import Heard
 from stream.lab.simulator.visits import DeviceClass, Manner, Visits
 from stream.records import DAY, MINUTE, SECOND
 from tests.support.simulated_truth import occupancy, true_occupancy
@@ -353,3 +354,56 @@ class TestOffices:
             broken += "..." in shape
         assert seen >= 15
         assert broken / seen > 0.6
+
+
+class TestPeopleWhoSitStill:
+    """How often a device that stays is heard, and what is heard of its departure."""
+
+    @pytest.mark.parametrize("heard", list(Heard))
+    def test_how_often_devices_are_heard_changes_no_visit(self, day: Any, heard: Heard) -> None:
+        run = simulate(SimulatorConfig(seed=1, heard=heard))
+        assert run.devices == day.devices
+        for name in ("device", "zone", "start", "end"):
+            assert np.array_equal(getattr(run.visits, name), getattr(day.visits, name))
+
+    def test_a_device_that_sits_still_is_heard_at_the_half_hour_and_one_that_only_roams_still_less(self) -> None:
+        for heard, least, most in ((Heard.OFTEN, 2, 8), (Heard.SELDOM, 20, 30), (Heard.ROAMS, 60, 150)):
+            run = simulate(SimulatorConfig(seed=1, heard=heard))
+            device, time, point = by_device(run)
+            same = (device[1:] == device[:-1]) & (run.device_class[device[1:]] == DeviceClass.RESIDENT)
+            still = same & (point[1:] == point[:-1])
+            if heard is Heard.ROAMS:  # from one access point to another: how long it sat at the first one
+                still = same & (point[1:] != point[:-1]) & (np.diff(time) > 150 * SECOND)
+            assert least < np.median(np.diff(time)[still]) / MINUTE < most, heard
+
+    def test_a_device_that_roams_without_moving_is_back_within_minutes(self) -> None:
+        run = simulate(SimulatorConfig(seed=1, heard=Heard.ROAMS))
+        device, time, point = by_device(run)
+        visit = {
+            (int(d), int(s)): int(z)
+            for d, s, z in zip(run.visits.device, run.visits.start, run.visits.zone, strict=True)
+        }
+        home, returns = -1, 0
+        for at in range(len(time) - 1):
+            home = visit.get((int(device[at]), int(time[at])), home)
+            follows = device[at + 1] == device[at] and (int(device[at]), int(time[at + 1])) not in visit
+            if run.device_class[device[at]] != DeviceClass.STATIC and point[at] != home and follows:
+                assert point[at + 1] == home
+                assert time[at + 1] - time[at] <= 150 * SECOND
+                returns += 1
+        assert returns > 50
+
+    def test_a_departure_is_heard_at_the_last_access_point_when_the_visit_ends_or_after_the_idle_timeout(self) -> None:
+        run = simulate(SimulatorConfig(seed=1, heard=Heard.SELDOM))
+        ends = set(zip(run.visits.device.tolist(), run.visits.end.tolist(), strict=True))
+        device, time, point = by_device(run)
+        silent = 0
+        for left, who, where in zip(*(column.tolist() for column in run.departures), strict=True):
+            late = (who, left) not in ends
+            assert not late or (who, left - 300 * SECOND) in ends
+            before = np.flatnonzero((device == who) & (time <= left))[-1]
+            assert point[before] == where
+            silent += late
+        stays = int((run.visits.end < run.end).sum())
+        assert 0.8 * stays < len(run.departures.time) <= 0.97 * stays
+        assert silent / len(run.departures.time) == pytest.approx(0.63, abs=0.05)
