@@ -1,4 +1,4 @@
-# Everything here works in a fresh clone on a machine that has Python 3.11 or newer and nothing else.
+# All targets work in a fresh clone, on a machine that has only Python 3.11 or newer.
 
 VENV   ?= .venv
 PYTHON := $(VENV)/bin/python
@@ -14,37 +14,37 @@ LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
 
-demo: $(READY)  ## One simulated day, from SNMP traps to private counts and their account (about a minute), then as a page
+demo: $(READY)  ## Play a simulated day, from SNMP traps to private counts and their account (about a minute), and serve it as a page
 	@echo "  ('. $(VENV)/bin/activate' puts tacet on your path)"
 	@$(PYTHON) -m connectors demo
 
-test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
+test: $(READY)  ## Run all tests but the long storm; tests that need Kafka or snmptrap are skipped if it is missing
 	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder
 
-docs: $(READY)  ## Write what the documents take from the code: modules, commands, metrics
+docs: $(READY)  ## Generate the parts of the documents that follow from the code: modules, commands, metrics
 	$(PYTHON) docs/modules.py
 	$(PYTHON) docs/tables.py
 
-check: $(READY) sbom  ## Lint, format, types, which way imports may point (the page's too); locks, licences and bill of materials
+check: $(READY) sbom  ## Check lint, format, types and import contracts (also the page's); locks, licences and bill of materials
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/docs/test_supply.py tests/unit/serve/test_page_modules.py
 
-sbom: $(SUPPLY)/.ready  ## What is in the image, as a bill of materials (sbom.json, CycloneDX)
+sbom: $(SUPPLY)/.ready  ## Write the bill of materials of the image (sbom.json, CycloneDX)
 	$(SUPPLY)/bin/cyclonedx-py requirements requirements-runtime.lock --output-reproducible --of JSON -o sbom.json
 
-audit: $(SUPPLY)/.ready  ## Whether anything in the image is known to be vulnerable; asks a service on the internet
+audit: $(SUPPLY)/.ready  ## Look for known vulnerabilities in the image; needs the internet
 	$(PYTHON) .ci/audit
 
-pinned: $(READY)  ## Released bytes on the oldest NumPy and on the newest Python (fetched beside Debian's own)
+pinned: $(READY)  ## Check released bytes on the oldest NumPy and the newest Python (which is downloaded)
 	.ci/pinned || [ $$? = 77 ]
 
-mutants: $(READY)  ## Break promises one by one in a copy; some test must notice (MUTANTS="--changed HEAD~1")
+mutants: $(READY)  ## Break promises one by one in a copy; a test must fail for each (MUTANTS="--changed HEAD~1")
 	$(PYTHON) -m tests.mutants $(MUTANTS)
 
-nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutant, load and latency; two to three hours
+nightly: $(READY)  ## Run long checks: fuzzing, the long storm, every mutant, load and latency; two to three hours
 	$(PYTHON) -m tests.unit.snmp.test_snmp_fuzz 200000
 	$(PYTHON) -m tests.unit.snmp.test_v3_fuzz 1000000
 	$(PYTHON) -m tests.unit.radius.test_radius_fuzz 1000000
@@ -59,18 +59,18 @@ nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutan
 	$(MAKE) bench
 	$(MAKE) $(SUPPLY)/.ready && $(PYTHON) .ci/audit || [ $$? = 77 ]
 
-bench: $(BENCH)  ## Write docs/measurements.md: speed, latency and memory, beside alternatives (installs pysnmp and Quix Streams)
+bench: $(BENCH)  ## Measure speed, latency and memory beside alternatives, into docs/measurements.md (installs pysnmp and Quix Streams)
 	$(PYTHON) -m tests.benchmarks --page docs/measurements.md
 	$(PYTHON) -m pytest -m bench -s tests/acceptance/page
 
-storm: $(READY)  ## The long storm on a real Kafka: hundreds of killed and paused workers and brokers
+storm: $(READY)  ## Run the long storm on a real Kafka: hundreds of killed and paused workers and brokers
 	TACET_REQUIRE_KAFKA=1 $(PYTHON) -m pytest -m storm -s
 
-format: $(READY)  ## Format, and fix what the linter can fix
+format: $(READY)  ## Format the code, and fix what the linter can fix
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-lock: $(READY)  ## Pin every dependency anew, with hashes (requirements*.lock: tests, image, optional libraries, benchmarks)
+lock: $(READY)  ## Pin all dependencies again, with hashes (requirements*.lock: tests, image, optional libraries, benchmarks)
 	$(PYTHON) -m pip install --quiet uv
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test --extra bench -o requirements-bench.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
@@ -81,7 +81,7 @@ lock: $(READY)  ## Pin every dependency anew, with hashes (requirements*.lock: t
 lock-images:  ## Pin the images of docker-compose.yml and the Dockerfile by digest; asks their registries
 	deploy/lock-images
 
-# The environment: the first Python that is new enough, and the locked packages, each checked by its hash.
+# The environment: the first Python that is new enough, and the locked packages, which are checked by hash.
 # Debian's python3 without python3-venv cannot put pip into an environment; its own pip can then fill it.
 $(READY): requirements.lock pyproject.toml
 	@for python in python3 python3.11 python3.12 python3.13 python3.14; do \
@@ -109,7 +109,7 @@ $(BENCH): $(READY) requirements-bench.lock
 	$(PYTHON) -m pip install --quiet --require-hashes -r requirements-bench.lock
 	@touch $@
 
-# Tools that look at the locks, apart from what is tested.
+# Tools that read the locks are installed apart from what is tested.
 $(SUPPLY)/.ready: $(READY) requirements-supply.lock
 	@$(PYTHON) -m venv --without-pip $(SUPPLY)
 	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip"; else pip="python3 -m pip"; fi; \

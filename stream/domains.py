@@ -1,4 +1,4 @@
-"""Domain separation: every constant that enters the bytes of a key, a hash, a signature, a draw or a stored state.
+"""Domain separation: every constant in keys, hashes, signatures, draws and states.
 
 Two values that are computed under the same key must differ in such a constant, so that neither can stand for the other.
 A constant is part of what was released, signed or stored: changing one changes released values, or makes stored states

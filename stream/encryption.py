@@ -110,9 +110,9 @@ def seal(
     compression = _Compression.ZSTD if compress else _Compression.NONE
     body = bytes(zstd.compress(content, level=1)) if compress else content
     key_id = b"" if lock is None else lock.key_id
-    kept = bytes(zstd.compress(clear, level=1)) if compress and clear else clear
+    stored = bytes(zstd.compress(clear, level=1)) if compress and clear else clear
     bound = b"".join((
-        _MAGIC, bytes((VERSION, kind, compression, len(key_id))), key_id, len(kept).to_bytes(_LENGTH), kept
+        _MAGIC, bytes((VERSION, kind, compression, len(key_id))), key_id, len(stored).to_bytes(_LENGTH), stored
     ))  # fmt: skip
     if lock is None:
         return bound + b"\0" + body

@@ -133,26 +133,6 @@ class CountRecord(_Record):
     policy_version: str
     laboratory: bool
 
-    def of_day(self, noise: NoiseKind, delta: str) -> CountRecord:
-        """Return the record of a release whose epsilon, at ``delta``, pays for a device's whole day."""
-        return self.model_copy(update={"unit": "device_day", "noise": noise, "delta": delta})
-
-    def bounded(self, bounded_to: str | None) -> CountRecord:
-        """Return the record with the bound of its counts, where they have one."""
-        return self if bounded_to is None else self.model_copy(update={"bounded_to": bounded_to})
-
-    def with_levels(self, levels: Levels | None, half_widths: Levels | None, scales: LevelScales | None) -> CountRecord:
-        """Return the record with counts of floors and building, or nulls, and with the scales of their own noise."""
-        own = {"levels_noise_scale": scales} if scales else {}
-        return self.model_copy(update={"levels": levels, "levels_half_width_95": half_widths} | own)
-
-    def with_noisy(self, noisy: dict[str, int] | None, levels: Levels | None, draws: Levels) -> CountRecord:
-        """Return the record with noisy values, or nulls; those of levels only if the record has levels."""
-        given: dict[str, Any] = {"noisy": noisy}
-        if "levels" in self.model_fields_set:
-            given |= {"levels_noisy": levels} | ({"levels_draws": draws} if draws else {})
-        return self.model_copy(update=given)
-
 
 class PeopleRecord(_Record):
     """One window's people for one audience, estimated from a count record of devices. Costs nothing."""

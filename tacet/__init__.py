@@ -1,4 +1,6 @@
-"""The public Python interface: what a subscriber imports. It only reads; it starts, sends and stores nothing.
+"""The public Python interface; it only reads.
+
+It starts, sends and stores nothing.
 
     from tacet import subscribe
 
@@ -18,8 +20,7 @@ from connectors.subscribe.service import read_metadata
 from connectors.subscribe.subscriber import releases, sites, subscribe
 from stream.errors import DataError, FinalityError, TacetError, UsageError
 from stream.schemas import AttributeRecord, CountRecord, PeopleRecord, ThresholdRecord
-from tacet.frames import frame
-from tacet.typed_records import PrivateRecord, typed
+from tacet.conversion import PrivateRecord, frame, typed
 
 __all__ = [
     "AttributeRecord",

@@ -1,4 +1,4 @@
-"""The leakage questions, as ``tacet leakage`` and ``tacet optimise`` answer them, as functions of plain numbers.
+"""The questions of ``tacet leakage`` and ``tacet optimise`` as functions.
 
 Each function takes the fields of one JSON model and the verb's options as keywords, and returns what ``--json`` prints
 (infinity is a float here). A malformed model raises ``UsageError``, which names the entry.

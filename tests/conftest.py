@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import os
 import signal
 import uuid
 from collections.abc import Callable, Collection, Container, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import settings
 
-from tests.integration.kafka_brokers import (
-    Broker,
-    JavaCluster,
-    NoKafkaError,
-    clear_topics,
-    find_broker,
-    find_cluster,
-)
-from tests.integration.secured_kafka import SecuredKafka, secured_kafka_in
+if TYPE_CHECKING:  # what needs no broker does not load a client of Kafka
+    from tests.integration.kafka_brokers import Broker, JavaCluster
+    from tests.integration.secured_kafka import SecuredKafka
 
 T = TypeVar("T")
 BROKERS = {"kafka", "three_brokers", "secured_kafka"}
@@ -51,6 +46,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: order.index(item.path))
 
 
+def pytest_collection_finish() -> None:
+    """Leave what collecting has made, half a million objects, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect them at its end."""
+    gc.unfreeze()
+
+
 def side_by_side(files: Collection[Path], waiting: Container[Path]) -> list[Path]:
     """Return in which order files begin: one that waits for brokers, two that do not, and so on.
 
@@ -65,6 +71,8 @@ def side_by_side(files: Collection[Path], waiting: Container[Path]) -> list[Path
 
 @pytest.fixture(scope="session")
 def _broker() -> Iterator[Broker]:
+    from tests.integration.kafka_brokers import find_broker
+
     broker = had(find_broker)
     yield broker
     broker.close()
@@ -76,6 +84,8 @@ def kafka(_broker: Broker) -> Broker:
 
     Skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1.
     """
+    from tests.integration.kafka_brokers import clear_topics
+
     asyncio.run(clear_topics(_broker.bootstrap))
     return _broker
 
@@ -83,6 +93,8 @@ def kafka(_broker: Broker) -> Broker:
 @pytest.fixture(scope="module")
 def three_brokers() -> Iterator[JavaCluster]:
     """Three brokers, each with a copy of everything; skips or fails like ``kafka``."""
+    from tests.integration.kafka_brokers import find_cluster
+
     cluster = had(find_cluster)
     yield cluster
     cluster.close()
@@ -91,12 +103,16 @@ def three_brokers() -> Iterator[JavaCluster]:
 @pytest.fixture(scope="session")
 def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """A broker with TLS, users and their rules; skips or fails like ``kafka``."""
+    from tests.integration.secured_kafka import secured_kafka_in
+
     with contextlib.ExitStack() as ending:
         yield had(lambda: ending.enter_context(secured_kafka_in(tmp_path_factory.mktemp("secured"))))
 
 
 def had(find: Callable[[], T]) -> T:
     """Return what was found of Kafka; skip with the reason where there is none, or fail under TACET_REQUIRE_KAFKA=1."""
+    from tests.integration.kafka_brokers import NoKafkaError
+
     try:
         return find()
     except NoKafkaError as reason:

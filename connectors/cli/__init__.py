@@ -1,1 +1,4 @@
-"""The verbs of the command line, one module for each group of verbs; each verb is a thin layer over a library call."""
+"""The verbs of the command line, one module for each group.
+
+Each verb is a thin layer over a library call.
+"""

@@ -1,8 +1,8 @@
-"""account: the cost of all releases, now or at an earlier time, for each audience or any coalition."""
+"""account: the cost of all releases, for each audience or any coalition."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from stream.release.account_stage import past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
 from stream.settings import Settings
 
-Records = list[dict[str, Any]]
+Records = list[Mapping[str, Any]]
 
 
 @click.command()

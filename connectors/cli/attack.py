@@ -1,4 +1,4 @@
-"""attack: try to find people in releases of a recording, and to show more epsilon than they promise."""
+"""attack: find people in releases of a recording, and test promised epsilons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""backfill: release the windows of a recording that an embedded store has missed, and no window twice."""
+"""backfill: release the windows of a recording that a store has missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""calibrate: learn how many people there are per device, from counts of people and released history."""
+"""calibrate: learn from counts of people how many there are per device."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def calibrate(
     of = _subscription(policy, site, name, audience)
     nodes = frozenset(published_nodes(of.site, of.release))
     past = released.from_store(store, of) if store is not None else released.from_file(history or Path(), of, nodes)
-    ground = _ground_truth(read_truth(truth, of.site.tick, of.timezone, nodes), terms)
-    result = _calibrated(of, past, ground)
+    true_people = _ground_truth(read_truth(truth, of.site.tick, of.timezone, nodes), terms)
+    result = _calibrated(of, past, true_people)
     out.write_bytes(result.model.to_bytes())
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
         _draw(figures, result)
-    _report(result, past, ground, out, as_json=as_json)
+    _report(result, past, true_people, out, as_json=as_json)
 
 
 def _terms(declared: str | None, epsilon: str | None, noised_file: Path | None) -> _TruthTerms:
@@ -136,14 +136,14 @@ def _ground_truth(read: GroundTruth, terms: _TruthTerms) -> GroundTruth:
     return private
 
 
-def _calibrated(of: Subscription, past: History, ground: GroundTruth) -> Calibrated:
+def _calibrated(of: Subscription, past: History, true_people: GroundTruth) -> Calibrated:
     histories = released.node_histories(past, of)
-    epsilon = None if ground.epsilon is None else decimal_string(ground.epsilon)
+    epsilon = None if true_people.epsilon is None else decimal_string(true_people.epsilon)
     subject = Subject(
         of.name, of.release.name, of.audience, terms_of(of.site, of.release, of.audience), past.laboratory,
         Truth(public=epsilon is None, epsilon=epsilon),
     )  # fmt: skip
-    return calibrated(subject, histories, released.evidence(past, histories, ground, of))
+    return calibrated(subject, histories, released.evidence(past, histories, true_people, of))
 
 
 def _draw(folder: Path, result: Calibrated) -> None:
@@ -165,8 +165,8 @@ def _panel(panel: Any, level: str, found: Compared) -> None:
     panel.plot(found.estimates, found.people, "o", markersize=2, alpha=0.3, label="windows")
 
 
-def _report(result: Calibrated, past: History, ground: GroundTruth, out: Path, *, as_json: bool) -> None:
-    model, paid = result.model, ground.epsilon
+def _report(result: Calibrated, past: History, true_people: GroundTruth, out: Path, *, as_json: bool) -> None:
+    model, paid = result.model, true_people.epsilon
     if as_json:
         print_json({
             "model": str(out), "digest": model.digest, "laboratory": model.laboratory,
@@ -175,7 +175,8 @@ def _report(result: Calibrated, past: History, ground: GroundTruth, out: Path, *
                 level: {name: value if name in _COUNTS else value / THOUSAND for name, value in check}
                 for level, check in model.checked.items()
             },
-            "left_out": list(result.left_out), "records_left_out": past.left_out, "truth_rows": ground.tally.figures(),
+            "left_out": list(result.left_out), "records_left_out": past.left_out,
+            "truth_rows": true_people.tally.figures(),
         })  # fmt: skip
         return
     shown = table("Days that were held back", ("level",), _HEADER)
@@ -188,8 +189,8 @@ def _report(result: Calibrated, past: History, ground: GroundTruth, out: Path, *
         click.echo(f"left out: {line}")
     if past.left_out:
         click.echo(f"left out: {past.left_out:,} record(s) or row(s) of the history, bad or with other terms")
-    if ground.tally.bad:
-        click.echo(named(ground.tally))
+    if true_people.tally.bad:
+        click.echo(named(true_people.tally))
     cost = (
         "public" if paid is None else f"epsilon {decimal_string(paid)} for one person at one moment, besides the counts"
     )

@@ -1,4 +1,4 @@
-"""demo: the whole data flow in one command, from simulated controllers to private releases and their account.
+"""demo: the whole data flow in one command, from simulated controllers to releases.
 
 The controller adapts to the receiver: it counts how many traps were accepted, not how long that took, so that a slow
 machine plays the day more slowly and loses nothing. If traps or windows are missing all the same, the demo lists them,
@@ -302,9 +302,9 @@ def demo(
         serve_here(shown(made.folder, made.policy, listen))
 
 
-def is_served(asked: bool | None, *, terminal: bool, as_json: bool) -> bool:
+def is_served(requested: bool | None, *, terminal: bool, as_json: bool) -> bool:
     """Whether a demo serves its day at the end: as requested, else only on a terminal."""
-    return terminal and not as_json if asked is None else asked
+    return terminal and not as_json if requested is None else requested
 
 
 def shown(folder: Path, policy: Policy, listen: tuple[str, int] | None = None) -> ServeConfig:
@@ -368,10 +368,10 @@ class TrapPlayback:
         A real controller would not wait. Here a day takes seconds, and a busy machine must not lose part of it. If
         nothing progresses for ``patience`` seconds, the rest is skipped; the summary then lists what is missing.
         """
-        begun, start = asyncio.get_running_loop().time(), self._traps.simulation.start
+        started_at, start = asyncio.get_running_loop().time(), self._traps.simulation.start
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
             for trap in self._traps:
-                due = begun + (trap.time - start) / SECOND / self._speed
+                due = started_at + (trap.time - start) / SECOND / self._speed
                 if not await self._wait(lambda due=due: self._is_due(due) and self._has_room()):  # type: ignore[misc]
                     return
                 controller.sendto(trap.data, self._listening.address)

@@ -127,14 +127,14 @@ def _check_live(
 ) -> Iterator[Finding]:
     users = None if senders.v3 is None else senders.v3.users
     try:
-        heard = run_async(live_check.listen(policy, address, senders.communities, span / SECOND, users))
+        received = run_async(live_check.listen(policy, address, senders.communities, span / SECOND, users))
     except OSError as error:
         if store is None or not live_check.is_address_in_use(error):
             raise
         known = checks.dropped_datagrams(store) is not None
         yield note(live_check.HEARD, f"{error}: another process receives them; {_DROPS if known else _NO_DROPS}")
         return
-    yield from live_check.findings(policy, heard)
+    yield from live_check.findings(policy, received)
 
 
 _DROPS = f"'{checks.RECEIVED}' lists what the store's run has dropped, up to ten minutes ago"

@@ -1,4 +1,4 @@
-"""export: expose releases to programs that poll; the library for it is imported when it is used."""
+"""export: expose releases to programs that poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hooks: receive webhooks and event streams of cloud systems, verify them, and send them to an ingest."""
+"""hooks: receive webhooks and event streams of cloud systems for an ingest."""
 
 from __future__ import annotations
 

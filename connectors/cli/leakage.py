@@ -1,4 +1,4 @@
-"""leakage: compute what releases reveal, for a model in a JSON file or on standard input.
+"""leakage: compute what releases reveal, for a model in JSON.
 
 Each command reads one model, calls the function of the same name in ``stream.accounting.leakage.queries`` and prints a
 table for people or, with ``--json``, one object. The model is one JSON object that is parsed strictly: duplicate keys,

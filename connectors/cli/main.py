@@ -1,4 +1,4 @@
-"""The command ``tacet``: loads verbs when they are used, and maps errors to messages and documented exit codes."""
+"""The command ``tacet``: loads verbs late, and maps errors to exit codes."""
 
 from __future__ import annotations
 

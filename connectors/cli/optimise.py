@@ -1,4 +1,4 @@
-"""optimise: choose epsilons of attributes from an information target, for a model in a JSON file."""
+"""optimise: choose epsilons of attributes from an information target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share, their types, and what they name: a policy, a storage, a time range, a recording."""
+"""Options that several verbs share, their types, and what they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs print: JSON, tables that fit 80 columns, progress, dropped rows, and warnings about useless counts."""
+"""What verbs print: JSON, tables of 80 columns, progress, and warnings."""
 
 from __future__ import annotations
 

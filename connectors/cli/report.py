@@ -1,4 +1,4 @@
-"""report: what released values say about a month, on a page that prints to two sheets."""
+"""report: what released values say about a month."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from connectors.documents.month import Month, MonthReader
 from connectors.documents.report import SHARE, Report, month_report, report_languages
 from connectors.documents.template import as_text
 from connectors.runtime.clock import wall_clock
+from connectors.storage.site_metadata import SiteMetadata, SitesMetadata
 from connectors.subscribe.subscriber import Origin, read_metadata, subscribe
 from stream.errors import UsageError
 from stream.schemas import rfc3339
@@ -33,7 +34,7 @@ class MonthType(click.ParamType):
             self.fail(f"{value!r} must be a month such as 2026-03, or last", param, ctx)
 
 
-def site_of(sites: dict[str, dict[str, Any]], name: str | None) -> dict[str, Any]:
+def site_of(sites: SitesMetadata, name: str | None) -> SiteMetadata:
     """Return the metadata of a site; UsageError if the source has none of it, or several and none was named."""
     if name is None and len(sites) == 1:
         return next(iter(sites.values()))

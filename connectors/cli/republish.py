@@ -1,4 +1,4 @@
-"""republish: publish lost records again, byte for byte, from the observations that they were made from."""
+"""republish: publish lost records again, byte for byte, from their observations."""
 
 from __future__ import annotations
 

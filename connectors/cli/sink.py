@@ -1,4 +1,4 @@
-"""sink: deliver releases to an MQTT broker, a webhook or by mail; a sink's library is imported when it is used."""
+"""sink: deliver releases to an MQTT broker, a webhook or by mail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tune: find the most private epsilon, or pseudonym lifetime, at which released counts still serve a task."""
+"""tune: find the most private epsilon, or pseudonym lifetime, that serves a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawings of a report as inline SVG, without scripts, fonts or colours of their own machine.
+"""Drawings of a report as inline SVG, without scripts, fonts or colours.
 
 A drawing repeats in colour what its document says in words and tables; it has a name for screen readers.
 """

@@ -1,4 +1,4 @@
-"""What released values say about a month, with a stated probability that all of it is right.
+"""What released values say about a month, with a stated probability.
 
 A statement that selects an extreme ("the busiest day", "never above half", "full for ten hours") reads many noisy
 values at once, so a band of 95 % for each of them is not enough. Here all statements of a month hold **together** with

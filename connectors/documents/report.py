@@ -1,4 +1,4 @@
-"""The monthly report: statements and drawings of a month in a template's words, as a page and as Markdown."""
+"""The monthly report: statements and drawings in a template's words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shared by all HTTP services: a listener, limits on connections, bodies and rates, and one form of refusals."""
+"""Shared by all HTTP services: listener, limits, and the form of refusals."""

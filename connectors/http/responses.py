@@ -53,8 +53,8 @@ class RefusalError(Exception):
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response that must not be cached."""
-    kept = {"cache-control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(body, default=_listed), status, headers=kept, media_type="application/json")
+    all_headers = {"cache-control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(body, default=_listed), status, headers=all_headers, media_type="application/json")
 
 
 def _listed(value: object) -> list[object]:

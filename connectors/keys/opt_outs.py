@@ -1,4 +1,4 @@
-"""Opt-outs: the file of devices that are left out of all counts, as keyed digests of their addresses.
+"""Opt-outs: the file of devices that are not counted, as keyed digests.
 
 A digest is the first 128 bits of HMAC-SHA-256 over the address, under the opt-out key of the key file. That key stays
 the same for as long as the list is used, so whoever holds both files can ask whether any address is on the list, and

@@ -1,4 +1,4 @@
-"""The key pair that signs audit heads: the private part in a private file, the public part beside it.
+"""The key pair that signs audit heads, in two files.
 
 Both are PEM (PKCS #8 and SubjectPublicKeyInfo), so that other programs can read them. The key belongs to the party that
 monitors the engine, never to the engine: its owner could sign another ledger and audit log.

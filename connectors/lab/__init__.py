@@ -1,2 +1,1 @@
-"""Simulation, attacks, tuning and experiments on recordings and simulated buildings. Running a building does not
-need it."""
+"""Simulation, attacks, tuning and experiments; running a building needs none of it."""

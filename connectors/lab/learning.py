@@ -26,8 +26,7 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.sources.recordings.replay import RestrictedHistory
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import readers_of
+from stream.accounting.costs import coalition_cost, readers_of
 from stream.accounting.leakage.dependence import Counts, count_patterns, learn, revise
 from stream.accounting.leakage.entries import Floats
 from stream.accounting.leakage.guard import may_query, pattern_factors, permitted, releasable, worst_factors
@@ -160,9 +159,9 @@ def _epsilons(release: AttributeRelease, audiences: frozenset[str]) -> Floats:
 
 def _exposed(joint: Floats, order: list[str], epsilon: Floats) -> Report:
     """Return the factors of every possible pattern (1: published), the largest of them, and the information."""
-    asked = (epsilon > 0).astype(np.int64)
-    by_pattern = np.moveaxis(pattern_factors(joint, epsilon, asked), 0, -1)
-    information = attribute_information(joint, epsilon, asked)
+    queried = (epsilon > 0).astype(np.int64)
+    by_pattern = np.moveaxis(pattern_factors(joint, epsilon, queried), 0, -1)
+    information = attribute_information(joint, epsilon, queried)
     return {
         "epsilon": dict(zip(order, epsilon.tolist(), strict=True)),
         "patterns": {
@@ -170,7 +169,7 @@ def _exposed(joint: Floats, order: list[str], epsilon: Floats) -> Report:
             for pattern in product((0, 1), repeat=len(order))
             if not np.isnan(by_pattern[pattern]).any()
         },
-        "worst_factor": dict(zip(order, _plain(worst_factors(joint, epsilon, asked).tolist()), strict=True)),
+        "worst_factor": dict(zip(order, _plain(worst_factors(joint, epsilon, queried).tolist()), strict=True)),
         "information_bits": dict(zip(order, [bits(float(nats)) for nats in information], strict=True)),
         "information_bits_total": bits(math.fsum(information)),
     }

@@ -1,4 +1,6 @@
-"""Figures of a command's results, as PNG and SVG: one style, and the same bytes for the same numbers.
+"""Figures of a command's results, as PNG and SVG.
+
+The same numbers give the same bytes.
 
 Matplotlib (the extra ``plots``) draws them; it is loaded when a figure is requested. Series differ in colour, line and
 marker, in the page's colours, so that they can also be distinguished in grey. Files contain neither date nor version:
@@ -44,7 +46,7 @@ class Drawing(NamedTuple):
         self.figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(6, len(named)))
 
 
-def need_matplotlib(asked: str) -> None:
+def need_matplotlib(option: str) -> None:
     """Raise an error before any work is done if Matplotlib is not installed.
 
     Args:
@@ -54,7 +56,7 @@ def need_matplotlib(asked: str) -> None:
         UsageError: Matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
-        msg = f"{asked}: needs matplotlib; {OPTIONAL}"
+        msg = f"{option}: needs matplotlib; {OPTIONAL}"
         raise UsageError(msg)
 
 

@@ -1,4 +1,4 @@
-"""Search for the most private epsilon, or salt life, with which released values still serve a task, on a recording.
+"""Search for the most private candidate that serves a task, on a recording.
 
 All results are restricted, because released values are compared with true counts. Attackers are evaluated at each found
 candidate: how many people an external visitor, a student and an administrator find. As in the thesis' comparison of
@@ -71,20 +71,22 @@ class RecordedSite(NamedTuple):
     @property
     def site(self) -> Site:
         """The site's properties for the search."""
-        held = self.policy.site[self.name]
+        site = self.policy.site[self.name]
         return Site(
-            self.name, held.timezone, tuple(zone.id for zone in held.zones),
-            tuple(zone.largest for zone in held.zones), held.tick, held.day_starts or MIDNIGHT,
+            self.name, site.timezone, tuple(zone.id for zone in site.zones),
+            tuple(zone.largest for zone in site.zones), site.tick, site.day_starts or MIDNIGHT,
         )  # fmt: skip
 
     def counts(self, *, bounded: bool) -> tuple[Ints, Ints]:
         """Return ends of windows and their counts, of windows that have such counts: bounded by the privacy day, or
         all."""
         rows = [(each.window_end, each.bounded if bounded else each.counts) for each in self.windows]
-        held = [(end, counts) for end, counts in rows if counts is not None]
-        if not held:
+        complete = [(end, counts) for end, counts in rows if counts is not None]
+        if not complete:
             raise UsageError(f"site '{self.name}' must have counts in some window; there is none")
-        return np.array([end for end, _ in held], dtype=np.int64), np.array([row for _, row in held], dtype=np.int64)
+        return np.array([end for end, _ in complete], dtype=np.int64), np.array(
+            [row for _, row in complete], dtype=np.int64
+        )
 
 
 def recorded_site(
@@ -252,7 +254,7 @@ class TuningRequest:
 
 
 def tune(
-    recorded: RecordedSite, asked: TuningRequest, keys: LaboratoryKeys, made: Callable[[], None] = lambda: None
+    recorded: RecordedSite, request: TuningRequest, keys: LaboratoryKeys, made: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """Return the most private candidate of each mechanism, period and utility, and its confidence.
 
@@ -266,17 +268,18 @@ def tune(
         UsageError: the parameters contradict each other or the site.
         DataError: the recording has too little data.
     """
-    check_request(recorded.policy, recorded.name, asked)
+    check_request(recorded.policy, recorded.name, request)
     rows = []
-    for mechanism in asked.mechanisms:
-        bounded = mechanism != TTL and _terms(recorded.policy, recorded.name, asked, mechanism).bounded
-        world = _world(recorded, asked, bounded=bounded)
-        bench = _bench(recorded, asked, mechanism, world, _Noise(keys, made))
-        utility = AttackUtility(recorded, world.as_one() if asked.task == "building" else world, bench)
-        rows += [_row(asked, mechanism, bench, utility, _Goal(*goal)) for goal in _goals(asked)]
+    for mechanism in request.mechanisms:
+        bounded = mechanism != TTL and _terms(recorded.policy, recorded.name, request, mechanism).bounded
+        world = _world(recorded, request, bounded=bounded)
+        bench = _bench(recorded, request, mechanism, world, _Noise(keys, made))
+        utility = AttackUtility(recorded, world.as_one() if request.task == "building" else world, bench)
+        rows += [_row(request, mechanism, bench, utility, _Goal(*goal)) for goal in _goals(request)]
     return {
-        "site": recorded.name, "task": asked.task, "unit": asked.unit, "days": asked.days, "before": asked.before,
-        "confidence": float(1 - asked.error), "policy_version": recorded.policy.version, "answers": rows,
+        "site": recorded.name, "task": request.task, "unit": request.unit, "days": request.days,
+        "before": request.before,
+        "confidence": float(1 - request.error), "policy_version": recorded.policy.version, "answers": rows,
         "laboratory": True, "restricted": True,
     }  # fmt: skip
 
@@ -349,11 +352,11 @@ def _bench(recorded: RecordedSite, request: TuningRequest, mechanism: str, world
 # --- results ------------------------------------------------------------------------------------------
 
 
-def _row(asked: TuningRequest, mechanism: str, bench: Bench, looking: AttackUtility, goal: _Goal) -> dict[str, Any]:
+def _row(request: TuningRequest, mechanism: str, bench: Bench, looking: AttackUtility, goal: _Goal) -> dict[str, Any]:
     def run(place: int, number: int) -> float:
         return bench.measures(place, number)[goal.period].utility
 
-    rules = Rules(float(goal.utility), asked.error, asked.most_runs, chance=bench.chance)
+    rules = Rules(float(goal.utility), request.error, request.most_runs, chance=bench.chance)
     found = search(len(bench.candidates), run, rules if bench.chance else rules._replace(stride=1))
     row: dict[str, Any] = {
         "mechanism": mechanism, "period": goal.period, "utility": float(goal.utility), "status": found.status,
@@ -367,7 +370,7 @@ def _row(asked: TuningRequest, mechanism: str, bench: Bench, looking: AttackUtil
     row["next_below"] = _as_json(bench, found.next_below) if found.next_below is not None else None
     row["open_below"] = [_as_json(bench, place) for place in found.open_below()]
     row["tried"] = [_as_json(bench, place) | _tried(each) for place, each in found.tried.items()]
-    row["thesis"] = _thesis(asked, mechanism, goal)
+    row["thesis"] = _thesis(request, mechanism, goal)
     return row
 
 
@@ -392,9 +395,9 @@ def _measured(bench: Bench, period: Period, place: int, known: TriedCandidate) -
     return {"runs": len(runs), "reached": known.reached} | means | {"between_runs": pstdev(known.utilities)}
 
 
-def _thesis(asked: TuningRequest, mechanism: str, goal: _Goal) -> dict[str, Any] | None:
+def _thesis(request: TuningRequest, mechanism: str, goal: _Goal) -> dict[str, Any] | None:
     """Return the thesis' result for the same parameters, if it has one."""
-    if asked.task != "heatmap" or asked.unit != "window":
+    if request.task != "heatmap" or request.unit != "window":
         return None
     found = THESIS.get((mechanism, goal.period, goal.utility))
     if found is None:

@@ -1,1 +1,1 @@
-"""Metrics and health for operators: figures that reveal nothing about people, and whether a service is well."""
+"""Metrics and health for operators; figures reveal nothing about people."""

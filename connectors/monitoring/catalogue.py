@@ -1,4 +1,4 @@
-"""The table of metrics: every name there is, what it means, what it follows from, and which verbs show it.
+"""The table of metrics: meaning, what each follows from, which verbs show it.
 
 Whoever can reach the port reads all of it without a token. So a figure follows from policy, ledger, settings and the
 clock's grid alone; or it is a timing or a size, told in coarse steps; or it is a sum over many people.

@@ -1,4 +1,4 @@
-"""The metrics of an engine: of its ledger, its account and its windows, and of traffic."""
+"""The metrics of an engine: ledger, account, windows and traffic."""
 
 from __future__ import annotations
 

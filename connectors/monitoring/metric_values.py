@@ -1,4 +1,4 @@
-"""The metrics of one process: coarse where the catalogue requires it, and all read at one moment.
+"""The metrics of one process, coarse where the catalogue requires it.
 
 Metrics that depend on people are sums over enough access points and minutes (``Traffic``). A counter that moved with
 each datagram would reveal when somebody walked by. So counts are withheld until a point of the clock's grid, and

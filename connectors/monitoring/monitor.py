@@ -1,4 +1,4 @@
-"""A service's monitor: its metrics, its health, and the port that serves both, if one is configured.
+"""A service's monitor: metrics, health, and the port that serves both.
 
 - ``Health``: whether the service lives, is ready and has started. A check without a recent result counts as failed.
 - ``MetricsServer``: metrics for Prometheus, and three answers about health. It runs in a thread of its own, because the

@@ -1,4 +1,4 @@
-"""The status of each site, read from a snapshot without any key; it contains no true count."""
+"""The status of each site, read without any key; no true count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uncertainty of released values: bands of one window and of means over windows, and the probability of an empty room.
+"""Bands of windows and of means, and the probability of an empty room.
 
     symbol   here          meaning
     Z_w      Law           noise of one window's value: the sum of ``draws`` independent draws of one law

@@ -1,4 +1,4 @@
-"""Decode a released record for the history: a window with its cells, or an attribute of a day."""
+"""Decode a released record: a window with its cells, or an attribute."""
 
 from __future__ import annotations
 

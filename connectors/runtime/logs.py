@@ -1,4 +1,4 @@
-"""Logs: to standard error, one form for every line, and only fields from a fixed list, so that no record leaks.
+"""Logs to standard error, with fields from a fixed list only.
 
 The text of this project's own loggers is written: by the project's rule no text contains an observation, a count or a
 secret. The text of a library is never written: it may quote keys, values, or an object's repr, and that changes from
@@ -59,13 +59,13 @@ class LogRate:
 
     def allow(self, kind: Kind) -> bool:
         """Count a line; return whether it may be written."""
-        said = self._counts.get(kind)
-        if said is None:
-            said = self._counts[kind] = _LineCount(self._clock())
+        logged = self._counts.get(kind)
+        if logged is None:
+            logged = self._counts[kind] = _LineCount(self._clock())
             if len(self._counts) > KINDS:
                 self._counts.popitem(last=False)
-        said.times += 1
-        return said.times <= AT_ONCE
+        logged.times += 1
+        return logged.times <= AT_ONCE
 
     def over(self) -> Iterator[tuple[Kind, int]]:
         """Yield each kind whose period is over and of which lines were left out, with their number.
@@ -73,7 +73,7 @@ class LogRate:
         Then its period restarts.
         """
         now = self._clock()
-        for kind in [kind for kind, said in self._counts.items() if now - said.since >= PERIOD]:
+        for kind in [kind for kind, logged in self._counts.items() if now - logged.since >= PERIOD]:
             times = self._counts.pop(kind).times
             if times > AT_ONCE:
                 yield kind, times - AT_ONCE
@@ -190,9 +190,9 @@ class _Lines(logging.Handler):
 
 def _kind(record: logging.LogRecord) -> Kind:
     """Return the kind of a line: its text, and its distinguishing field if structlog writes it with fields."""
-    if isinstance(said := record.msg, dict):
-        about = "/".join(str(said.get(name)) for name in ("site", "reason", "address", "partition"))
-        return Kind(record.name, str(said.get("event")), about)
+    if isinstance(message := record.msg, dict):
+        about = "/".join(str(message.get(name)) for name in ("site", "reason", "address", "partition"))
+        return Kind(record.name, str(message.get("event")), about)
     return Kind(record.name, f"{record.pathname}:{record.lineno}", "")
 
 

@@ -1,4 +1,4 @@
-"""Signals that stop a service, waiting with a limit after one, and cancellations that a client has lost."""
+"""Signals that stop a service, and cancellations that a client has lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small SQLite file of mode 0600, locked by one process, for state that must survive a crash."""
+"""A small SQLite file of mode 0600, locked by one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private files and folders: key files and marks (JSON that is written atomically), and secrets of one line."""
+"""Private files and folders: key files, marks, and secrets of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of secrets in tables: TOML, of their owner alone (mode 0600). No error contains any of their content."""
+"""Files of secrets in TOML, mode 0600; errors contain none of their content."""
 
 from __future__ import annotations
 

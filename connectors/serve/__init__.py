@@ -1,2 +1,4 @@
-"""The HTTP service that shows private releases: API, history, event streams and page. It reads only what its audiences
-may read."""
+"""The HTTP service of private releases: API, history, event streams and page.
+
+It reads only what its audiences may read.
+"""

@@ -1,4 +1,4 @@
-"""Handlers of the API under ``/api/v1``: parameters are validated, roles are checked, and the history is queried.
+"""Handlers of the API under ``/api/v1``: parameters, roles, and queries.
 
 A handler reads only what the caller's audiences may read. The first line of a handler's docstring is the
 summary of its operation in the OpenAPI document.

@@ -1,4 +1,4 @@
-"""The ASGI application: page files, the OpenAPI document, the table of operations, and the limits in front of them.
+"""The ASGI application: page files, OpenAPI document, operations, and limits.
 
 * Page files are read into memory once, so that no path of a request reaches the file system.
 * One table of operations makes both the routes and the OpenAPI 3.1 document.

@@ -1,4 +1,4 @@
-"""Contact with Kafka's brokers: for how long none has answered, and tasks that outlive such an outage."""
+"""Contact with Kafka's brokers, and tasks that outlive an outage."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Literal
 
-import anyio.to_thread
 from anyio import CancelScope
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from connectors.http.limits import DOWNLOADS, Reader
 from connectors.http.responses import RefusalError
+from connectors.runtime.offload import offload
 from connectors.serve.access import Principal
 from connectors.serve.history.files import ExportFormat
 
@@ -77,5 +77,5 @@ class Download(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             with CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._pieces.close)
+                await offload(self._pieces.close)
             self._among.leave(self._who)

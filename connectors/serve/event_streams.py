@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 
-import anyio.to_thread
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from connectors.http.limits import PATIENCE, STREAMS
 from connectors.http.responses import RefusalError
+from connectors.runtime.offload import offload
 from connectors.serve.access import Access, Principal
 from connectors.serve.history.release_history import ReleaseHistory
 
@@ -147,7 +147,7 @@ class Streams:
         releases = None if tail is None else tail.behind(after)
         if releases is not None:
             return releases
-        return await anyio.to_thread.run_sync(self.history.since, audience, after, AT_ONCE)
+        return await offload(self.history.since, audience, after, AT_ONCE)
 
     def _notify(self) -> None:
         for wake in self._open:

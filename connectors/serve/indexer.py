@@ -1,4 +1,4 @@
-"""Read released records from a store's outboxes or from a playback into the history, and wake the event streams.
+"""Read released records into the history, and wake the event streams.
 
 Each source is resumed from the position that the history has stored.
 """
@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import anyio.to_thread
 import orjson
 
+from connectors.runtime.offload import offload
 from connectors.serve.playback import Playback, came_at
 from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, read_outbox, release_at
@@ -47,7 +47,7 @@ class Indexer:
         service = self._service
         async with service.query_lock:
             try:
-                new = await anyio.to_thread.run_sync(service.history.add, records, positions)
+                new = await offload(service.history.add, records, positions)
             except DataError as error:
                 raise DataError(f"{', '.join(positions) or 'play'}: {error}") from None
             service.laboratory = service.laboratory or any(of_laboratory(value) for value in records[-1:])
@@ -104,8 +104,8 @@ async def follow_outbox(store: Path, audience: str, index: Indexer) -> None:
         DataError: a record belongs to another audience, or is not a private record.
     """
     source, last = f"outbox:{audience}", None
-    position = await anyio.to_thread.run_sync(index.position, source)
-    await _refuse_other(store, audience, position, await anyio.to_thread.run_sync(index.last, source))
+    position = await offload(index.position, source)
+    await _refuse_other(store, audience, position, await offload(index.last, source))
     while True:
         rows = await _after(store, audience, max(0, position - 1))  # the last record again, to detect another store
         if last is not None and rows[:1] != [last]:
@@ -120,7 +120,7 @@ async def follow_outbox(store: Path, audience: str, index: Indexer) -> None:
 
 async def _refuse_other(store: Path, audience: str, position: int, last: str | None) -> None:
     """Raise UsageError unless the record that was read last still has its number in the outbox."""
-    if last is not None and await anyio.to_thread.run_sync(release_at, store, audience, position) != last:
+    if last is not None and await offload(release_at, store, audience, position) != last:
         msg = (
             f"--index: must belong to {store}, whose outbox of {audience} no longer contains the record that was read "
             f"last at {position}: the store was recreated, or is another one; delete the index and start again"
@@ -152,7 +152,7 @@ async def follow_play(playing: Playback, index: Indexer) -> None:
 
 
 async def _after(store: Path, outbox: str, position: int) -> list[tuple[int, bytes]]:
-    return await anyio.to_thread.run_sync(lambda: read_outbox(store, outbox, position, most=BATCH))
+    return await offload(lambda: read_outbox(store, outbox, position, most=BATCH))
 
 
 async def follow_records(store: Path, outbox: str, on_records: Callable[[Iterable[bytes]], None]) -> None:

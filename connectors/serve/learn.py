@@ -1,5 +1,4 @@
-"""Handlers for the page's lessons: a simulated day at an epsilon, the questions of the detective game, and the score of
-an answer."""
+"""Handlers for the page's lessons and the detective game."""
 
 from __future__ import annotations
 

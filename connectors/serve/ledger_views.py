@@ -1,4 +1,4 @@
-"""Views for the roles of account reader and operator, built from the records of the account, quarantine and control.
+"""Views for account readers and operators.
 
 * ``AccountView``: the newest account of each site, the attributes of each day, and the denials of the last week. The
   account lists the denials of each window, which depend on ledger and policy only.

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the service's operations, and the page at ``/docs`` that shows it without scripts."""
+"""The OpenAPI document, and the page at ``/docs`` that shows it."""
 
 from __future__ import annotations
 

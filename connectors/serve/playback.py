@@ -1,4 +1,4 @@
-"""Playback of a recorded day: records arrive when a simulated clock of adjustable speed reaches them."""
+"""Playback of a recorded day at an adjustable speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a policy that concern some audiences: their sites, releases and guarantees, never an address."""
+"""The parts of a policy that concern some audiences; never an address."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import structlog
 
 from connectors.monitoring.metric_values import Labels
 from connectors.monitoring.monitor import Monitor
+from connectors.runtime.offload import offload
 from connectors.serve.service import Service
 from connectors.serve.startup import ServeConfig
 from connectors.storage.embedded.reader import has_outbox
@@ -36,7 +37,7 @@ class ServiceWatch:
         """Query the history until cancelled, in a thread, because a query may take a while."""
         while True:
             try:
-                ends = await asyncio.to_thread(self._ends)
+                ends = await offload(self._ends)
             except Exception as error:  # readiness reports it; errors that must end the service are raised elsewhere
                 log.warning("history does not answer", error=type(error).__name__)
             else:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import anyio
-import anyio.to_thread
 import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
 from connectors.http.limits import WRONG_SECRETS, WRONG_SECRETS_EACH_SECOND, Names, Peer, Rates, client_of
 from connectors.http.responses import RefusalError, refused
+from connectors.runtime.offload import offload
 from connectors.serve.access import Access, Principal
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.downloads import Downloads
@@ -85,7 +85,7 @@ class Service:
     async def reading(self, query: Callable[..., T], *arguments: object) -> T:
         """Run a query of the history, or a computation, in a thread."""
         try:
-            return await anyio.to_thread.run_sync(query, *arguments, limiter=self.threads)
+            return await offload(query, *arguments, limiter=self.threads)
         except UsageError as error:
             raise refused(str(error)) from None
 

@@ -16,6 +16,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
+from connectors.runtime.offload import offload
 from connectors.serve.indexer import Indexer, own
 from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits
 from connectors.storage.kafka import cluster
@@ -154,8 +155,8 @@ async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
     try:
         return dict(await reader.getmany(timeout_ms=WAIT_MS))
     except OffsetOutOfRangeError as error:
-        (gone, *_) = error.args[0]
-        msg = f"{gone.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
+        (at, *_) = error.args[0]
+        msg = f"{at.topic}: must contain the next records, but was recreated or truncated; delete --index and restart"
         raise UsageError(msg) from None
 
 
@@ -171,7 +172,7 @@ async def _seek(reader: Any, topics: Sequence[str], left: Left) -> dict[TopicPar
     begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
     known: dict[TopicPartition, tuple[int, str]] = {}
     for at in places:
-        position, last = await asyncio.to_thread(left, _source(at))
+        position, last = await offload(left, _source(at))
         if position > ends[at]:
             raise _recreated(at.topic, f"ends at {ends[at]}, before the position up to which it was read")
         if last is not None and position > begins[at]:

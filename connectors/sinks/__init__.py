@@ -1,1 +1,1 @@
-"""Sinks deliver releases to other systems: each release at least once and in order, resuming from a cursor."""
+"""Sinks deliver releases to other systems, at least once and in order."""

@@ -1,4 +1,4 @@
-"""The loop that feeds a sink: each release at least once, under its id, resuming from the cursor.
+"""The loop that feeds a sink and resumes from its cursor.
 
 A sink stores what it needs to know of the past in the cursor's ``notes``. Notes change only after a release was
 delivered, and before the cursor moves on. A release that is delivered again after a crash is recognised by its id, or

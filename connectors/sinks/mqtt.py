@@ -1,5 +1,4 @@
-"""The MQTT sink: the latest value of each node as a retained message, an availability topic, and Home Assistant
-discovery.
+"""The MQTT sink: retained messages of each node, and Home Assistant discovery.
 
 ``tacet/public/dbh/zone/2011/occupancy`` contains the newest window of zone 2011; floors are at ``…/floor/2/…``, the
 building at ``…/building/…``. A denied window clears the value of every node that its release has published.
@@ -21,6 +20,7 @@ import structlog
 
 from connectors.runtime.signals import first_to_end
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
+from connectors.storage.site_metadata import SiteMetadata, SitesMetadata
 from connectors.subscribe.nodes import bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
 
@@ -71,7 +71,7 @@ def site_topic(prefix: str, site: str) -> str:
 
 
 def discovery(
-    base: str, prefix: str, topics: Iterable[str], sites: Mapping[str, dict[str, Any]], people: Container[str] = ()
+    base: str, prefix: str, topics: Iterable[str], sites: SitesMetadata, people: Container[str] = ()
 ) -> dict[str, str]:
     """Return the retained messages that define a Home Assistant sensor for each topic, below ``base``.
 
@@ -81,12 +81,10 @@ def discovery(
     return dict(_sensor(base, prefix, topic, sites, counts_people=topic in people) for topic in topics)
 
 
-def _sensor(
-    base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, Any]], *, counts_people: bool
-) -> tuple[str, str]:
+def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, *, counts_people: bool) -> tuple[str, str]:
     site, *node, release = topic.removeprefix(f"{prefix}/").split("/")
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
-    known = sites.get(site, {})
+    known = sites.get(site)
     body: dict[str, Any] = {
         "name": f"{_title(node, known)} {release}",
         "unique_id": name,
@@ -97,15 +95,15 @@ def _sensor(
         "state_class": "measurement",
         "icon": "mdi:account-group",
         "availability_topic": status_topic(prefix),
-        "device": {"identifiers": [device], "name": known.get("name", site), "manufacturer": "Tacet"},
+        "device": {"identifiers": [device], "name": site if known is None else known["name"], "manufacturer": "Tacet"},
         "origin": {"name": "Tacet"},
     }
     return f"{base}/sensor/{name}/config", orjson.dumps(body).decode()
 
 
-def _title(node: list[str], site: dict[str, Any]) -> str:
+def _title(node: list[str], site: SiteMetadata | None) -> str:
     """Return a node's display name: the zone's name if it has one."""
-    names = {zone["zone"]: zone["metadata"].get("name") for zone in site.get("zones", ())}
+    names = {zone["zone"]: zone["metadata"].get("name") for zone in (() if site is None else site["zones"])}
     return (names.get(node[-1]) if node[0] == "zone" else None) or " ".join(node)
 
 
@@ -143,7 +141,7 @@ class MqttSink:
     """Delivers the latest counts to a broker, and retries until the broker accepts them."""
 
     def __init__(
-        self, broker: Broker, prefix: str, notes: dict[str, Any], sites: Mapping[str, dict[str, Any]], *,
+        self, broker: Broker, prefix: str, notes: dict[str, Any], sites: SitesMetadata, *,
         home_assistant: str | None,
     ) -> None:  # fmt: skip
         """Store the topic prefix, the cursor's notes, and the sites' metadata.

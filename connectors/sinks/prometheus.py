@@ -1,4 +1,4 @@
-"""The Prometheus sink: the latest releases as metrics, each value with the ends of its band."""
+"""The Prometheus sink: the latest releases with their bands, as metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that another program writes, read from the last committed offset: all of its partitions, by one reader.
+"""A topic of another program, read by one reader from committed offsets.
 
 The source leases (``source_leases``) decide which process reads, so the consumer group assigns no partitions. It only
 stores the offsets.

@@ -1,4 +1,4 @@
-"""The inputs of ``tacet run`` and ``tacet ingest``: a recording, a topic of counts, or what controllers send."""
+"""The inputs of ``run`` and ``ingest``: recordings, counts, or controllers."""
 
 from __future__ import annotations
 

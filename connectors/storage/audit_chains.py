@@ -1,4 +1,4 @@
-"""Audit chains as the storages keep them: parsing of stored entries, and the chain links that a snapshot records."""
+"""Audit chains as the storages keep them: entries, and their links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Retire a key: its ledger ends, and another key continues with what was spent. The same steps on both storages.
+"""Retire a key: another key continues with what was spent.
+
+The same steps on both storages.
 
 1. Both key files are checked, and other processes are kept from using them.
 2. ``EndingLedger.read`` reads and verifies the ledger. Nothing has changed so far.

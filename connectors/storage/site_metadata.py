@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
@@ -23,24 +23,60 @@ VERSION = 1
 _NAME = "_sites.json"
 
 
-def site_metadata(policy: PolicyDocument) -> dict[str, dict[str, Any]]:
-    """Return each site's metadata message by its name.
+class ZoneEntry(TypedDict):
+    """One zone of a site."""
 
-    It contains no address, no source, and nothing that changes a guarantee.
-    """
+    zone: str
+    floor: str
+    kind: str
+    capacity: int
+    """In people."""
+    metadata: dict[str, str]
+    """The zone's names in building systems, by the keys of the policy."""
+
+
+class SiteMetadata(TypedDict):
+    """A site's message: it contains no address, no source, and nothing that changes a guarantee."""
+
+    v: int
+    site: str
+    name: str
+    """The site's display name."""
+    timezone: str
+    tick_seconds: int
+    zones: list[ZoneEntry]
+
+
+SitesMetadata = Mapping[str, SiteMetadata]
+"""By the site's name."""
+
+
+def site_metadata(policy: PolicyDocument) -> dict[str, SiteMetadata]:
+    """Return each site's metadata message by its name."""
     return {name: _described(name, site) for name, site in policy.site.items()}
 
 
-def _described(name: str, site: Site) -> dict[str, Any]:
-    zones = [
-        {"zone": zone.id, "floor": zone.floor, "kind": zone.kind, "capacity": zone.capacity, "metadata": zone.metadata}
-        for zone in site.zones
-    ]
-    head = {"v": VERSION, "site": name, "name": site.name or name}
-    return head | {"timezone": site.timezone, "tick_seconds": site.tick // SECOND, "zones": zones}
+def _described(name: str, site: Site) -> SiteMetadata:
+    return {
+        "v": VERSION,
+        "site": name,
+        "name": site.name or name,
+        "timezone": site.timezone,
+        "tick_seconds": site.tick // SECOND,
+        "zones": [
+            {
+                "zone": zone.id,
+                "floor": zone.floor,
+                "kind": zone.kind,
+                "capacity": zone.capacity,
+                "metadata": zone.metadata,
+            }
+            for zone in site.zones
+        ],
+    }
 
 
-def write_sites(private: Path, sites: Mapping[str, dict[str, Any]]) -> None:
+def write_sites(private: Path, sites: SitesMetadata) -> None:
     """Write the file to a store's folder ``private`` if its content would change.
 
     UsageError if a later version wrote the existing file.
@@ -49,7 +85,7 @@ def write_sites(private: Path, sites: Mapping[str, dict[str, Any]]) -> None:
         replace_file(private / _NAME, {"v": VERSION, "sites": dict(sites)})
 
 
-def read_sites(private: Path) -> dict[str, dict[str, Any]]:
+def read_sites(private: Path) -> dict[str, SiteMetadata]:
     """Return each site's metadata by its name; empty if no run has written the file yet.
 
     Raises:

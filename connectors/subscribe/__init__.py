@@ -1,1 +1,1 @@
-"""Reading an audience's releases from a store, Kafka or the service: their order, and cursors to resume."""
+"""Reading an audience's releases: their order, and cursors to resume."""

@@ -43,9 +43,9 @@ def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
         yield from _estimates(record)
         return
     levels = [("zone:", record.get("values"), record.get("half_width_95"))]
-    held, widths = record.get("levels") or {}, record.get("levels_half_width_95") or {}
-    levels.append(("floor:", held.get("floor"), widths.get("floor")))
-    building = {BUILDING: held[BUILDING]} if BUILDING in held else {}
+    level_values, widths = record.get("levels") or {}, record.get("levels_half_width_95") or {}
+    levels.append(("floor:", level_values.get("floor"), widths.get("floor")))
+    building = {BUILDING: level_values[BUILDING]} if BUILDING in level_values else {}
     levels.append(("", building, widths))
     for prefix, values, half_widths in levels:
         for name, value in (values or {}).items():

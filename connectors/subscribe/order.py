@@ -1,5 +1,7 @@
-"""The order in which a subscriber receives records: by window and site, attributes before counts, then by release
-name."""
+"""The order in which a subscriber receives records.
+
+By window and site, attributes before counts, then by release name.
+"""
 
 from __future__ import annotations
 

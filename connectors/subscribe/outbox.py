@@ -8,6 +8,7 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
+from connectors.runtime.offload import offload
 from connectors.storage.embedded.reader import has_outbox, last_given, read_outbox, release_at
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import CAUGHT_UP, Arrived, Release, by_release, unseen
@@ -26,7 +27,7 @@ async def from_outbox(
 
     ``whole`` starts at the first record, or at the cursor's settled position; otherwise at the present end.
     """
-    if not await asyncio.to_thread(has_outbox, store, audience):
+    if not await offload(has_outbox, store, audience):
         msg = f"audience {audience}: must be one of this store's, {store} has no outbox of it"
         raise UsageError(msg)
     place = private_topic(audience, release or _EVERY)

@@ -1,5 +1,4 @@
-"""An audience's releases from a 'tacet serve': its stream of server-sent events with reconnection, and site
-metadata."""
+"""An audience's releases from a ``tacet serve``, with reconnection."""
 
 from __future__ import annotations
 
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from connectors.runtime.offload import offload
 from connectors.storage.kafka.metadata import read
-from connectors.storage.site_metadata import read_sites
+from connectors.storage.site_metadata import SiteMetadata, read_sites
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import CAUGHT_UP, Release
 from stream.errors import OPTIONAL, TacetError, UsageError
@@ -176,21 +176,27 @@ async def _parsed(lines: AsyncIterator[str]) -> AsyncIterator[_Event]:
 
 async def read_metadata(
     *, store: Path | None = None, kafka: str | None = None, url: str | None = None, token: str | None = None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, SiteMetadata]:
     """Return each site's metadata by its name, from the one source that is given; empty if it stores none.
 
     ``site``, ``name``, ``timezone``, ``tick_seconds``, and ``zones``: each with ``zone``, ``floor``, ``kind``,
     ``capacity`` and ``metadata``, the names that the policy assigns.
     """
     if store is not None:
-        return await asyncio.to_thread(read_sites, store / "private")
+        return await offload(read_sites, store / "private")
     if kafka is not None:
         return await read(kafka)
     answer = await read_json(url or "", token, "/api/v1/sites")
     return {site["site"]: _flat(site) for site in answer["sites"]}
 
 
-def _flat(site: dict[str, Any]) -> dict[str, Any]:
+def _flat(site: dict[str, Any]) -> SiteMetadata:
     """Return a site's metadata from the service in the form of the other sources."""
-    kept = {name: site[name] for name in ("site", "name", "timezone", "tick_seconds")}
-    return {"v": 1} | kept | {"zones": [zone for floor in site["floors"] for zone in floor["zones"]]}
+    return {
+        "v": 1,
+        "site": site["site"],
+        "name": site["name"],
+        "timezone": site["timezone"],
+        "tick_seconds": site["tick_seconds"],
+        "zones": [zone for floor in site["floors"] for zone in floor["zones"]],
+    }

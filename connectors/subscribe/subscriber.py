@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, NotRequired, Required, TypedDict, Unpack
+from typing import NotRequired, Required, TypedDict, Unpack
 
+from connectors.storage.site_metadata import SiteMetadata
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import CAUGHT_UP, Release
 from connectors.subscribe.outbox import behind, from_outbox
@@ -121,7 +122,7 @@ def releases(**source: Unpack[SubscribeOptions]) -> Generator[Release, None, Non
     return _one_by_one(subscribe(**source))
 
 
-def sites(**home: Unpack[StorageOptions]) -> dict[str, dict[str, Any]]:
+def sites(**home: Unpack[StorageOptions]) -> dict[str, SiteMetadata]:
     """Return each site's metadata by its name (see ``read_metadata``); UsageError in an event loop."""
     _refuse_loop("sites", "await read_metadata(…)")
     return asyncio.run(read_metadata(**home))

@@ -1,4 +1,4 @@
-"""The ledger file of decisions: one line per answer, on disk before the answer's noise is drawn.
+"""The ledger file of decisions: one line per answer, written before the noise is drawn.
 
 One process at a time can open it. An incomplete last line that begins like the next entry was being written when the
 machine stopped. Its noise was not drawn, so the line is removed. The file cannot show that whole entries are missing at

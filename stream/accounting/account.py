@@ -43,14 +43,8 @@ import orjson
 
 from stream.accounting.adversaries import Habits, Knowledge, habit_rows, habits_of, habits_renamed
 from stream.accounting.attribute_leakage import AttributeAccount, CountExponents
-from stream.accounting.charges import (
-    ChargeHistory,
-    ChargeStream,
-    LatestCharges,
-    decode_charged,
-    encode_charged,
-    line_name,
-)
+from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.charge_runs import LatestCharges
 from stream.accounting.composition import running_price
 from stream.accounting.costs import (
     Cost,
@@ -65,6 +59,7 @@ from stream.accounting.costs import (
     encode_totals,
     window_cost,
 )
+from stream.accounting.count_exponent import count_exponent
 from stream.accounting.day_charges import KEPT, DayLines, changed_loss, cost_of_days, decode_lines, encode_lines
 from stream.accounting.units import (
     PRESENCE_TUPLE,
@@ -335,7 +330,7 @@ class Account:
         spans = {((charge.day, charge.zone), charge.span) for charge in charges}
         return {
             (zone_day, reader): self.devices_per_person
-            * charged.exponent(charged.covering(zone_day[1]), span, self.ticks_per_attribute, audiences)
+            * count_exponent(charged, zone_day[1], span, self.ticks_per_attribute, audiences)
             for zone_day, span in sorted(spans)
             for reader, audiences in self.readers.items()
         }
@@ -384,7 +379,7 @@ class Account:
             name: [str(run.epsilon), run.w, run.total, run.restarts, run.latest.encoded(int)]
             for name, run in sorted((str(of), run) for of, run in state.runs.items())
         }
-        charged = encode_charged(state.charged)
+        charged = state.charged.encoded()
         body = {"sums": sums, "habits": habits, "runs": runs, "charged": charged, "tallies": tallies}
         return orjson.dumps(body | {"lines": encode_lines(state.lines), "days": [[*day] for day in state.days]})
 
@@ -397,7 +392,7 @@ class Account:
             RunOf.parse(name): WindowRun(Fraction(epsilon), w, total, restarts, LatestCharges.decoded(latest, int))
             for name, (epsilon, w, total, restarts, latest) in body["runs"].items()
         }
-        charged, lines = decode_charged(body["charged"]), decode_lines(body["lines"])
+        charged, lines = ChargeHistory.decoded(body["charged"]), decode_lines(body["lines"])
         days = tuple(Day(*day) for day in body["days"])
         return AccountState(totals, habits, runs, charged, lines, days)
 

@@ -1,4 +1,4 @@
-"""Leakage to adversaries with knowledge of people, from counts and from repeated queries of one attribute.
+"""Leakage to adversaries with knowledge of people.
 
 Figures beside the plain epsilons:
 
@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.accounting.charges import renamed
 from stream.accounting.leakage.prior import group_leakage
 from stream.accounting.leakage.temporal import Loss, loss, reversed_in_time, stationary, total_supremum
 from stream.policy.privacy import Meeting, Mobility, Privacy
+from stream.policy.sites import current_names
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def habits_renamed(habits: Habits, now: Mapping[str, Iterable[str]]) -> Habits:
     """Copy the habits of each zone to every name that the zone has now (``zones_now``)."""
     found: Habits = {}
     for of, habit in habits.items():
-        known = of._replace(zones=tuple(sorted(renamed(of.zones, now))))
+        known = of._replace(zones=tuple(sorted(current_names(of.zones, now))))
         other = found.get(known, habit)
         found[known] = Habit(max(habit.days, other.days), max(habit.exponent, other.exponent))
     return found

@@ -1,4 +1,4 @@
-"""Verification of the audit chain of every site against its witnesses and against the published records.
+"""Verification of every site's audit chain against witnesses and records.
 
 This module reads entries and records that have been published. An attacker who can write to their storage can also
 remove some. An audit chain alone does not show that its end is missing, so its length and head are compared with all

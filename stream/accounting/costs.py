@@ -1,4 +1,4 @@
-"""Costs: sums of epsilons with the noisy values for which they are paid, and what each reader has paid so far.
+"""Costs: sums of epsilons with their noise, and each reader's total.
 
 A ``Cost`` has two parts that add up alike. ``pure`` is a sum of epsilons. ``tally`` is a noise multiset: for each
 noise, the number of values that a unit can change, by one each, from which ``running_price`` computes an epsilon at
@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from stream.accounting.charges import ChargeRun, LatestCharges, add_window, coalition_cost
+from stream.accounting.charge_runs import ChargeRun, LatestCharges, add_window
 from stream.accounting.composition import EpsilonEvent, Gaussian, Laplace, Noise, compose
 from stream.accounting.units import Cells, Day
 from stream.policy.fields import EVERYBODY, decimal_string
@@ -157,6 +157,17 @@ class UnitCost(NamedTuple):
 
 
 # The cost of one window.
+
+
+def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
+    """Return the epsilon of all readers of one count release together, at one tick; UsageError if undeclared."""
+    return _cost(mechanism, frozenset(epsilon for epsilon in epsilons if epsilon > 0))
+
+
+@lru_cache(maxsize=1024)
+def _cost(mechanism: str, distinct: frozenset[Fraction]) -> Fraction:
+    composition = mechanism_named(mechanism).composition
+    return composition.joint_epsilon(distinct) if distinct else Fraction(0)
 
 
 def window_cost(

@@ -1,4 +1,4 @@
-"""Releases that are paid per day: the number of noisy values that each privacy unit can change, and the cost so far.
+"""Releases that are paid per day: noisy values per unit, and cost.
 
     symbol   here         meaning
     K        terms.ticks  windows of a privacy day at which one device counts at most

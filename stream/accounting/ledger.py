@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, TypedDict
 
 import orjson
 
-from stream.accounting.charges import ChargeRun, add_window, renamed, runs_after, windows_within
+from stream.accounting.charge_runs import ChargeRun, add_window, runs_after, windows_within
 from stream.errors import FinalityError
 from stream.policy.fields import NANO
+from stream.policy.sites import current_names
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
 
@@ -88,7 +89,7 @@ class BudgetView:
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
         """Extend the zones of each account by every name that they have now (``zones_now``)."""
         for spending in self.accounts.values():
-            spending.zones = renamed(spending.zones, now)
+            spending.zones = current_names(spending.zones, now)
 
     def forget(self, account: str, key_day: int, end: Micros) -> None:
         """Drop an account's spending on days before ``key_day`` and on windows that end at ``end`` or earlier."""

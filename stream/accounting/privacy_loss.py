@@ -1,4 +1,4 @@
-"""Privacy loss distributions of equal releases, point by point, and the prices and noise scales that follow from them.
+"""Privacy loss distributions of equal releases, and the resulting prices and scales.
 
 The loss of a release at an outcome is ln(P/Q): P is the probability of the outcome with a change, Q without it. Losses
 of independent releases add up, so the distribution of many is a convolution. Both noises are on the integers and both
@@ -70,6 +70,11 @@ class PrivacyLossDistribution:
 
 def laplace_loss(epsilon: Decimal, shift: int, times: int) -> PrivacyLossDistribution:
     """Return the distribution for ``times`` releases of discrete Laplace noise, each value shifted by ``shift``."""
+    return _repeated(_one_laplace(epsilon, shift), times)
+
+
+@lru_cache(maxsize=256)
+def _one_laplace(epsilon: Decimal, shift: int) -> PrivacyLossDistribution:
     q = _EXACT.exp(-epsilon)
     both = _EXACT.add(1, q)
     inner = _EXACT.divide(_EXACT.subtract(1, q), both)
@@ -77,7 +82,7 @@ def laplace_loss(epsilon: Decimal, shift: int, times: int) -> PrivacyLossDistrib
     masses += [_EXACT.multiply(inner, _EXACT.power(q, j)) for j in range(1, shift)]
     masses.append(_EXACT.divide(_EXACT.power(q, shift), both))
     step = float(epsilon)
-    return _repeated(PrivacyLossDistribution(shift * step, 2 * step, np.array([float(m) for m in masses])), times)
+    return PrivacyLossDistribution(shift * step, 2 * step, np.array([float(m) for m in masses]))
 
 
 def gaussian_loss(variance: Fraction, shift: int, times: int) -> PrivacyLossDistribution:
@@ -100,8 +105,12 @@ def _bell(variance: Fraction, shift: int, times: int) -> PrivacyLossDistribution
     )
 
 
+@lru_cache(maxsize=256)
 def _repeated(law: PrivacyLossDistribution, times: int) -> PrivacyLossDistribution:
-    """Return the distribution of the sum of ``times`` independent losses, by squaring."""
+    """Return the distribution of the sum of ``times`` independent losses, by squaring.
+
+    Cached, since a running stream needs the same ones, or those of a few more values, at every window.
+    """
     if times == 1:
         return law
     squared = _repeated(added(law, law), times // 2)
@@ -232,11 +241,13 @@ def epsilon_at(law: PrivacyLossDistribution, delta: float) -> float:
 def exp_minus(values: Floats) -> Floats:
     """Return e^-x for x >= 0, to a relative 1e-12 up to 60 and at least e^-61 above: the same bits on every machine."""
     small = np.minimum(values, 61.0) / -1024
-    result = np.ones_like(small)
-    for n in range(12, 0, -1):  # Taylor series by Horner's method: |small| < 0.06
-        result = 1.0 + result * small / n
+    result = 1.0 + small / 12
+    for n in range(11, 0, -1):  # Taylor series by Horner's method: |small| < 0.06
+        result *= small
+        result /= n
+        result += 1.0
     for _ in range(10):
-        result = result * result
+        result *= result
     return result
 
 

@@ -1,4 +1,4 @@
-"""Signed heads: periodic signatures of every audit chain by a principal that only reads the ledger and audit log.
+"""Signed heads: periodic signatures of every audit chain.
 
 The audit key signs entries, but a holder of that key can write different entries. A head is signed with a key that no
 part of the engine has (Ed25519, RFC 8032). It names the latest entry of every site's audit chain, and includes the hash

@@ -46,7 +46,7 @@ class Scope(Enum):
     @property
     def accumulates(self) -> bool:
         """Whether the cost adds up over time, so that an epsilon at delta may be smaller than the sum."""
-        return self in {Scope.WINDOWS, Scope.DAY, Scope.TOTAL}
+        return self in (Scope.WINDOWS, Scope.DAY, Scope.TOTAL)
 
 
 class Neighbours(Enum):

@@ -1,4 +1,4 @@
-"""Compound decisions over several tables: all of them above, any of them above, or any tree of these.
+"""Compound decisions: trees of ``and``, ``or`` and ``not`` over tables.
 
 A predicate that should be found is missed by "all" when any part misses it, so parts share β. It is missed by "any"
 only when the part that holds misses it, so each part has the whole β. (The thesis shares β there too.) The parts count

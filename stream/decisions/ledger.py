@@ -1,4 +1,4 @@
-"""A ledger of answers: the planned cost of each answer by predicate, entered before its noise is drawn.
+"""A ledger of answers: planned costs, entered before noise is drawn.
 
 An answer has a label that identifies it. The label decides whether the answer is charged; its counts never do. Under a
 label that the ledger contains, only exactly the same query of the same counts is answered again, with the same noise

@@ -1,4 +1,4 @@
-"""The price and the possible steps of a threshold decision: known before any count is read.
+"""The price and steps of a threshold decision, before any count.
 
 | mechanism | decides | price |
 |---|---|---|

@@ -1,1 +1,1 @@
-"""The engine of one partition: its state, its snapshot, the check of replays, and the rotation of keys and policies."""
+"""The engine of one partition: state, snapshot, replay check, and rotation."""

@@ -1,4 +1,4 @@
-"""Backfill: release the windows and days of a recording that were never released, and nothing twice.
+"""Backfill: release what a recording has and was never released.
 
 * A window or day that was released before is returned as it was stored, at no cost: its keys may have been destroyed,
   and no noise is drawn again. If its key still exists, its input must be the one of its commitment; other input under
@@ -30,9 +30,10 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from stream.accounting.ledger import nano
+from stream.accounting.ledger import Entry, nano
 from stream.engine.outputs import OutputRecord, in_order
-from stream.engine.partition import PartitionEngine, SiteEngine
+from stream.engine.partition import PartitionEngine
+from stream.engine.site_engines import SiteEngine
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, build_stages
@@ -109,7 +110,7 @@ class ReleaseHistory(Protocol):
     def record(self, release_id: str) -> bytes | None:
         """Return a released record, None if there is none."""
 
-    def entries(self, site: str) -> list[dict[str, Any]]:
+    def entries(self, site: str) -> Sequence[Entry]:
         """Return a site's ledger entries in order."""
 
 
@@ -189,7 +190,7 @@ class Backfill:
         self._policies: list[PolicyDocument] = [policy, *earlier]
         self._partition = partition
         self._history = history
-        self._entries: dict[str, list[dict[str, Any]]] = {}
+        self._entries: dict[str, Sequence[Entry]] = {}
         self._items: dict[str, list[Item]] = {site: [] for site in policy.site}
         self._fresh: dict[str, set[int]] = {}
         """Site -> indices of its items that were never released."""
@@ -353,7 +354,7 @@ class Backfill:
                 self._engine(site).replace_account(account)
                 self.made.emitted += in_order(changed)
 
-    def _shown(self, entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    def _shown(self, entries: Iterable[Entry]) -> dict[str, Any]:
         """Return the attribute values that were published before, by release id."""
         queried = {entry["release_id"] for entry in entries if entry["nano"] and entry["release"] in self._of_days}
         records = [parse_record(value) for name in sorted(queried) if (value := self._history.record(name)) is not None]

@@ -1,4 +1,4 @@
-"""The state on which a whole cluster agrees, as records of one compacted topic, and the rules for changing it.
+"""The state on which a cluster agrees, and the rules for changing it.
 
     cluster                   {id, partitions}          written once, before anything else
     engine                    {key, mechanisms,         written by the first worker: key and mechanism version;

@@ -1,4 +1,4 @@
-"""Rules for a lost or stolen key: the ledger of the old key ends, and the ledger of a new key continues.
+"""Rules for a lost or stolen key: a new ledger continues.
 
 1. One record of the control topic (``end_ledger``) switches the cluster to the new key. It cannot be undone. From then
    on no worker starts or opens a partition with the old key, no ingest of the old key is admitted, and running ingests
@@ -25,22 +25,25 @@ import orjson
 from stream.accounting.audit import ChainLink, LedgerStart, Start
 from stream.accounting.ledger import Entry
 from stream.engine.cluster_state import OTHER_KEY, SILENT, ClusterState, Records, engine_record, record
+from stream.engine.continuation import adopted_from
 from stream.engine.outputs import OutputRecord, in_order
 from stream.engine.snapshot import (
     Stages,
-    adopted_from,
+    chain_anew,
     chain_of,
-    first_snapshot,
     ledger_and_account_only,
     open_snapshot,
+    seal_site,
+    seal_snapshot,
 )
 from stream.errors import UsageError
-from stream.keys import Keys
+from stream.keys import Keys, fingerprint
 from stream.pipeline import RADIOS, Pipeline
 from stream.policy.document import PolicyDocument
 from stream.records import Micros, Published
 from stream.release.account_stage import AccountProgress, account_stage, extend_account
 from stream.release.backfill import count_as_published
+from stream.release.stage import MECHANISMS
 from stream.release.state import decode_release_state, encode_release_state
 from stream.release.validation import validate
 
@@ -181,3 +184,32 @@ def _charge_unreleased(
     state, _ = decode_release_state(stages["release"])
     count_as_published(state, beyond, policies, present, site)
     return stages | {"release": encode_release_state(state, {}), "account": stage.encode(account)}, records
+
+
+def successor(snapshot: bytes, keys: Keys) -> bytes:
+    """Return the state with which the ledger of new keys begins in a new store, where an old ledger ends.
+
+    It contains only the parts that are readable without a key: budgets, charges, queried days, the account, and clocks.
+    It has no devices, so bounded counts begin after two days, and each release is blocked until a privacy day that was
+    not paid for. Windows begin with the first one that is due.
+
+    UsageError for the state of another mechanism version.
+    """
+    head, sites = open_snapshot(snapshot)
+    if head["mechanisms"] != MECHANISMS:
+        msg = (
+            f"state: must be of mechanism version {MECHANISMS} before its ledger can end, got {head['mechanisms']}; "
+            "run that version to end it, or this one with --accept-policy first"
+        )
+        raise UsageError(msg)
+    continued = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
+    return first_snapshot(keys, head["policy"], continued)
+
+
+def first_snapshot(
+    keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
+) -> bytes:  # fmt: skip
+    """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""
+    head = {"next": next_offset, "audit": audit_offset, "policy": policy, "mechanisms": MECHANISMS}
+    head |= {"key": fingerprint(keys), "last": None, "before": MECHANISMS, "adopt": True}
+    return seal_snapshot(head, {site: seal_site(site, stages) for site, stages in sites.items()})

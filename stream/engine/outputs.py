@@ -1,4 +1,4 @@
-"""The outputs of an engine: records in publishing order, quarantine records, and the check of replayed entries.
+"""The outputs of an engine, in publishing order, and the replay check.
 
 A worker that crashed, or whose transaction was never committed, has left audit entries in the log. After a restart the
 engine must produce the same entries again, or it must publish nothing; ``ReplayVerifier`` checks this. The entries also

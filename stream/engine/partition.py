@@ -1,241 +1,37 @@
-"""The engine of one partition: the engines of its sites, and the snapshot from which they are restored.
+"""The engine of one partition: processes the log's messages; restored from a snapshot.
 
 * ``process`` and ``process_in_steps`` process the log's messages in order.
 * ``snapshot`` returns one value with the state of every site and the next offset, so state and position always agree.
 * ``expect_replay`` accepts the audit entries that the log has beyond the snapshot. While such entries are outstanding,
   the engine must produce them again byte for byte; otherwise it publishes nothing.
-* A window is finished under the policy under which it began. Another policy takes effect when no entry of the previous
-  policy is outstanding.
-* A window can be finished only by the mechanism version under which it began; until then no other version accepts the
-  partition.
 
-``SiteEngine`` is one site's pipeline with its state, ``SiteEngines`` all sites of a partition under one policy, and
-``PartitionEngine`` implements ``stream.engine.ports.Engine``.
+``PartitionEngine`` implements ``stream.engine.ports.Engine``. Its parts are ``SiteEngines`` (the state of all sites),
+``Continuation`` (the policies and versions under which it may continue) and ``ReplayVerifier`` (outstanding entries).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from stream.accounting.account import AccountState
 from stream.encoding import LaterMessageError, Read, Sender, decode_message
-from stream.encryption import Vault
+from stream.engine.continuation import PUT_BACK, Continuation
 from stream.engine.outputs import OutputRecord, ReplayVerifier, check_complete_chains, in_order, quarantined
+from stream.engine.site_engines import SiteEngines
 from stream.engine.snapshot import (
-    BEFORE,
-    PUT_BACK,
-    Stages,
-    adopted_from,
-    chain_of,
-    entries_of_other_version,
     mechanism_version,
     open_site,
     open_snapshot,
-    refuse_differences,
-    seal_site,
     seal_snapshot,
 )
-from stream.errors import UsageError
-from stream.keys import Keys, fingerprint, key_day_of
-from stream.pipeline import ABSENT, DEFAULTS, Options, Output, Pipeline, SiteState
+from stream.keys import Keys, fingerprint
+from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import PolicyDocument
 from stream.records import Message, Micros, ObservationBatch, Published, Rejected
-from stream.release.account_stage import current_account
 from stream.release.stage import MECHANISMS
-from stream.release.state import ReleaseState
-from stream.release.validation import Policy, validate
+from stream.release.validation import Policy
 from stream.schemas import AUDIT
-from stream.sensing import watermark
-from stream.sensing.counter_feed import COUNTERS
-from stream.sensing.state import SensingState
 from stream.sensing.watermark import MAX_CLOCK_SKEW, bounded, newest_session_of
-
-
-class SiteEngine:
-    """The pipeline of one site with its state."""
-
-    def __init__(self, pipeline: Pipeline, state: SiteState, vault: Vault | None) -> None:
-        self._pipeline = pipeline
-        self._state = state
-        self._vault = vault
-        self._sealed: bytes | None = None
-        """The compressed byte form of the state; None if the state has changed since."""
-
-    def steps(self, message: Message) -> Iterator[tuple[list[Output], bool]]:
-        """Process one message; see ``Pipeline.steps``."""
-        for outputs, last in self._pipeline.steps(self._state, message):
-            self._sealed = None
-            yield outputs, last
-
-    def sealed(self) -> bytes:
-        """Return the state's byte form, compressed, and encrypted under the key of the oldest day that it needs.
-
-        Each site's form is cached: when the windows of several sites close one after another, only one site has changed
-        each time.
-        """
-        if self._sealed is None:
-            start = self.oldest_start()
-            key_day = -1 if start is None else key_day_of(start)
-            self._sealed = seal_site(self._pipeline.site, self._pipeline.encode(self._state), self._vault, key_day)
-        return self._sealed
-
-    @property
-    def is_suspended(self) -> bool:
-        """Whether the site is suspended at ``max_devices``."""
-        return self._pipeline.is_suspended(self._state)
-
-    def resume(self) -> None:
-        """Resume the suspended site with the next window."""
-        self._sealed = None
-        self._pipeline.resume(self._state)
-
-    def mark_data_loss(self) -> None:
-        """Record that messages are lost; their windows have coverage 0."""
-        self._sealed = None
-        self._pipeline.mark_data_loss(self._state)
-
-    @property
-    def sensing(self) -> SensingState:
-        """The site's sensing state; callers must not change it."""
-        return self._state.occupancy
-
-    @property
-    def chain(self) -> tuple[int, str]:
-        """The site's next ledger sequence and the head of its hash chain."""
-        ledger = self._state.release.ledger
-        return ledger.sequence, ledger.head
-
-    def oldest_start(self) -> Micros | None:
-        """Return the start of the oldest window or local day that is not released yet; None before the first."""
-        return self._pipeline.oldest_start(self._state.occupancy, self._state.attributes)
-
-    def released_through(self) -> Micros | None:
-        """Return the end of the latest released window; None when nothing has been released."""
-        through = self._state.release.released_until
-        return None if through < 0 else through
-
-    def current_account(self, policy: Policy) -> dict[str, Any] | None:
-        """Return the site's current account; see ``stream.release.account_stage``."""
-        return current_account(policy, self._pipeline.stages.account, self._state.account, self._state.release)
-
-    def release_state(self) -> ReleaseState:
-        """Return the release state, which callers may change for releases that do not come from the log."""
-        self._sealed = None
-        return self._state.release
-
-    def replace_account(self, account: AccountState) -> None:
-        """Replace the account by one that was rebuilt."""
-        self._sealed = None
-        self._state.account = account
-
-
-class SiteEngines:
-    """The engines of all sites of a partition, under one policy."""
-
-    def __init__(self, policy: Policy, keys: Keys, options: Options, alarm: Callable[[str], None]) -> None:
-        """Start without any state; ``alarm`` is called with each site that is suspended at ``max_devices``.
-
-        KeyFileError if the key file has no data key.
-        """
-        self._keys = keys
-        self._vault = keys.vault
-        self._options = options
-        self._alarm = alarm
-        self._set_policy(policy)
-        self._engines: dict[str, SiteEngine] = {}
-        self._absent: dict[str, bytes] = {}
-        """Encoded states of sites that the policy no longer has: if they return, their ledgers must continue."""
-
-    def _set_policy(self, policy: Policy) -> None:
-        self.policy = policy
-        self.version = policy.version
-        counters = {COUNTERS} if any(site.feed == "counts" for site in policy.site.values()) else set[str]()
-        self.sources = counters.union(*(site.sources for site in policy.site.values()))
-        """All sources that the policy names, and ``COUNTERS`` where it has people counters."""
-
-    def load(self, policy: Policy, sites: Mapping[str, Stages], *, same_policy: bool) -> None:
-        """Replace all state by these states; states of another policy are adopted."""
-        self._set_policy(policy)
-        self._engines, self._absent = {}, {}
-        for name, stages in sites.items():
-            if name in policy.site:
-                pipeline = self._pipeline(name)
-                state = pipeline.decode(stages) if same_policy else pipeline.migrate(stages)
-                self._engines[name] = SiteEngine(pipeline, state, self._vault)
-            else:
-                self._absent[name] = seal_site(name, {**stages, ABSENT: b""}, self._vault)
-
-    def sealed(self) -> dict[str, bytes]:
-        """Return each site's state in its compressed byte form."""
-        return self._absent | {name: site.sealed() for name, site in self._engines.items()}
-
-    def steps(self, message: Message) -> Iterator[tuple[list[Output], bool]]:
-        """Process one message; see ``Pipeline.steps``."""
-        name = message.site
-        if name not in self._engines:
-            pipeline = self._pipeline(name)
-            self._engines[name] = SiteEngine(pipeline, pipeline.initial(), self._vault)
-        site = self._engines[name]
-        shut = site.is_suspended
-        for outputs, last in site.steps(message):
-            if site.is_suspended and not shut:
-                self._alarm(name)
-            yield outputs, last
-
-    def _pipeline(self, name: str) -> Pipeline:
-        return Pipeline(self.policy, name, self._keys, self._options)
-
-    def get(self, name: str) -> SiteEngine | None:
-        """Return the engine of a site; None if no message of the site has been read."""
-        return self._engines.get(name)
-
-    def current_account(self, name: str) -> dict[str, Any] | None:
-        """Return a site's current account; None if nothing has been released."""
-        return self._engines[name].current_account(self.policy) if name in self._engines else None
-
-    def suspended_sites(self) -> list[str]:
-        """Return the sites suspended at ``max_devices``: they accept and release nothing until resumed."""
-        return sorted(name for name, site in self._engines.items() if site.is_suspended)
-
-    def resume(self, name: str) -> None:
-        """Resume a suspended site with the next window; UsageError if it is not suspended."""
-        if name not in self.suspended_sites():
-            shut = ", ".join(self.suspended_sites()) or "none"
-            msg = f"site {name!r}: must be one that has shut at max_devices ({shut})"
-            raise UsageError(msg)
-        self._engines[name].resume()
-
-    def mark_data_loss(self) -> None:
-        """Record that messages of any of the sites are lost."""
-        for site in self._engines.values():
-            site.mark_data_loss()
-
-    def sensing(self) -> dict[str, SensingState]:
-        """Return each site's sensing state; callers must not change it."""
-        return {name: site.sensing for name, site in self._engines.items()}
-
-    def watermarks(self) -> dict[str, Micros | None]:
-        """Return each site's watermark."""
-        return {name: state.clock.watermark for name, state in self.sensing().items()}
-
-    def chains(self) -> dict[str, tuple[int, str]]:
-        """Return each site's next ledger sequence and the head of its hash chain."""
-        absent = {name: chain_of(open_site(name, sealed)) for name, sealed in self._absent.items()}
-        return absent | {name: site.chain for name, site in self._engines.items()}
-
-    def oldest_key_day_needed(self) -> int | None:
-        """Return the oldest UTC day whose key an unfinished release still needs; None when not known yet.
-
-        A site of which no source has sent a heartbeat needs none, whether or not it has observations.
-        """
-        starts = [site.oldest_start() for site in self._engines.values() if watermark.has_begun(site.sensing.clock)]
-        known = [start for start in starts if start is not None]
-        if len(known) < len(starts) or not known:
-            return None
-        return min(key_day_of(start) for start in known)
-
 
 NO_STATE = f"no state is saved that goes with it; {PUT_BACK}; 'tacet recover --kafka' says what else can be done"
 
@@ -291,16 +87,13 @@ class PartitionEngine:
         self.sites = SiteEngines(policy, keys, options, overflow.alarm)
         self.counters = Counters()
         self._overflow = overflow
-        self._configured_policy = policy
-        self._accepted: dict[str, PolicyDocument] = {each.version: each for each in accepted} | {policy.version: policy}
+        self._continuation = Continuation(policy, accepted, versions, accept_policy=accept_policy)
         self._owns = owns
         self._keys = keys
         self.vault = keys.vault
         """The data keys for encryption at rest; None if nothing is stored."""
-        self._accept_policy = accept_policy
         self._guard = ReplayVerifier(keys.audit)
         self._audit_offset = 0
-        self._versions = tuple(versions)
         self.mechanism_version: str | None = None
         """The mechanism version that made the restored state; None if there was no state."""
         self.unsaved = True
@@ -322,7 +115,8 @@ class PartitionEngine:
         UsageError if the snapshot was made under another policy that was not accepted, another mechanism version or
         another key.
         """
-        self.sites.load(self._configured_policy, {}, same_policy=True)
+        configured = self._continuation.configured
+        self.sites.load(configured, {}, same_policy=True)
         self._guard, self._audit_offset, self._adopted = ReplayVerifier(self._keys.audit, advice=NO_STATE), 0, False
         self.mechanism_version, self.unsaved = None, True
         if snapshot is None:
@@ -330,26 +124,17 @@ class PartitionEngine:
         head, _ = open_snapshot(snapshot)
         self.mechanism_version = mechanism_version(head)
         self.unsaved = self.mechanism_version != MECHANISMS
-        self._adopted = self.unsaved or head["policy"] != self._configured_policy.version
-        if self._accept_policy and head["mechanisms"] in BEFORE:
-            snapshot = adopted_from(snapshot)
-            head, _ = open_snapshot(snapshot)
-        refuse_differences(head, self._keys, self._configured_policy, self._accepted, accept_policy=self._accept_policy)
-        _, sites = open_snapshot(snapshot, self.vault)
-        # the policy in effect until ``expect_replay`` has received the outstanding entries
-        policy = self._accepted_policy(head["policy"])
-        same = head["policy"] == policy.version and not head.get("adopt", False)
-        self.sites.load(policy, sites, same_policy=same)
-        self._audit_offset = head["audit"]
+        self._adopted = self.unsaved or head["policy"] != self._continuation.version
+        state = self._continuation.read(snapshot, self._keys)
+        self.sites.load(state.policy, state.sites, same_policy=not state.is_migrated)
+        self._audit_offset = state.audit_offset
+        self._guard = ReplayVerifier(self._keys.audit, state.last)
         for site in self.sites.suspended_sites():
             if site in self._overflow.resume:
                 self.sites.resume(site)
             else:
                 self._overflow.alarm(site)
-        last = head["last"]
-        self._guard = ReplayVerifier(self._keys.audit, None if last is None else (last[0], last[1]))
-        next_offset: int = head["next"]
-        return next_offset
+        return state.next_offset
 
     def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
         """Return the one record of this partition: position and the state of all sites."""
@@ -363,9 +148,9 @@ class PartitionEngine:
     def rehearse(self, snapshot: bytes) -> bytes:
         """Return a snapshot's state as the configured policy adopts it, encoded and read again; for a trial run."""
         position = self.restore(snapshot)
-        self.sites.load(self._configured_policy, self._decrypted(self.sites.sealed()), same_policy=False)
+        self._switch_policy(self._continuation.configured)
         adopted = self.snapshot(position or 0, self._audit_offset)
-        self.sites.load(self._configured_policy, open_snapshot(adopted, self.vault)[1], same_policy=True)
+        self.sites.load(self.policy, open_snapshot(adopted, self.vault)[1], same_policy=True)
         return adopted
 
     def adopted(self) -> bool:
@@ -406,56 +191,26 @@ class PartitionEngine:
             check_complete_chains(entries, chains)
         for value in entries:
             self._guard.add(value, chains)
-        self._guard.keep_to(frozenset(chains).union(*(policy.site for policy in self._accepted.values())))
+        self._guard.keep_to(self._continuation.sites.union(chains))
         if self._guard:
-            self._refuse_other_version()
+            self._continuation.refuse_other_version(self.mechanism_version, self._guard.count())
         self._follow_policy()
 
     def has_unreplayed_entries(self) -> bool:
         """Whether some published entries have not been replayed yet."""
         return bool(self._guard)
 
-    def _refuse_other_version(self) -> None:
-        if self.mechanism_version not in (None, MECHANISMS):
-            raise entries_of_other_version(self._guard.count(), self.mechanism_version)
-        if self.mechanism_version is None and any(version != MECHANISMS for version in self._versions):
-            msg = (
-                f"ledger: {self._guard.count()} entries were published and there is no state, while mechanism versions "
-                f"{', '.join(self._versions)} have worked here: it is not known which of them made the entries; "
-                "'tacet recover --kafka' says what can be done"
-            )
-            raise UsageError(msg)
-
     def _follow_policy(self) -> None:
-        """Switch to the policy of the entries to be replayed next; if there are none, to the configured policy.
+        """Switch to the policy of the entries to be replayed next; UsageError if it is not known."""
+        due = self._continuation.due_policy(self.sites.version, self._guard.policies())
+        if due is not None:
+            self._switch_policy(due)
 
-        UsageError if that policy is not known.
-        """
-        versions = self._guard.policies()
-        if self.sites.version in versions or (not versions and self.policy is self._configured_policy):
-            return
-        if unknown := sorted(versions - self._accepted.keys()):
-            msg = (
-                f"policy: {unknown[0]} must be known, since a window began under it; start a worker with that policy "
-                "and --accept-policy, and when it has finished the window with the present one, --accept-policy and "
-                "--again N, with the number N from its error message"
-            )
-            raise UsageError(msg)
-        due = self._accepted_policy(next((version for version in self._accepted if version in versions), None))
+    def _switch_policy(self, policy: Policy) -> None:
+        """Let all sites continue under another policy."""
         sealed = self.sites.sealed()
-        self.sites.load(due, self._decrypted(sealed), same_policy=False)
-
-    def _accepted_policy(self, version: str | None) -> Policy:
-        """Return the accepted policy of a version, validated; the configured one if no accepted one has it."""
-        document = self._accepted.get(version) if version is not None else None
-        return (
-            self._configured_policy
-            if document is None or version == self._configured_policy.version
-            else validate(document)
-        )
-
-    def _decrypted(self, sealed: Mapping[str, bytes]) -> dict[str, Stages]:
-        return {name: open_site(name, data, self.vault) for name, data in sealed.items()}
+        stages = {name: open_site(name, data, self.vault) for name, data in sealed.items()}
+        self.sites.load(policy, stages, same_policy=False)
 
     # --- the log --------------------------------------------------------------------------------------
 

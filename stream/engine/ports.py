@@ -1,4 +1,4 @@
-"""The interfaces between a worker's partition task and its surroundings, and the checks that a log is still the same.
+"""The interfaces between a worker's partition task and its surroundings.
 
 A partition task uses the engine and the log only through ``Engine``, ``TransactionalWriter`` and ``WriterFactory``.
 Each storage, and every test, implements them.

@@ -1,4 +1,4 @@
-"""The byte form of a partition's state: position and sites, with a separate envelope for each site.
+"""The byte form of a partition's state, with an envelope per site.
 
 A site's envelope has a clear part and an encrypted part. The clear part contains the site's name, the release state and
 the account without any data about people, the radios of its zones, and the state of its clock. Presence, counts, the
@@ -6,13 +6,12 @@ current day and the state of mechanisms are encrypted under the data key of the 
 they become unreadable when that key is destroyed. A pipeline without a vault stores no data about people anywhere else
 either: its sites are complete and not encrypted.
 
-A snapshot of an earlier mechanism version needs ``adopted_from`` first: windows that began under that version are not
-continued, because the bytes that it would have released are not known.
+Which states a partition may continue from is in ``continuation``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -20,14 +19,11 @@ import orjson
 from stream.accounting.ledger import GENESIS
 from stream.domains import Part
 from stream.encryption import Kind, Vault, clear_of, is_encrypted, join_parts, seal, split_parts, unseal
-from stream.errors import DataError, DestroyedKeyError, UsageError
-from stream.keys import Keys, fingerprint
+from stream.errors import DataError, DestroyedKeyError
 from stream.pipeline import ABSENT, RADIOS
 from stream.policy.counts import LONGEST_W
 from stream.records import DAY, HOUR
 from stream.release.prices import ELSEWHERE
-from stream.release.stage import MECHANISMS
-from stream.release.validation import Policy
 from stream.sensing.state import FORM, SensingStatus, decode_status
 
 # --- one site -----------------------------------------------------------------------------------------
@@ -141,10 +137,6 @@ def chain_anew(stages: Stages) -> Stages:
     return stages | {Part.RELEASE: join_parts(head, parts)}
 
 
-BEFORE: tuple[str, ...] = ()
-"""The earlier mechanism versions from whose states this one can continue, the oldest first; none yet."""
-
-
 def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
     """Return a snapshot of sealed sites; its head is readable without any key."""
     return seal(Kind.SNAPSHOT, join_parts(head, dict(sorted(sites.items()))))
@@ -175,114 +167,3 @@ def chain_of(stages: Stages) -> tuple[int, str]:
     """Return how many ledger entries a site's state knows, and the hash of the last."""
     ledger = split_parts(stages[Part.RELEASE])[0]["ledger"]
     return int(ledger["sequence"]), str(ledger["head"])
-
-
-def refuse_differences(
-    head: Mapping[str, Any], keys: Keys, wanted: Policy, accepted: Collection[str], *, accept_policy: bool
-) -> None:
-    """Raise UsageError if a worker with these keys and policies may not continue from a snapshot.
-
-    Args:
-        head: the head of the snapshot.
-        keys: the keys of the worker.
-        wanted: the policy of the worker.
-        accepted: versions of all accepted policies.
-        accept_policy: whether the worker may continue from the state of any policy.
-    """
-    if head["key"] != fingerprint(keys):
-        msg = "key: must be the one this state was made with; another key would give other pseudonyms and other noise"
-        raise UsageError(msg)
-    check_mechanism_version(head["mechanisms"])
-    if head["mechanisms"] != MECHANISMS:
-        msg = (
-            f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
-            "--accept-policy lets it begin with the next window"
-        )
-        raise UsageError(msg)
-    if head["policy"] not in accepted and not accept_policy:
-        msg = (
-            f"policy: must be version {head['policy']}, under which this state was made, got "
-            f"{wanted.version}; --accept-policy lets the new one begin with the next window"
-        )
-        raise UsageError(msg)
-
-
-def is_known(version: str) -> bool:
-    """Whether this version can continue from the states of a mechanism version."""
-    return version in {*BEFORE, MECHANISMS}
-
-
-def check_mechanism_version(version: str) -> None:
-    """Raise UsageError if this version cannot continue from the states of a mechanism version."""
-    if not is_known(version):
-        msg = (
-            f"mechanism version: must be {' or '.join((*BEFORE, MECHANISMS))} to go on from, got {version}; "
-            "'tacet recover' says what can be done"
-        )
-        raise UsageError(msg)
-
-
-PUT_BACK = "where snapshots were lost, put them back, on Kafka their topic from a mirror"
-"""The first remedy if there are ledger entries and no state."""
-
-
-def entries_without_state(entries: int, version: str) -> UsageError:
-    """Return the error for ledger entries of another mechanism version when there is no state."""
-    return UsageError(
-        f"mechanism version: must be {version}, under which {entries} ledger entries were published that no saved "
-        f"state belongs to, got {MECHANISMS}; {PUT_BACK}; where none was saved yet, start version {version} once more, "
-        "under the same policy and key, until it has saved one, then this one with --accept-policy; "
-        "'tacet recover --kafka' says what else can be done"
-    )
-
-
-def entries_of_other_version(entries: int, version: str) -> UsageError:
-    """Return the error for ledger entries beyond a state that another mechanism version made."""
-    return UsageError(
-        f"mechanism version: must be {version}, under which {entries} ledger entries beyond the saved state were "
-        f"published, got {MECHANISMS}; start version {version} once more, under the same policy and key, until it has "
-        "released their windows and saved its state, then this one with --accept-policy; 'tacet recover' says what "
-        "else can be done"
-    )
-
-
-def adopted_from(snapshot: bytes) -> bytes:
-    """Return a snapshot with which the current mechanism version continues from the next window.
-
-    Position, presence, ledger and account are kept; the rest restarts from an empty state, as after an accepted change
-    of policy. UsageError if this version cannot continue from the mechanism version that made the snapshot.
-    """
-    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
-    if head["mechanisms"] == MECHANISMS:
-        return snapshot
-    check_mechanism_version(head["mechanisms"])
-    return seal_snapshot(head | {"before": mechanism_version(head), "mechanisms": MECHANISMS, "adopt": True}, sites)
-
-
-def successor(snapshot: bytes, keys: Keys) -> bytes:
-    """Return the state with which the ledger of new keys begins in a new store, where an old ledger ends.
-
-    It contains only the parts that are readable without a key: budgets, charges, queried days, the account, and clocks.
-    It has no devices, so bounded counts begin after two days, and each release is blocked until a privacy day that was
-    not paid for. Windows begin with the first one that is due.
-
-    UsageError for the state of another mechanism version.
-    """
-    head, sites = open_snapshot(snapshot)
-    if head["mechanisms"] != MECHANISMS:
-        msg = (
-            f"state: must be of mechanism version {MECHANISMS} before its ledger can end, got {head['mechanisms']}; "
-            "run that version to end it, or this one with --accept-policy first"
-        )
-        raise UsageError(msg)
-    continued = {site: chain_anew(ledger_and_account_only(stages)) for site, stages in sites.items()}
-    return first_snapshot(keys, head["policy"], continued)
-
-
-def first_snapshot(
-    keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
-) -> bytes:  # fmt: skip
-    """Return the first snapshot of a new ledger; ``sites`` are the states of the former ledger under this policy."""
-    head = {"next": next_offset, "audit": audit_offset, "policy": policy, "mechanisms": MECHANISMS}
-    head |= {"key": fingerprint(keys), "last": None, "before": MECHANISMS, "adopt": True}
-    return seal_snapshot(head, {site: seal_site(site, stages) for site, stages in sites.items()})

@@ -1,4 +1,4 @@
-"""Utility of released values: heat map colours, and answers to four questions of a building analyst.
+"""Utility of released values: heat map colours, and an analyst's questions.
 
 **Heat maps** are drawn from released values instead of true counts. Truth and release are coloured by the same μ and σ,
 so that only values decide the loss. The utility of a place at a time is 1 - |Δcolour| / 9: 1 where the colours agree, 0

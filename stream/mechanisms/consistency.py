@@ -1,4 +1,4 @@
-"""Consistent counts of a tree: least squares over noisy counts of zones, floors and the building.
+"""Consistent counts of a tree, by least squares.
 
 Every node v of a tree (or forest) has a measurement y_v of the sum over its leaves, with known variance. The
 generalised least squares estimate is the best linear unbiased estimate that adds up; as post-processing it

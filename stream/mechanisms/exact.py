@@ -1,4 +1,4 @@
-"""Elementary functions with the same last bit on every machine, and exact integer parts of irrational numbers.
+"""Elementary functions with the same last bit on every machine.
 
 IEEE 754 fixes the results of + − × ÷ and of scaling by powers of two, but not those of exp and ln, which
 differ between mathematical libraries. The functions here consist of the former in a fixed order. They are accurate to

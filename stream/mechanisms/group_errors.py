@@ -1,4 +1,4 @@
-"""How far a value that is smoothed over a group of windows may be from the count, as its noisy values tell.
+"""How far a value smoothed over a group may be from the count.
 
 PeGaSus publishes the mean or median of a group's noisy values. Its error has two parts: the rest of the noise, which is
 smaller in a larger group, and the distance of the window's count from the group's middle, which is unknown. Both are

@@ -197,11 +197,11 @@ def _append(state: GrouperState, item: GroupItem) -> GrouperState:
     return GrouperState(state.size + 1, state.threshold, counts, noisy)
 
 
-def _keep_open(state: GrouperState, kept: NDArray[np.bool_]) -> GrouperState:
-    size = np.where(kept, state.size, 0)
+def _keep_open(state: GrouperState, is_kept: NDArray[np.bool_]) -> GrouperState:
+    size = np.where(is_kept, state.size, 0)
     longest = int(size.max(initial=0))
-    counts = state.counts[:, :longest] * kept[:, None]
-    return GrouperState(size, state.threshold * kept, counts, state.noisy[:, :longest] * kept[:, None])
+    counts = state.counts[:, :longest] * is_kept[:, None]
+    return GrouperState(size, state.threshold * is_kept, counts, state.noisy[:, :longest] * is_kept[:, None])
 
 
 def _last_groups(grown: GrouperState, failed: NDArray[np.bool_], noisy: Ints) -> Groups:

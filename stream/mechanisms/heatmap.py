@@ -1,4 +1,4 @@
-"""The heat map: each window's released values in ten colours, relative to released values of earlier days.
+"""The heat map: released values in ten colours, relative to earlier days.
 
 The usual count of a place at a time is the mean, with a deviation, of the values that the same audience received for
 the same half hour of the same kind of day (weekday, weekend), up to the previous half hour. The heat map reads nothing

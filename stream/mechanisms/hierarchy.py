@@ -1,4 +1,4 @@
-"""Zones, floors and building with noise on every level, made consistent; PeGaSus' pruning in a safe form; level sums.
+"""Zones, floors and building with noise on every level, made consistent.
 
     symbol   here             meaning
     h        tree.height      number of levels
@@ -234,8 +234,8 @@ class Hierarchy:
         own = self._noise_half_widths(kinds)
         if errors is not None:
             own = errors.half_width(numbers - smooth, self._left(kinds, errors.deviation))
-        widths, told = self._half_widths(kinds, numbers, own), None if self.pruning else noisy
-        return after, [Values(numbers, widths, whole(numbers), noisy=told)]
+        widths, published_noisy = self._half_widths(kinds, numbers, own), None if self.pruning else noisy
+        return after, [Values(numbers, widths, whole(numbers), noisy=published_noisy)]
 
     def prune(self, item: TickInput, counts: Ints) -> Ints:
         """Return the kind of each node in this window; all are MEASURED without pruning."""
@@ -283,13 +283,13 @@ class Hierarchy:
         smooth, sizes, groups = np.zeros(self.tree.nodes), np.ones(self.tree.nodes), []
         scales, laws = self._scales(kinds), list[GroupErrors]()
         for level, (grouper, here) in enumerate(zip(self.groupers, self.tree.levels, strict=True)):
-            held = _kept(state.groups[level], open_before[here])
+            group_state = _kept(state.groups[level], open_before[here])
             context = self._context(item.context, level)
-            rho, nu = grouper.draw(item.key, context, held, counts[here])
-            held, [last] = grouper.step(held, GroupItem(counts[here], noisy[here], rho, nu))
+            rho, nu = grouper.draw(item.key, context, group_state, counts[here])
+            group_state, [last] = grouper.step(group_state, GroupItem(counts[here], noisy[here], rho, nu))
             top, bottom = SMOOTHERS[self.smoother](last)
             smooth[here], sizes[here] = top / bottom, last.size
-            groups.append(_kept(held, kinds[here] != PRUNED))
+            groups.append(_kept(group_state, kinds[here] != PRUNED))
             laws.append(group_errors(last, smooth[here], scales[here]))
         errors = GroupErrors(*(np.concatenate(parts, axis=1) for parts in zip(*laws, strict=True)))
         return HierarchyState(tuple(groups), tuple(kinds.tolist())), smooth, sizes, errors
@@ -351,14 +351,16 @@ class Hierarchy:
 
     def pause(self, state: HierarchyState) -> HierarchyState:
         """Return the state with all groups closed."""
-        closed = [grouper.close_all(held) for grouper, held in zip(self.groupers, state.groups, strict=True)]
+        closed = [
+            grouper.close_all(group_state) for grouper, group_state in zip(self.groupers, state.groups, strict=True)
+        ]
         return replace(state, groups=tuple(closed))
 
     def encode(self, state: HierarchyState) -> bytes:
         """Return the stable byte form: kinds, then each level's groups, each with its length."""
         if not self.groupers:
             return b""
-        parts = [grouper.encode(held) for grouper, held in zip(self.groupers, state.groups, strict=True)]
+        parts = [grouper.encode(group_state) for grouper, group_state in zip(self.groupers, state.groups, strict=True)]
         return bytes(state.kinds) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
     def decode(self, data: bytes) -> HierarchyState:
@@ -381,12 +383,12 @@ class Hierarchy:
 _LENGTH = struct.Struct("<I")
 
 
-def _kept(state: GrouperState, kept: NDArray[np.bool_]) -> GrouperState:
+def _kept(state: GrouperState, is_kept: NDArray[np.bool_]) -> GrouperState:
     """Return the state with all other groups closed, and none of their counts left in it."""
-    size = np.where(kept, state.size, 0)
-    longest, column = int(size.max(initial=0)), kept[:, None]
+    size = np.where(is_kept, state.size, 0)
+    longest, column = int(size.max(initial=0)), is_kept[:, None]
     counts, noisy = state.counts[:, :longest] * column, state.noisy[:, :longest] * column
-    return GrouperState(size, state.threshold * kept, counts, noisy)
+    return GrouperState(size, state.threshold * is_kept, counts, noisy)
 
 
 # Level sums.
@@ -418,9 +420,9 @@ def level_sums(
     building, width = round(sum(sums, Fraction(0))), level_half_width(mechanism, values, members)
     if not clamped:
         return LevelSums(building, width, tuple(round(each) for each in sums), tuple(widths))
-    held = [max(Fraction(0), each) for each in sums]
-    shared = shared_out(max(0, building), held)
-    moved = [math.floor(abs(made - before)) for made, before in zip(shared, held, strict=True)]
+    clamped_sums = [max(Fraction(0), each) for each in sums]
+    shared = shared_out(max(0, building), clamped_sums)
+    moved = [math.floor(abs(made - before)) for made, before in zip(shared, clamped_sums, strict=True)]
     floor_widths = tuple(own + more for own, more in zip(widths, moved, strict=True))
     return LevelSums(max(0, building), width, shared, floor_widths)
 

@@ -1,4 +1,4 @@
-"""Counts with noise and nothing else, not clamped: a value may be negative, and its mean is unbiased."""
+"""Counts with noise and nothing else; values may be negative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zones, floors and building with noise of any kind on every level, plain or filtered per node, made consistent.
+"""A tree with noise of any kind per level, plain or filtered.
 
 A device is counted by one node of each level, so a release of all levels costs what its levels cost together: with
 Laplace noise the sum of their ε, with Gaussian noise the sum of their 1/σ² (shares of either are shares of the price).
@@ -29,7 +29,8 @@ from stream.mechanisms.consistency import Tree, downward_pass, gather, integer_e
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.revision import smooth
-from stream.mechanisms.filter.step import FilterItem, FilterState
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_labels import Context, counts_digest
 from stream.mechanisms.noise_parameters import NoiseParameter, noise_chain

@@ -1,4 +1,4 @@
-"""Exact keyed noise: discrete Laplace and Bernoulli draws that a replay repeats to the bit, and the noise chain.
+"""Exact keyed noise that a replay repeats, and the noise chain.
 
     symbol   here          meaning
     ε        epsilon       inverse scale, an exact Fraction (ε/Δ for sensitivity Δ)

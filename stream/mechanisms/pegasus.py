@@ -1,4 +1,4 @@
-"""PeGaSus: 0.8 ε on the noise, 0.2 ε on the grouper, then a smoother; rounded and never negative.
+"""PeGaSus: 0.8 ε on the noise, 0.2 ε on the grouper, a smoother.
 
 Chen, Machanavajjhala, Hay, Miklau, CCS 2017. Their proof covers noisy counts and groups together, each with its part
 of ε; smoothed values are computed from both. So the noisy counts may be published beside them, and half-widths follow

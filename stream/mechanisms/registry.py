@@ -1,4 +1,4 @@
-"""The registry of count mechanisms by name, and the release of a whole table at once."""
+"""The registry of count mechanisms by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AboveThreshold in runs: which nodes are above (or below) a threshold, window by window, at a price per run.
+"""AboveThreshold in runs: nodes beyond a threshold, at a price per run.
 
     symbol   here               meaning
     f_t      counts             a node's count at a window; the device's day changes it by one at most

@@ -1,4 +1,4 @@
-"""Target states: named sets of zones that may overlap, each counted as a stream of its own.
+"""Target states: named sets of zones that may overlap.
 
 A state is a set of zones; its count is the number of devices in any of them (Chen, Machanavajjhala, Hay,
 Miklau, CCS 2017, where a user is in at most m states at a time; Ghayyur's thesis, section 3.1.2). A device is

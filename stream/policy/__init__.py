@@ -1,1 +1,4 @@
-"""The policy file: what is released, to whom, at what price; it contains everything that changes a guarantee."""
+"""The policy file: what is released, to whom, at what price.
+
+It contains everything that changes a guarantee.
+"""

@@ -1,4 +1,4 @@
-"""Attributes of a zone's day: the shape of a day, the registry of attributes, and their releases in a policy.
+"""Attributes of a zone's day: their registry, and their releases.
 
 1. ``DayShape`` describes a day in which attributes are whole numbers, and which combinations of them are possible:
 

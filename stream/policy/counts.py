@@ -1,4 +1,4 @@
-"""Releases of counts per zone and window, and queries that are answered from them at no further cost."""
+"""Releases of counts per zone and window, and free queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of the policy file's fields: how each is written, and which values are valid."""
+"""The types of the policy file's fields, and valid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that estimate people from released counts of devices, and the table ``[people]`` that names one.
+"""Models that estimate people from released counts, and ``[people]``.
 
 A model is a JSON file that ``tacet calibrate`` writes. A policy names it by its digest; the policy then contains the
 model itself, so that every reader of the policy has it, and a changed file is refused.

@@ -1,4 +1,4 @@
-"""The polls of a site: whose client table is read, from which table, and how often."""
+"""The polls of a site: source, table, and interval."""
 
 from __future__ import annotations
 

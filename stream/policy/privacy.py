@@ -1,4 +1,4 @@
-"""Privacy settings for all releases: bounds, declared models of adversaries, and the rules of payment per device day.
+"""Privacy settings for all releases: bounds, adversaries, payment per device day.
 
 With ``unit = "device_day"`` one epsilon pays for everything that a release publishes about one device's privacy day.
 This is proven for mechanisms whose values for a window depend on the noisy counts of that window and on earlier

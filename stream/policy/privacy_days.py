@@ -1,4 +1,4 @@
-"""Privacy days: the days of a site for which one price pays, from one ``day_starts`` to the next.
+"""Privacy days: from one ``day_starts`` of a site to the next.
 
 The day of a date is (start, end], like windows. Its start is the instant at which the site's clocks show ``day_starts``
 on that date; the tick at that instant is the last of the day before. If the clocks show that time twice, the first

@@ -1,4 +1,4 @@
-"""The sites of a policy: buildings, their zones and probes, their time, and the selection of zones.
+"""The sites of a policy: zones, probes, time, and selection of zones.
 
 ``ZoneMetadata`` holds the names that building systems use for a zone: Brick and RealEstateCore classes, a BACnet
 object, a name for people; never an address. A ``Probe`` says how a source is queried for liveness; coverage then
@@ -477,6 +477,11 @@ def zones_now(before: Mapping[str, Collection[str]], zones: Iterable[Zone]) -> d
         name: frozenset({name} | {zone.id for zone in zones if not set(zone.radios).isdisjoint(radios)})
         for name, radios in before.items()
     }
+
+
+def current_names(zones: Iterable[str], now: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return zones under all names that they have now (``zones_now``), in the same order."""
+    return tuple(dict.fromkeys(name for zone in zones for name in sorted(now.get(zone, (zone,)))))
 
 
 def check_places(zones: Iterable[Zone]) -> None:

@@ -1,4 +1,4 @@
-"""Releases of threshold decisions: at which nodes a count is above, or below, a threshold, window by window.
+"""Releases of threshold decisions: counts above, or below, a threshold.
 
 There are two kinds. A release with ``counts`` decides on the noisy values of a count release of the same policy, at no
 further cost. A release with ``epsilon`` uses sparse vector and is paid per run; its proof holds for whole privacy days

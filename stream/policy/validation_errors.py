@@ -1,4 +1,4 @@
-"""Messages for invalid values of a policy or a setting: key, rule and value, in plain words.
+"""Messages for invalid values of a policy or a setting.
 
 pydantic finds the errors. This module chooses the words by the kind of error, so that an author of a policy does not
 have to know the terms of a library.

@@ -1,4 +1,4 @@
-"""Counts under rotating pseudonyms: each device gets a new name regularly, and each name counts as a device.
+"""Counts under rotating pseudonyms: each name counts as a device.
 
 Ghayyur (2022), section 4.2.2, calls the technique TTL. Names are salted again, so that a device whose name changes
 while it is present counts under both names until the earlier one is no longer valid. The technique adds no noise and

@@ -1,1 +1,1 @@
-"""Converts windows and days to private records: plans, budgets, charges, and the account of the spending."""
+"""Converts windows and days to private records, and charges them."""

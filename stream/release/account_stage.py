@@ -1,4 +1,4 @@
-"""The privacy account of a site: the stage that streams it, and its reconstruction from audit entries.
+"""The account stage of a site, and its reconstruction from audit entries.
 
 * ``account_stage`` returns the stage that runs after each release.
 * ``LedgerCharges`` converts audit entries of one policy back into charges.

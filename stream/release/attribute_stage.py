@@ -1,4 +1,4 @@
-"""Release of a site-local day as private attribute records: query, charge, toss the permanent coin, publish.
+"""Release of a local day as private attribute records.
 
 The permanent coin decides whether an attribute record is shown or withheld; both outcomes cost its epsilon. A zone's
 day is queried once only; a second attempt queries no attributes. Counts and attributes together stay within

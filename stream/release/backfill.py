@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charges import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
+from stream.accounting.charge_history import ChargeHistory, ChargeStream, attempt_of, line_name, release_of
 from stream.accounting.ledger import BudgetView, ChargeEvent, Entry
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of

@@ -14,12 +14,13 @@ Decisions depend on policy, ledger and clock, never on counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from stream.accounting.charges import ChargeHistory, ChargeStream, line_name
+from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.count_exponent import count_exponent
 from stream.accounting.ledger import BudgetView, nano, owner_of_account
 from stream.keys import key_day_of
 from stream.policy.counts import CountRelease
@@ -88,7 +89,7 @@ class Budgets:
         """
         reasons = {name: self._denial(view, release, name, key_day, end) for name in audiences_of(release)}
         return {
-            name: reason or _first(reasons[other] for other in companions(release, name))
+            name: reason or next(filter(None, (reasons[other] for other in companions(release, name))), None)
             for name, reason in reasons.items()
         }
 
@@ -113,10 +114,6 @@ class Budgets:
         return min(fits) if fits else None
 
 
-def _first(reasons: Iterable[str | None]) -> str | None:
-    return next((reason for reason in reasons if reason is not None), None)
-
-
 # The limit ``max_factor``.
 
 SLACK = 2e-9
@@ -134,7 +131,7 @@ class FactorLimit:
 
         ``alone`` is ln of the largest factor that the day's attributes reach by themselves.
         """
-        counts = charged.exponent(charged.covering(zone), day.span, self.privacy.ticks_per_attribute, None)
+        counts = count_exponent(charged, zone, day.span, self.privacy.ticks_per_attribute)
         limit = math.log(self.privacy.max_factor) + SLACK
         return counts > 0 and alone + float(self.privacy.devices_per_person * counts) > limit
 

@@ -1,4 +1,4 @@
-"""One count release at one site: its counters, its mechanisms, and the shape of its records.
+"""One count release at one site: counters, mechanisms, record shape.
 
 A release counts zones, or the policy's target states. With ``shares`` a mechanism releases zones, floors and building
 at once, each with its own noise; otherwise floors and building are sums of zones. There is one mechanism for each
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -32,11 +32,11 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import decimal_string
 from stream.policy.sites import Zone
-from stream.records import CHANGES, LevelCounts, OccupancyWindow, PrivacyDay, ReleaseId
+from stream.records import CHANGES, LevelCounts, NoiseKind, OccupancyWindow, PrivacyDay, ReleaseId
 from stream.release.ledger_writer import Head
 from stream.release.prices import Laws, PaidByDay, noise_laws
 from stream.release.state import PublicationKey, ReleaseState, publication_key
-from stream.schemas import CountRecord, Levels
+from stream.schemas import CountRecord, Levels, LevelScales
 
 # The counters of a release, and its mechanisms.
 
@@ -134,6 +134,34 @@ def _measured_tree(release: CountRelease, what: Counted, tree: Tree, laws: Laws,
     return MeasuredTree(tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)
 
 
+# Fields that only some records have; a field that is not given is absent from the record's bytes.
+
+
+class DayFields(TypedDict, total=False):
+    """Fields of records of a release that is paid by the day."""
+
+    unit: str
+    noise: NoiseKind
+    delta: str
+    bounded_to: str
+
+
+class LevelFields(TypedDict, total=False):
+    """Fields of records with floors or the building."""
+
+    levels: Levels | None
+    levels_half_width_95: Levels | None
+    levels_noise_scale: LevelScales | None
+
+
+class NoisyFields(TypedDict, total=False):
+    """Fields of records with noisy values."""
+
+    noisy: dict[str, int] | None
+    levels_noisy: Levels | None
+    levels_draws: Levels | None
+
+
 Entry = TypeVar("Entry")
 ByLevel = dict[str, dict[str, int]]
 """Level -> count of each of its zones (or states), floors, or of the building."""
@@ -168,27 +196,29 @@ class CountPlan:
             publication_key(policy, release, site) if release.declared.carries else None
         )
         """The key of its publications, if it carries any."""
+        declared, tree = release.declared, self._counted.tree
+        self.draws_own_noise: bool = tree is not None or declared.own_noise
+        """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
+        self.publishes_noisy: bool = (
+            (declared.revisable or declared.grouped) and release.prune is None and not release.by_changes
+        )
+        """Whether records also contain noisy values: those of filters, and of groups without pruning, do. The noise of
+        changes is not independent from window to window."""
+        self.sums_name = f"{release.name}/{CHANGES}"
+        """The name under which the sums of changes are stored."""
+        self.sums: ChangeSums | None = None
+        """The sums of a day's changes, which all audiences share; None unless the release counts changes."""
+        if self.days is not None and release.by_changes:
+            assert tree is not None  # noqa: S101
+            self.sums = ChangeSums(self.days.factor, tree.nodes)
         self._whole = len(self.zones) == len(policy.site[site].zones)
         self._floors: dict[str, list[int]] = {}
         for place, zone in enumerate(self.zones):
             self._floors.setdefault(zone.floor, []).append(place)
 
-    @property
-    def draws_own_noise(self) -> bool:
-        """Whether the mechanism draws its noise itself, so that no noise chain over the counts is needed."""
-        return self._counted.tree is not None or self.release.declared.own_noise
-
     def is_made_consistent(self, mechanism: CountMechanism) -> bool:
         """Whether the noise in its values is smaller than the drawn noise, and independent from window to window."""
         return self._counted.tree is not None and mechanism.half_width_kind == "noise"
-
-    @property
-    def publishes_noisy(self) -> bool:
-        """Whether records also contain noisy values: those of filters, and of groups without pruning, do."""
-        declared = self.release.declared
-        if self.release.by_changes:  # their noise is not independent from window to window
-            return False
-        return (declared.revisable or declared.grouped) and self.release.prune is None
 
     def counts(self, window: OccupancyWindow) -> Ints:
         """Return the true counts, shape [names], bounded for a day release; restricted.
@@ -220,19 +250,6 @@ class CountPlan:
         if self.sums is None:
             return True
         return state.change_days.get(self.release.name) == day and self.sums_name in state.operator_states
-
-    @property
-    def sums(self) -> ChangeSums | None:
-        """The sums of a day's changes, which all audiences share; None unless the release counts changes."""
-        if self.days is None or not self.release.by_changes:
-            return None
-        assert self._counted.tree is not None  # noqa: S101
-        return ChangeSums(self.days.factor, self._counted.tree.nodes)
-
-    @property
-    def sums_name(self) -> str:
-        """The name under which the sums of changes are stored."""
-        return f"{self.release.name}/{CHANGES}"
 
     def day_tick(self, window: OccupancyWindow) -> DayTick:
         """Return a window's place in its privacy day, with its counts; only where changes are counted."""
@@ -280,15 +297,22 @@ class CountPlan:
 
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None,
-        spend: Fraction,
+        spend: Fraction, *, noisy: bool = True,
     ) -> CountRecord:  # fmt: skip
         """Return the record of a release, or of a denial in the same shape: without values, and with its reason.
 
-        ``spend`` is the amount that the audience is charged.
+        Args:
+            head: the fields that records of the window have in common.
+            window: the window.
+            audience: the audience.
+            values: the released values; None for a denial.
+            reason: the reason for a denial.
+            spend: the amount that the audience is charged.
+            noisy: whether the record contains the noisy values behind its values, where the release publishes them.
         """
         release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
         mechanism = self.mechanisms[epsilon]
-        record = CountRecord(
+        return CountRecord(
             release_id=str(ReleaseId(self.site, release.name, audience, head.window_end, head.attempt)),
             site=head.site,
             audience=audience,
@@ -307,21 +331,34 @@ class CountPlan:
             coverage=rounded_coverage(window.coverage),
             policy_version=head.policy_version,
             laboratory=head.laboratory,
+            **self.day_fields(audience),
+            **self._level_fields(mechanism, values),
+            **(self._noisy_fields(values) if noisy and self.publishes_noisy else {}),
         )
-        if self.days is not None:
-            price = self.days.prices[audience]
-            record = record.of_day(price.noise, decimal_string(price.delta)).bounded(self.bounded_to)
-        if release.levels == ("zone",):
-            return record
-        scales = None
+
+    def day_fields(self, audience: str) -> DayFields:
+        """Return the fields that only records of a release have that is paid by the day."""
+        if self.days is None:
+            return {}
+        price = self.days.prices[audience]
+        fields: DayFields = {"unit": "device_day", "noise": price.noise, "delta": decimal_string(price.delta)}
+        return fields if self.bounded_to is None else {**fields, "bounded_to": self.bounded_to}
+
+    def _level_fields(self, mechanism: CountMechanism, values: Values | None) -> LevelFields:
+        """Return the fields of floors and building, null for a denial; with the scales of their own noise, if any."""
+        if self.release.levels == ("zone",):
+            return {}
+        levels, half_widths = self._levels(mechanism, values)
+        fields: LevelFields = {"levels": levels, "levels_half_width_95": half_widths}
         if isinstance(mechanism, MeasuredTree | LevelChanges) or (
             isinstance(mechanism, Hierarchy) and self.publishes_noisy
         ):
             scales = self._nodes(_node_scales(mechanism))
-        return record.with_levels(*self._levels(mechanism, values), scales)
+            return {**fields, "levels_noise_scale": scales} if scales else fields
+        return fields
 
-    def with_noisy(self, record: CountRecord, values: Values | None) -> CountRecord:
-        """Return a record with the noisy values behind its values, where its release publishes them.
+    def _noisy_fields(self, values: Values | None) -> NoisyFields:
+        """Return the noisy values behind a record's values, null for a denial.
 
         Noisy values are free. A filter's values are a function of its audience's noisy values, past and present, and of
         nothing else; the price pays for their noise. The proof of PeGaSus covers noisy counts and groups as two
@@ -330,14 +367,13 @@ class CountPlan:
         was paid for. Noisy values are as independent from window to window as their noise, while ``values`` lose
         that independence by smoothing.
         """
-        if not self.publishes_noisy:
-            return record
-        named, levels = None, None
-        if values is not None:
-            noisy = noisy_of(values)
-            named, levels = self.by_name(noisy[: len(self.names)].tolist()), self._noisy_levels(noisy)
-        sums = {} if self._counted.tree is not None else self._noisy_levels(np.ones(len(self.names), np.int64))
-        return record.with_noisy(named, levels, sums)
+        noisy = None if values is None else noisy_of(values)
+        fields: NoisyFields = {"noisy": None if noisy is None else self.by_name(noisy[: len(self.names)].tolist())}
+        if self.release.levels == ("zone",):
+            return fields
+        fields["levels_noisy"] = None if noisy is None else self._noisy_levels(noisy)
+        draws = {} if self._counted.tree is not None else self._noisy_levels(np.ones(len(self.names), np.int64))
+        return {**fields, "levels_draws": draws} if draws else fields
 
     def _noisy_levels(self, noisy: Ints) -> Levels:
         if self._counted.tree is not None:

@@ -110,13 +110,13 @@ class CountReleases:
         paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
         counts = plan.counts(window)
         before = dict(state.operator_states)
-        released = self._perturb(state, plan, window, counts, paying)
+        released = self._perturb(state, plan, window, key_day, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
         given: dict[str, Published] = {}
         for audience, verdict in verdicts.items():
             value = released[release.epsilon[audience]] if verdict.reason is None else None
-            record = plan.with_noisy(plan.record(head, window, audience, value, *verdict), value)
+            record = plan.record(head, window, audience, value, *verdict)
             yield self._issuer.charge(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )
@@ -124,7 +124,7 @@ class CountReleases:
             given[audience] = Published(topic, head.site, record.to_bytes(), end, record.release_id)
             yield given[audience]
         for audience, verdict in verdicts.items():  # after all charges, since audiences may share the remaining budget
-            yield self._charged(state, plan, window, audience, verdict)
+            yield self._charged(state, plan, window, key_day, audience, verdict)
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, released, verdicts)
         for revision in self._revisions[release.name]:
@@ -138,11 +138,11 @@ class CountReleases:
                 yield from records
 
     def _charged(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: BudgetDecision
-    ) -> CountCharge:
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, audience: str,
+        verdict: BudgetDecision,
+    ) -> CountCharge:  # fmt: skip
         """Return the charge of an audience's window, for the account."""
         release, day = plan.release, window.privacy_day
-        key_day = key_day_of(window.window_end - self._issuer.tick_length)
         left = self._gate.budgets.windows_left(state.ledger.budgets, release, audience, key_day)
         return CountCharge(
             release.name, audience, release.mechanism,
@@ -153,8 +153,9 @@ class CountReleases:
         )  # fmt: skip
 
     def _perturb(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints, paying: set[Fraction]
-    ) -> dict[Fraction, Values]:
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int, counts: Ints,
+        paying: set[Fraction],
+    ) -> dict[Fraction, Values]:  # fmt: skip
         """Draw one noise chain for all epsilons that pay, and smooth each; close the groups of the other epsilons."""
         for epsilon, mechanism in plan.mechanisms.items():
             name = plan.state_name(epsilon)
@@ -163,7 +164,7 @@ class CountReleases:
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), Purpose.NOISE)
+        key = subkey(issuer.keys.noise_key(key_day), Purpose.NOISE)
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, plan.suffix(window))
         laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:

@@ -10,7 +10,7 @@ by which a sensitive and a non-sensitive day may differ, and ε is the amount th
 audience's own factor is at most that of all together, so ``check_promises`` bounds the largest coalition.
 
 A policy bounds only the charges that it plans. Other charges (a second attempt, a release of an earlier policy) are
-added up from the ledger (``accounting.charges``); a query that would then exceed ``max_factor`` is not run.
+added up from the ledger (``accounting.count_exponent``); a query that would then exceed ``max_factor`` is not run.
 
 **Attributes of one day.** All attributes of a zone's day are computed from the same occupied ticks. If a value of one
 attribute may be shown and leaves another attribute only sensitive values, showing the first proves the second
@@ -28,8 +28,7 @@ from typing import NamedTuple
 
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import day_model, queried_attributes
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import Epsilon, UnitCost, readers_of
+from stream.accounting.costs import Epsilon, UnitCost, coalition_cost, readers_of
 from stream.accounting.day_charges import day_units, finest
 from stream.accounting.leakage.entries import exp_or_inf
 from stream.accounting.units import DeviceCosts, day_cells

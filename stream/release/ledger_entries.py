@@ -1,4 +1,4 @@
-"""Ledger entries of one policy, read back as charge events, with the days and prices that they were charged for."""
+"""Ledger entries of one policy, read back as charge events."""
 
 from __future__ import annotations
 

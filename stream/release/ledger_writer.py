@@ -1,4 +1,4 @@
-"""Writes the ledger entry before each record of one site, with the commitment and the fields common to records.
+"""Writes the ledger entry before each record of one site.
 
 The entry commits to the record's input with a key of the day and the attempt.
 """

@@ -1,4 +1,4 @@
-"""Prices: the noise of a window under a day's or a run's price, and the days that were paid.
+"""Prices: a window's noise under a day's or run's price.
 
 **The price of a day.**
 
@@ -90,15 +90,15 @@ class PaidDays:
 
     def record_payment(self, release: str, day: PrivacyDay, terms: str) -> None:
         """Record that a day was paid for, and drop days that are long over."""
-        held = self.terms.get(release, {})
-        kept = {other: paid for other, paid in held.items() if other.end > day.start - KEPT_DAYS * DAY}
+        paid_days = self.terms.get(release, {})
+        kept = {other: paid for other, paid in paid_days.items() if other.end > day.start - KEPT_DAYS * DAY}
         self.terms[release] = kept | {day: terms}
 
     def close_for_live_runs(self, late: PaidDays) -> None:
         """Record days that a backfill has paid for; their price pays for no other run of the counters."""
-        for release, held in late.terms.items():
+        for release, paid_days in late.terms.items():
             own = self.terms.get(release, {})
-            self.terms[release] = own | {day: ELSEWHERE for day in held if day not in own}
+            self.terms[release] = own | {day: ELSEWHERE for day in paid_days if day not in own}
 
 
 def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> str:
@@ -115,7 +115,8 @@ def terms_digest(policy: PolicyDocument, release: CountRelease, site: str) -> st
 def encode_paid(days: PaidDays) -> dict[str, list[tuple[int, Micros, Micros, str]]]:
     """Return the JSON form."""
     return {
-        release: [(*day, terms) for day, terms in sorted(held.items())] for release, held in sorted(days.terms.items())
+        release: [(*day, terms) for day, terms in sorted(paid_days.items())]
+        for release, paid_days in sorted(days.terms.items())
     }
 
 

@@ -73,8 +73,8 @@ class HeatPlan:
         """Process a window's values (None: denied) and its end; return the next state and the colours, None while
         too few windows are known. The result depends on ``epsilon`` through the values only."""
         del epsilon
-        told = None if values is None else values.values[: len(self.plan.names)]
-        item = Passed(slot_of(end, self._timezone, self._day_starts), told)
+        released = None if values is None else values.values[: len(self.plan.names)]
+        item = Passed(slot_of(end, self._timezone, self._day_starts), released)
         after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, shown
 
@@ -84,7 +84,7 @@ class HeatPlan:
         """Return the record of a window's colours, or a record without them that contains the reason."""
         plan, release, name = self.plan, self.plan.release, self.query.name
         epsilon = release.epsilon[audience]
-        record = CountRecord(
+        return CountRecord(
             release_id=str(ReleaseId(plan.site, name, audience, head.window_end, head.attempt)),
             site=head.site,
             audience=audience,
@@ -105,11 +105,8 @@ class HeatPlan:
             coverage=rounded_coverage(window.coverage),
             policy_version=head.policy_version,
             laboratory=head.laboratory,
+            **plan.day_fields(audience),
         )
-        if plan.days is None:
-            return record
-        price = plan.days.prices[audience]
-        return record.of_day(price.noise, decimal_string(price.delta)).bounded(plan.bounded_to)
 
 
 LARGEST_HELD = 16 << 20

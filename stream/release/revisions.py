@@ -1,4 +1,4 @@
-"""Revisions: values of a count release that are published a second time, when later windows are known.
+"""Revisions: values that are published again when later windows are known.
 
 A revision reads only values that its audience has received: the noisy values of its own epsilon, and the filter's
 state, which is computed from them. It therefore costs nothing and has no ledger entry; the field ``revises`` of its
@@ -103,7 +103,7 @@ class RevisionPlan:
             where, lag = f"{head.window_end}/{self._span}", (each.at - end) // issuer.tick_length
             for audience in readers:
                 name = ReleaseId(issuer.site, release.revised_name, audience, where, issuer.attempt)
-                first = self._plan.record(head, window, audience, each.values, None, Fraction(0))
+                first = self._plan.record(head, window, audience, each.values, None, Fraction(0), noisy=False)
                 own = {"release": release.revised_name, "release_id": str(name), "revises": first.release_id}
                 record = first.model_copy(update=own | {"lag": lag})
                 topic = private_topic(audience, release.revised_name)

@@ -110,7 +110,7 @@ class ThresholdPromise:
         """Return the guarantees as a sentence."""
         side, least = "below" if self.alert == "above" else "above", float(1 - self.miss)
         whose = f"{self.release} for {', '.join(self.audiences)} at {self.site}"
-        said = [
+        sentences = [
             f"{whose}: a node that stays {self.alert} its threshold for "
             f"{self.within // MINUTE} min has an alert by then, with probability {least:g} at least, while it is not "
             f"denied (up to {self.cooldown // MINUTE} min later where an alert has just begun or ended).",
@@ -119,14 +119,14 @@ class ThresholdPromise:
         ]
         near = self._near()
         if self.events is None:
-            return " ".join([*said, *near, "It costs nothing beyond the counts that it is decided on."])
-        said[-1] += (
+            return " ".join([*sentences, *near, "It costs nothing beyond the counts that it is decided on."])
+        sentences[-1] += (
             f", and its event is denied with probability {self.quiet.denied:.2g} at most: it may have {self.events} "
             f"alert{'s' * (self.events > 1)} a day."
         )
         price = f"A run costs epsilon {decimal_string(self.run)}, a device's day {decimal_string(self.day)} at most."
         free = [f'Its counts are paid for: counts = "{name}" decides on them for nothing.' for name in self.given[:1]]
-        return " ".join([*said, *near, price, *free])
+        return " ".join([*sentences, *near, price, *free])
 
     def _near(self) -> list[str]:
         """Return a warning if no node can be far enough from the threshold to be quiet."""

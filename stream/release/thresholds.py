@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import orjson
 
-from stream.accounting.charges import ChargeStream, line_name
+from stream.accounting.charge_history import ChargeStream, line_name
 from stream.domains import Purpose, Suffix
 from stream.keys import key_day_of, subkey
 from stream.mechanisms.base import Values, noisy_of
@@ -206,8 +206,8 @@ class FreeDecision(ThresholdPlan):
         """Process a window's values (None: denied) and its end; return the next state and the answer."""
         alarm = self._alarms[epsilon]
         item = None if values is None else Noisy(self._counts(values), end, self.scheduled(end))
-        after, [said] = alarm.step(alarm.initial() if state is None else state, item)
-        return after, said
+        after, [decision] = alarm.step(alarm.initial() if state is None else state, item)
+        return after, decision
 
     def _counts(self, values: Values) -> Sequence[int]:
         noisy = values.values if self.plan.release.declared.plain else noisy_of(values)

@@ -1,1 +1,1 @@
-"""Runners, which drive the engine: the embedded runner, and the tasks and the Faust app of a worker on Kafka."""
+"""Runners, which drive the engine: embedded, or a worker on Kafka."""

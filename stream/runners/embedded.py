@@ -1,4 +1,4 @@
-"""The embedded runner: drives the engine of one partition over a local store, without a broker.
+"""The embedded runner: the engine of one partition over a store.
 
 Every message is durable before it is acknowledged. A commit, which each closed window causes, has these steps:
 

@@ -1,4 +1,4 @@
-"""Faust: the app of a worker, with one agent that passes each message to the task of its partition.
+"""Faust: the app of a worker, with one agent.
 
 Faust provides the agent, the group membership, the life cycle and the driver of aiokafka's consumer. Its tables, its
 producer, its transactions and its web server are not used. State, position and publishing belong to

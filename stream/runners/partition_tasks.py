@@ -1,4 +1,4 @@
-"""The tasks that serve the partitions of a worker: processing, checkpoints, and how a task ends.
+"""The tasks that serve a worker's partitions: processing, checkpoints, and endings.
 
 A ``PartitionTask`` serves one partition, from the snapshot that it was restored from until the partition is revoked or
 the task fails. ``TaskManager`` opens and ends the tasks. When a task opens, it becomes the partition's only writer:

@@ -1,4 +1,4 @@
-"""Bounded counts: a device adds to counts at no more than K ticks of its privacy day.
+"""Bounded counts: at most K ticks of a device's privacy day.
 
 At a tick of the day (S, E] a device counts in the zone of its last observation at or before the tick, if that
 observation lies in the day and is still valid, and if the device has counted at fewer than K ticks of the day so far.

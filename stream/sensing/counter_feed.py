@@ -1,4 +1,4 @@
-"""Occupancy of a site that receives counts from people counters; there are no devices and no pseudonyms.
+"""Occupancy of a site with people counters; there are no devices.
 
 A counted window closes itself and every earlier window that is still open. Windows close once, in order, and none is
 left out. A message for a window that is closed is dropped, and the drop is counted.

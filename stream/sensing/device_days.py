@@ -1,4 +1,4 @@
-"""The presence times of devices in a privacy day, and the devices that a bound on that time excludes.
+"""The presence times of devices in a privacy day.
 
 The rules are those of ``contribution`` and ``presence``, applied to a finished day instead of tick by tick. A device is
 present at a tick if it was observed within ``validity`` before the tick and on the same privacy day. If residents are

@@ -1,4 +1,4 @@
-"""Counts that are bounded by visits: at each level a device makes at most V visits in its privacy day.
+"""Counts that are bounded by visits at each level.
 
 At a level (zones, floors, the building) a visit is a run of ticks at which a device counts at one node. A move ends one
 visit and opens another, and all nodes of the level together have V visits; each level has its own. When the last

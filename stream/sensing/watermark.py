@@ -1,4 +1,4 @@
-"""A site's clock: the progress of each source, the site's watermark, its coverage, and the bound on clock skew.
+"""A site's clock: watermark, coverage, and the bound on clock skew.
 
 Each source (a controller, on which a connector reports) sends heartbeats that contain its progress. The site's
 watermark is that of the slowest source that still reports. A source that falls more than the timeout behind the fastest

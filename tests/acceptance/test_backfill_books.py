@@ -1,7 +1,7 @@
 """Charges of a late release: budgets over windows on both sides, and an account in the order of windows."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def entries(where: Path) -> list[dict[str, Any]]:
     return [orjson.loads(value) for value in read_topic(where, AUDIT)]
 
 
-def leakage(where: Path) -> list[dict[str, Any]]:
+def leakage(where: Path) -> list[Mapping[str, Any]]:
     return in_order([orjson.loads(value) for value in read_topic(where, LEAKAGE)])
 
 

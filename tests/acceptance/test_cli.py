@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet as verbs
-from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, together
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, pin, together
 from tests.acceptance.command_line import here as tacet
 from tests.support.verb_tree import all_commands, subcommands
 
@@ -81,20 +80,13 @@ def day(tmp_path_factory: pytest.TempPathFactory, world: World) -> Day:
         "simulate", "--days", "1", "--seed", "5", "--zones", "8", "--scale", "0.5", "--out", made.observations,
         "--truth", made.truth, "--policy-out", made.policy,
     )  # fmt: skip
+    made.policy.write_text(made.policy.read_text().replace('tick = "5min"', 'tick = "30min"'))
     together(
         ["replay", made.observations, "--policy", made.policy, "--key-file", world.key, "--out", made.out],
         ["run", "--observations", made.observations, "--policy", made.policy, "--key-file", world.key,
          "--store", made.store],
     )  # fmt: skip
     return made
-
-
-def pin(key: Path) -> None:
-    """Give a fresh laboratory key known roots: what is shown and what is withheld is the same in every run."""
-    document = json.loads(key.read_text())
-    known = {name: hashlib.sha256(f"{name} of these tests".encode()).hexdigest() for name in ("noise", "pseudonym")}
-    document |= {"noise": {"root": known["noise"]}, "pseudonym": known["pseudonym"]}
-    key.write_text(json.dumps(document))
 
 
 def mode(path: Path) -> int:

@@ -22,7 +22,8 @@ from stream.mechanisms.filter import step as filter_
 from stream.mechanisms.filter.learning import BEFORE as BEFORE_DAY
 from stream.mechanisms.filter.learning import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
 from stream.mechanisms.filter.revision import smooth
-from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import Posterior, Windows
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.noise_parameters import NoiseParameter, laplace_noise
@@ -97,7 +98,7 @@ def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list
         there = random.binomial(capacities, 0.05 * max(0.02, np.sin(np.pi * (place - 96) / 128)))
         noise = discrete_laplace(b"k" * 32, b"night %d" % tick, epsilon, len(capacities))
         log.append(FilterItem(there + noise, WeekSlot(place // 6, place // 12, False, day)))
-    state = NightlyState(stage.filter.initial(), tuple(log), 0, stage.filter.nothing_learnt())
+    state = NightlyState(stage.filter.initial(), tuple(log), 0, stage.filter.form.nothing_learnt())
     tried = [0, PARTS - 1] if quick() else [0, PARTS // 3, 2 * PARTS // 3, PARTS - 1]
     costs = [cpu(partial(stage.next_part, replace(state, part=part), 0)) for part in tried]
     return [

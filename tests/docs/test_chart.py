@@ -159,6 +159,33 @@ def test_what_faces_the_internet_shares_a_socket_with_the_ingest_and_nothing_els
     assert ports == [1162, "hooks"]
 
 
+@pytest.mark.parametrize("given", [(), ("poll.users=true",), ("hooks.enabled=true", "hooks.name=h.example.org")])
+def test_what_has_the_controllers_credentials_shares_a_socket_with_the_ingest_and_nobody_connects_to_it(
+    given: tuple[str, ...],
+) -> None:
+    words = [word for value in ("policy=x", "poll.enabled=true", *given) for word in ("--set", value)]
+    done = helm("template", "tacet", CHART, *GIVEN, *words)
+    assert done.returncode == 0, done.stderr
+    made = list(yaml.safe_load_all(done.stdout))
+    (pod,) = [each["spec"]["template"]["spec"] for each in made if each["kind"] == "Deployment"]
+    containers = {each["name"]: each for each in pod["containers"]}
+    ingest, poll = containers["ingest"], containers["poll"]
+    shared = [{mount["name"] for mount in each["volumeMounts"]} for each in (ingest, poll)]
+    assert shared[0] & shared[1] == {"handover", "policy"}
+    assert shared[0] | shared[1] <= {each["name"] for each in pod["volumes"]}
+    assert poll["args"][poll["args"].index("--to") + 1] == ingest["args"][ingest["args"].index("--polls") + 1]
+    assert not any(each["name"].startswith("TACET_KAFKA") for each in poll["env"])
+    assert ("TACET_SNMP_USERS_FILE" in {each["name"] for each in poll["env"]}) is ("poll.users=true" in given)
+    assert "readinessProbe" not in poll, "a controller that is away would keep traps from the pod"
+    options = {word for word in poll["args"] if word.startswith("--")}
+    known = {option for parameter in subcommands(tacet)["poll"].params for option in parameter.opts}
+    assert {"--policy", "--to", "--metrics"} <= options <= known
+    names = [port["name"] for each in made if each["kind"] == "Service" for port in each["spec"]["ports"]]
+    assert "poll" not in names
+    network = policies(*words[2:])["tacet-ingest"]
+    assert ports(network["egress"]) >= BROKERS | {("UDP", 161), ("TCP", 443)}
+
+
 def test_a_name_must_be_given_where_systems_are_heard() -> None:
     done = helm("template", "tacet", CHART, *GIVEN, "--set", "policy=x", "--set", "hooks.enabled=true")
     assert (done.returncode, "hooks.name: must be the name" in done.stderr) == (1, True)
@@ -224,6 +251,15 @@ def test_peers_and_further_rules_can_be_given_and_policies_left_out(tmp_path: Pa
     chosen = [{"podSelector": {"matchLabels": {"app": "x"}}}]
     assert ingest["ingress"][0]["from"] == worker["ingress"][0]["from"] == worker["egress"][1]["to"] == chosen
     assert policies("--set", "networkPolicy.enabled=false") == {}
+
+
+def test_polls_are_off_unless_somebody_says_otherwise() -> None:
+    """As data, for machines without Helm."""
+    poll = yaml.safe_load((CHART / "values.yaml").read_text())["poll"]
+    assert (poll["enabled"], poll["users"], poll["secret"]) == (False, False, "tacet-poll")
+    text = (CHART / "templates" / "ingest.yaml").read_text()
+    assert text.count("/run/handover/polls") == 2
+    assert text.count("{{- if .Values.poll.enabled }}") == 3
 
 
 def test_policies_are_on_unless_somebody_says_otherwise() -> None:

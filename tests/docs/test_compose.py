@@ -14,6 +14,7 @@ import yaml
 from connectors.cli.main import tacet
 from stream.settings import Settings
 from tests.integration.kafka_brokers import IMAGE, VERSION, Broker, kafka_jars
+from tests.support.documents import DOCUMENTS
 from tests.support.patience import PATIENCE
 from tests.support.verb_tree import subcommands
 
@@ -21,11 +22,12 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = ["topics", "ingest", "worker", "page"]
-"""Those that know the brokers; 'hooks' knows none."""
+"""Those that know the brokers; 'hooks' and 'poll' know none."""
 PROFILES = {
     "core": {"kafka", "topics", "ingest", "worker"},
     "page": {"page"},
     "hooks": {"hooks"},
+    "poll": {"poll"},
     "demo": {"demo"},
     "observability": {"prometheus", "grafana"},
 }
@@ -76,6 +78,7 @@ def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: st
         "kafka": ["kafka-data:/var/lib/kafka/data"],
         "ingest": ["./deploy/secrets/ingest:/run/tacet", "handover:/run/handover"],
         "hooks": ["./deploy/secrets/hooks:/run/tacet", "handover:/run/handover"],
+        "poll": ["handover:/run/handover"],
         "worker": ["./deploy/secrets/worker:/var/lib/tacet"],
         "page": ["page-index:/var/lib/tacet"],
         "prometheus": ["prometheus-data:/prometheus"],
@@ -89,7 +92,10 @@ def test_what_people_look_at_is_on_the_loopback_and_files_are_of_these_users() -
     ports = {name: SERVICES[name]["ports"] for name in ("page", "prometheus", "grafana")}
     assert ports == {name: [f"127.0.0.1:{port}:{port}"] for name, port in
                      (("page", 8050), ("prometheus", 9090), ("grafana", 3000))}  # fmt: skip
-    assert [SERVICES[name]["user"].split(":")[0] for name in ("page", "hooks", "grafana")] == ["10001", "10002", "472"]
+    users = {name: SERVICES[name]["user"].split(":")[0] for name in ("page", "hooks", "poll", "grafana")}
+    assert users == {"page": "10001", "hooks": "10002", "poll": "10003", "grafana": "472"}
+    for name in ("hooks", "poll"):
+        assert f"owned by user {users[name]}" in DOCUMENTS["docs/deployment.md"]
 
 
 def test_others_reach_the_trap_port_and_what_hears_the_cloud_alone() -> None:
@@ -108,11 +114,12 @@ def test_the_broker_is_on_a_network_that_leads_nowhere() -> None:
 def test_who_watches_shares_no_network_with_the_broker_and_reaches_all_that_it_asks() -> None:
     networks = {name: set(SERVICES[name].get("networks", ["default"])) for name in SERVICES}
     assert not networks["kafka"] & (networks["prometheus"] | networks["grafana"])
-    for name in ("ingest", "worker", "page", "hooks", "grafana"):
+    for name in ("ingest", "worker", "page", "hooks", "poll", "grafana"):
         assert networks[name] & networks["prometheus"], name
     assert [name for name in SERVICES if networks[name] & networks["grafana"]] == ["prometheus", "grafana"]
     for name in SERVICES:  # what faces the internet reaches nobody's metrics
         assert name in {"hooks", "prometheus"} or not networks[name] & networks["hooks"] - {"outside"}, name
+        assert name in {"poll", "prometheus"} or not networks[name] & networks["poll"], name
 
 
 @every_service
@@ -164,7 +171,7 @@ def test_everything_waits_for_what_it_needs() -> None:
         assert SERVICES[name]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
 
 
-@pytest.mark.parametrize("name", [*OURS, "demo", "hooks"])
+@pytest.mark.parametrize("name", [*OURS, "demo", "hooks", "poll"])
 def test_a_command_and_its_options_exist(name: str) -> None:
     command: click.Command = tacet
     words = list(SERVICES[name]["command"])
@@ -188,7 +195,7 @@ def test_prometheus_asks_every_service_that_shows_metrics_by_rules_that_are_ther
     asked = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     (scraped,) = asked["scrape_configs"]
     (names,) = scraped["dns_sd_configs"]
-    words = [(name, word) for name in [*OURS, "hooks"] for word in SERVICES[name]["command"]]
+    words = [(name, word) for name in [*OURS, "hooks", "poll"] for word in SERVICES[name]["command"]]
     shown = {name: word for name, word in words if word.startswith("--metrics=")}
     assert set(names["names"]) == set(shown)
     assert set(shown.values()) == {f"--metrics=0.0.0.0:{names['port']}"}
@@ -221,6 +228,22 @@ def test_what_faces_the_internet_shares_a_socket_with_the_ingest_and_nothing_els
     assert [word for word in ingest["command"] if "TACET_HANDOVER" in word] == ["${TACET_HANDOVER:---udp=0.0.0.0:1162}"]
 
 
+def test_what_has_the_controllers_credentials_shares_a_socket_with_the_ingest_and_nobody_connects_to_it() -> None:
+    """Of another user, without a key, on no network of the broker or of the traps."""
+    poll, ingest = SERVICES["poll"], SERVICES["ingest"]
+    assert poll["user"].split(":")[1] == ingest["user"].split(":")[1]
+    assert poll["user"] not in {ingest["user"], SERVICES["hooks"]["user"]}
+    assert "ports" not in poll
+    assert not set(poll["networks"]) & set(ingest["networks"])
+    assert not any(name.startswith("TACET_KAFKA") for name in poll["environment"])
+    assert {volume.partition(":")[0] for volume in set(poll["volumes"]) & set(ingest["volumes"])} == {
+        "handover", "./deploy/policy.toml",
+    }  # fmt: skip
+    (to,) = [word for word in poll["command"] if word.startswith("--to=")]
+    assert f"TACET_POLLED=--polls={to.partition('=')[2]}" in (ROOT / ".env").read_text()
+    assert [word for word in ingest["command"] if "TACET_POLLED" in word] == ["${TACET_POLLED:---udp=0.0.0.0:1162}"]
+
+
 def test_a_worker_gets_the_time_it_needs_to_stop() -> None:
     assert int(SERVICES["worker"]["stop_grace_period"].removesuffix("s")) > 10
 
@@ -246,7 +269,7 @@ def test_the_image_runs_without_root_and_holds_no_secret() -> None:
 
 
 def test_the_paths_of_mounted_files_are_those_the_commands_read() -> None:
-    for name in [*OURS, "hooks"]:
+    for name in [*OURS, "hooks", "poll"]:
         targets = [volume.split(":")[1] for volume in SERVICES[name]["volumes"]]
         paths = [path for word in SERVICES[name]["command"] if (path := word.partition("=")[2]).startswith("/")]
         paths += [value for value in SERVICES[name]["environment"].values() if str(value).startswith("/")]

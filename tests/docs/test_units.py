@@ -87,7 +87,9 @@ def test_every_service_has_a_bound_on_its_memory_which_is_that_of_the_chart() ->
         (bound,) = settings(f"{name}.service")["MemoryMax"]
         bounds[name.removeprefix("tacet-")] = octets(bound)
     chart = yaml.safe_load((UNITS.parent / "helm/tacet/values.yaml").read_text())
-    limits = {name: octets(chart[name]["resources"]["limits"]["memory"]) for name in ("ingest", "worker", "hooks")}
+    limits = {
+        name: octets(chart[name]["resources"]["limits"]["memory"]) for name in ("ingest", "worker", "hooks", "poll")
+    }
     assert {name: bounds[name] for name in limits} == limits
     assert bounds["run"] >= limits["worker"], "it is ingest and worker in one"
     for name, most in bounds.items():

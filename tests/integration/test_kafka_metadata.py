@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from connectors.keys import key_files
 from connectors.storage.kafka import metadata
 from connectors.storage.kafka.topic_readers import end_offsets
 from connectors.storage.kafka.topics import create_topics
-from connectors.storage.site_metadata import site_metadata
+from connectors.storage.site_metadata import SiteMetadata, site_metadata
 from connectors.subscribe.service import read_metadata
 from stream.release.validation import load_policy
 from tests.acceptance.command_line import POLICY, command, tacet
@@ -24,8 +23,11 @@ from tests.support.patience import PATIENCE
 pytestmark = pytest.mark.kafka
 
 
-def sites(**names: str) -> dict[str, dict[str, Any]]:
-    return {site: {"v": 1, "site": site, "name": name, "zones": []} for site, name in names.items()}
+def sites(**names: str) -> dict[str, SiteMetadata]:
+    return {
+        site: {"v": 1, "site": site, "name": name, "timezone": "UTC", "tick_seconds": 300, "zones": []}
+        for site, name in names.items()
+    }
 
 
 async def test_the_newest_of_each_site_is_read_and_nothing_is_written_twice(

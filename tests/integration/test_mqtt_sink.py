@@ -16,6 +16,7 @@ import pytest
 from connectors.sinks import mqtt
 from connectors.sinks.feed import deliver_releases
 from connectors.sinks.mqtt import Broker, MqttSink
+from connectors.storage.site_metadata import SitesMetadata, ZoneEntry
 from connectors.subscribe.cursor import Cursor
 from tests.acceptance.command_line import command
 from tests.integration.external_programs import Running, mosquitto
@@ -24,10 +25,15 @@ from tests.support.released_store import count, give
 
 PREFIX = "tacet/public"
 STATUS = f"{PREFIX}/status"
-SITES = {
-    "dbh": {"v": 1, "site": "dbh", "name": "Bren Hall", "zones": [{"zone": "a", "metadata": {"name": "Aula"}}]},
-    "elsewhere": {"v": 1, "site": "elsewhere"},
-}
+AULA: ZoneEntry = {"zone": "a", "floor": "1", "kind": "hall", "capacity": 100, "metadata": {"name": "Aula"}}
+SITES: SitesMetadata = {
+    "dbh": {
+        "v": 1, "site": "dbh", "name": "Bren Hall", "timezone": "UTC", "tick_seconds": 300, "zones": [AULA],
+    },
+    "elsewhere": {
+        "v": 1, "site": "elsewhere", "name": "elsewhere", "timezone": "UTC", "tick_seconds": 300, "zones": [],
+    },
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -158,12 +158,12 @@ class Ear:
         perturb = CountReleases._perturb
 
         def listening(
-            stage: CountReleases, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints,
-            paying: set[Fraction],
+            stage: CountReleases, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int,
+            counts: Ints, paying: set[Fraction],
         ) -> dict[Fraction, Values]:  # fmt: skip
             if paying and plan.days is not None:
                 self._hear(stage, plan, window, counts)
-            return perturb(stage, state, plan, window, counts, paying)
+            return perturb(stage, state, plan, window, key_day, counts, paying)
 
         monkeypatch.setattr(CountReleases, "_perturb", listening)
 

@@ -33,7 +33,7 @@ COPIED = (
     "CONTRIBUTING.md",
     "LICENSE",
 )
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info")
+_LEFT_OUT = shutil.ignore_patterns(".*", "*.egg-info")  # compiled modules come along; the changed one is compiled anew
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,10 +288,15 @@ MEASURED = {
 """Least and greatest coverage where it is not 93 to 98 %."""
 
 
+NIGHTLY = {("town", "filter"), ("campus", "filter"), ("laboratory", "filter"), ("town", "pegasus")}
+"""Places whose releases take longest; ``filter`` and ``pegasus`` are tried at the others in every run."""
+
+
 def cases() -> Iterator[object]:
     for name, releases in SAMPLE.items():
         for release in releases:
             marks = [pytest.mark.shared_data, RECORDED] if name in REAL else []
+            marks += [pytest.mark.long] if (name, release) in NIGHTLY else []
             yield pytest.param(release, name, marks=marks, id=f"{release} at {name}")
 
 

@@ -17,7 +17,7 @@ import connectors.cli.worker  # noqa: F401 - both must be there to be changed
 from connectors.cli.main import main
 from stream import encoding
 from stream.encryption import Vault
-from stream.engine import partition, snapshot
+from stream.engine import continuation, partition
 from stream.keys import subkey
 from stream.mechanisms.noise_parameters import noise_chain
 from stream.release import counts, stage
@@ -27,7 +27,7 @@ NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
 
 def begin(setattr_of: Callable[[Any, str, Any], None] = setattr) -> None:
     """Let every module take the version to come for the present one, and the present one for one before."""
-    for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", snapshot.BEFORE, (*snapshot.BEFORE, NOW))):
+    for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", continuation.BEFORE, (*continuation.BEFORE, NOW))):
         for module in list(sys.modules.values()):
             if module.__name__.startswith(("stream.", "connectors.")) and getattr(module, name, None) == former:
                 setattr_of(module, name, new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -215,6 +216,12 @@ def outputs_of(
     """Return what a laboratory publishes of these sightings."""
     pipeline = Pipeline(policy, SITE, keys or laboratory(), Options(**options))
     return run(pipeline, messages(seen, policy))
+
+
+@cache
+def day_outputs() -> list[Published]:
+    """Return what a laboratory publishes of the people of one day under the whole policy, made once per process."""
+    return outputs_of(building(), people())
 
 
 def bodies(outputs: Iterable[Any], topic: str) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Attacks on releases of a recording: whom an attacker finds, and a lower bound on epsilon from membership trials."""
+"""Attacks on releases of a recording: people found, and bounds on epsilon."""

@@ -85,9 +85,9 @@ def worlds(policy: Policy, recorded: RecordedSightings, day: Day, release: Count
     if release.by_day:
         return _all_day(policy, recorded, day, zone, changes=release.by_changes)
     first = int(day.counts[:, zone].argmax())
-    held = range(first, first + release.windows_paid)
-    shown = day.windows[max(0, first - AFTER) : held.stop + AFTER]
-    ticks = {window.window_end for window in day.windows[held.start : held.stop]}
+    span = range(first, first + release.windows_paid)
+    shown = day.windows[max(0, first - AFTER) : span.stop + AFTER]
+    ticks = {window.window_end for window in day.windows[span.start : span.stop]}
     return Worlds([_with(window, zone) if window.window_end in ticks else window for window in shown], shown, zone)
 
 
@@ -327,7 +327,7 @@ class Scores(NamedTuple):
 
 
 def membership(
-    policy: Policy, recorded: RecordedSightings, runs: int, seed: int, held: Policy, tick: Tick
+    policy: Policy, recorded: RecordedSightings, runs: int, seed: int, bounding: Policy, tick: Tick
 ) -> Iterator[MembershipTrial]:
     """Yield the result for each count and attribute release and audience.
 
@@ -336,7 +336,7 @@ def membership(
         recorded: the people among whom the canary is.
         runs: measured in each world; as many again choose the threshold.
         seed: of the noise.
-        held: the policy whose guarantees are tested; it has the same releases and audiences.
+        bounding: the policy whose guarantees are tested; it has the same releases and audiences.
         tick: called with the number of completed runs.
 
     Raises:
@@ -344,7 +344,7 @@ def membership(
         DataError: the recording has no whole days.
     """
     counts, attributes = count_releases(policy, recorded.name), _attribute_releases(policy, recorded.name)
-    promises = check_promised(policy, held, recorded.name)
+    promises = check_promised(policy, bounding, recorded.name)
     level, day, done = LEVEL / max(1, len(promises)), days_of(recorded)[-1], _RunCounter(tick)
     for release in counts:
         both = worlds(policy, recorded, day, release)
@@ -352,26 +352,28 @@ def membership(
         for audience in release.epsilon:
             yield _tried(promises[release.name, audience], scored[audience], level)
     for attribute_release in attributes:
-        asked = attributed(policy, recorded, day, attribute_release)
-        scored = _attribute_scores(policy, recorded.name, attribute_release, asked, _Plan(2 * runs, seed, done))
+        attributed_days = attributed(policy, recorded, day, attribute_release)
+        scored = _attribute_scores(
+            policy, recorded.name, attribute_release, attributed_days, _Plan(2 * runs, seed, done)
+        )
         for audience, mine in scored.items():
             found = _tried(promises[attribute_release.name, audience], mine, level, one_way=True)
-            yield found._replace(largest_ratio=_withheld_ratio(attribute_release, audience, asked))
+            yield found._replace(largest_ratio=_withheld_ratio(attribute_release, audience, attributed_days))
     for stream in alarm_releases(policy, recorded.name):
         both = deciding(policy, recorded, day, stream)
         for audience, mine in _alarm_scores(policy, recorded.name, stream, both, _Plan(2 * runs, seed, done)).items():
             yield _tried(promises[stream.name, audience], mine, level)
 
 
-def check_promised(policy: Policy, held: Policy, site: str) -> dict[tuple[str, str], Promise]:
+def check_promised(policy: Policy, bounding: Policy, site: str) -> dict[tuple[str, str], Promise]:
     """Return what a policy promises of each release and audience of another.
 
     Raises:
         UsageError: it lacks the site, or promises nothing of a release.
     """
-    if site not in held.site:
+    if site not in bounding.site:
         raise UsageError(f"--promised: must have site '{site}' too")
-    promises = {(p.release, p.audience): p for p in _promises(held, site)}
+    promises = {(p.release, p.audience): p for p in _promises(bounding, site)}
     for each in _promises(policy, site):
         if (each.release, each.audience) not in promises:
             raise UsageError(f"--promised: must have release '{each.release}' for audience '{each.audience}' too")
@@ -450,9 +452,11 @@ def _count_scores(policy: Policy, site: str, release: CountRelease, both: Worlds
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.epsilon}
     for run in range(plan.runs):
         for side, windows in enumerate((both.there, both.away)):
-            told = publisher.run(windows, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
+            published = publisher.run(windows, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
             for audience in release.epsilon:
-                scored[audience][side].append(_score(told, Channel(release.name, audience, "values"), nodes, truth))
+                scored[audience][side].append(
+                    _score(published, Channel(release.name, audience, "values"), nodes, truth)
+                )
         plan.done.one()
     return {name: Scores(SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
@@ -496,20 +500,20 @@ def _score(published: dict[Channel, PublishedDay], values: Channel, nodes: Nodes
 
 
 def _attribute_scores(
-    policy: Policy, site: str, release: AttributeRelease, asked: Attributed, plan: _Plan
+    policy: Policy, site: str, release: AttributeRelease, attributed_days: Attributed, plan: _Plan
 ) -> dict[str, Scores]:
     """Query a day's attributes; the score is the number withheld, *there* the world whose values are protected."""
     only = policy.with_releases([release])
     audiences = _audiences(release)
     scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in audiences}
     for run in range(plan.runs):
-        for side, closed in enumerate((asked.away, asked.there)):
+        for side, closed in enumerate((attributed_days.away, attributed_days.there)):
             stage = ReleaseStage(only, site, laboratory(plan.seed, f"canary {release.name} {side} {run}"))
             _, outputs = stage.step(stage.initial(), closed)
             for audience in audiences:
                 topic = private_topic(audience, release.name)
                 records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == topic]
-                scored[audience][side].append((float(sum(_withheld(each, asked.zone) for each in records)),))
+                scored[audience][side].append((float(sum(_withheld(each, attributed_days.zone) for each in records)),))
         plan.done.one()
     return {name: Scores(WITHHELD, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
@@ -518,9 +522,11 @@ def _withheld(record: dict[str, Any], zone: str) -> bool:
     return bool(record["zone"] == zone and not record["released"])
 
 
-def _withheld_ratio(release: AttributeRelease, audience: str, asked: Attributed) -> float:
+def _withheld_ratio(release: AttributeRelease, audience: str, attributed_days: Attributed) -> float:
     """Return the exact log-likelihood ratio of all being withheld: certain if protected, e^-ε each if not."""
-    mine = {each.attribute: each.value for each in asked.there.attributes if each.zone == asked.zone}
+    mine = {
+        each.attribute: each.value for each in attributed_days.there.attributes if each.zone == attributed_days.zone
+    }
     total = 0.0
     for name, rule in release.attributes.items():
         value = mine.get(name)

@@ -1,4 +1,6 @@
-"""What an audience reads of a day: each release runs unchanged, under laboratory keys, as arrays by node.
+"""What an audience reads of a day, as arrays by node.
+
+Each release runs unchanged, under laboratory keys.
 
 A *channel* is one published series of counts: the values of a release, or the noisy values from which a filter or
 PeGaSus computed them, whose law is known exactly. Its nodes are the smallest published ones that contain a zone: zones
@@ -73,8 +75,8 @@ def nodes_of(policy: Policy, site: str, release: CountRelease, *, measured: bool
 
     ``measured``: all nodes with noise of their own, the smallest first; floors too if shares are charged for them.
     """
-    told = [level for level in ("zone", "floor", "building") if level in release.levels]
-    levels = [level for level in told if level in release.shares] if measured and release.shares else told[:1]
+    shown = [level for level in ("zone", "floor", "building") if level in release.levels]
+    levels = [level for level in shown if level in release.shares] if measured and release.shares else shown[:1]
     zones = policy.site[site].zones
     groups = [group for level in levels for group in _groups(zones, release, level)]
     holds = np.zeros((len(groups), len(zones)), dtype=bool)
@@ -88,7 +90,9 @@ def _groups(zones: Sequence[Zone], release: CountRelease, level: str) -> list[tu
     groups: dict[str, list[int]] = {}
     if level == "zone" and release.states:
         index = {zone.id: place for place, zone in enumerate(zones)}
-        groups = {state: [index[zone] for zone in held if zone in index] for state, held in release.states.items()}
+        groups = {
+            state: [index[zone] for zone in members if zone in index] for state, members in release.states.items()
+        }
     else:
         for place, zone in enumerate(zones):
             if release.zones.covers(zone):

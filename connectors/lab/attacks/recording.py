@@ -1,4 +1,4 @@
-"""A recording as an attack needs it: true counts by window, sightings, and days of training before the attacked one.
+"""A recording as an attack needs it: true counts, sightings, and training days.
 
 A tenth of the devices, selected by their names, are excluded from everything that is counted and released. They are the
 control group: an attack makes the same statements about people who were never counted. All of it is restricted.

@@ -1,4 +1,4 @@
-"""An attack on one day: beliefs about each zone from every channel that a policy publishes, and whom they find.
+"""An attack on one day: beliefs about each zone, and whom they find.
 
 The attacker has the prior of earlier days, sees into open zones, knows how many people are in the closed ones, and
 reads one count per node at one tick per span. There is a fresh attacker for each node and span, as in the thesis
@@ -8,8 +8,8 @@ their zones by the prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class FoundPeople(NamedTuple):
 
     title: str
     """Display name of the source and method."""
-    reads: dict[str, Any]
+    reads: Mapping[str, object]
     """The same for programs."""
     by_guess: Floats
     """People found by right guesses beyond the prior's: mean over runs, shape [spans, classes]."""
@@ -94,7 +94,7 @@ def beliefs(published: PublishedDay, nodes: Nodes, laws: Likelihoods, scene: Sce
     """Return Pr[in the zone | published values], shape [spans, zones]; the prior for unpublished spans.
 
     Args:
-        told: the published values at the scene's ticks.
+        published: the published values at the scene's ticks.
         nodes: of the channel.
         laws: of the noise: one per node, or one learnt for all.
         scene: with as many spans.
@@ -123,7 +123,7 @@ def _log_likelihood(laws: Likelihoods, values: Ints, people: int, known: Ints) -
     return np.stack([law.log_likelihood(np.array(value), people, int(there)) for law, value, there in each])
 
 
-def attacked(title: str, reads: dict[str, Any], runs: Sequence[Floats], scene: Scene) -> FoundPeople:
+def attacked(title: str, reads: Mapping[str, object], runs: Sequence[Floats], scene: Scene) -> FoundPeople:
     """Return the results of beliefs, given as one array of shape [spans, zones] per run."""
     closed = scene.closed
     guessed = [found_by_guess(run, closed, scene.counts, scene.is_open) for run in runs]
@@ -281,8 +281,8 @@ class _Laboratory:
         """Yield what counts under pseudonyms of limited life disclose, by laws learnt on days of training."""
         nodes = _every_zone(self._recorded)
         past = [(renamed_counts(self._recorded, each, life), each.counts) for each in self._learnt_from()]
-        told = [PublishedDay(values, np.ones(len(values), dtype=bool), None) for values, _ in past]
-        learnt = [pairs(each, nodes, counts) for each, (_, counts) in zip(told, past, strict=True)]
+        published = [PublishedDay(values, np.ones(len(values), dtype=bool), None) for values, _ in past]
+        learnt = [pairs(each, nodes, counts) for each, (_, counts) in zip(published, past, strict=True)]
         values = renamed_counts(self._recorded, self._day, life)
         now = PublishedDay(values, np.ones(len(values), dtype=bool), None)
         name, reads = f"TTL {life // SECOND} s", {"reads": "ttl", "seconds": life // SECOND}
@@ -294,8 +294,8 @@ class _Laboratory:
         """Yield what each channel of a release discloses."""
         runs: dict[Channel, list[PublishedDay]] = {}
         for run in range(self._terms.runs):
-            told = publisher.run(self._day.windows, laboratory(self._terms.seed, f"{release.name} {run}"))
-            for channel, each in told.items():
+            published = publisher.run(self._day.windows, laboratory(self._terms.seed, f"{release.name} {run}"))
+            for channel, each in published.items():
                 runs.setdefault(channel, []).append(each)
             tick(run + 1)
         self._last = {channel: each[0] for channel, each in runs.items()}
@@ -312,10 +312,10 @@ class _Laboratory:
 
     def tracking(self, publisher: Publisher) -> Iterator[TrackingResult]:
         """Yield the results of tracking, by each channel of the last release whose noise has one known law."""
-        for channel, told in self._last.items():
-            if told.laws is not None and len(set(told.laws)) == 1 and told.released.any():
+        for channel, published in self._last.items():
+            if published.laws is not None and len(set(published.laws)) == 1 and published.released.any():
                 nodes = publisher.nodes[channel.release]
-                found = follow(channel, nodes, told, (self._training, self._day), self._recorded)
+                found = follow(channel, nodes, published, (self._training, self._day), self._recorded)
                 if found is not None:
                     yield found
 
@@ -327,35 +327,37 @@ class _Laboratory:
         found: dict[Channel, list[tuple[Ints, Ints]]] = {}
         for day in self._learnt_from():
             keys = laboratory(self._terms.seed, f"{release.name} {day.date}")
-            for channel, told in publisher.run(day.windows, keys).items():
-                found.setdefault(channel, []).append(pairs(told, publisher.nodes[release.name], day.counts))
+            for channel, published in publisher.run(day.windows, keys).items():
+                found.setdefault(channel, []).append(pairs(published, publisher.nodes[release.name], day.counts))
         return {channel: each for channel, each in found.items() if any(len(truth) for truth, _ in each)}
 
     def _by_exact_noise(
-        self, channel: Channel, reads: dict[str, Any], nodes: Nodes, runs: Sequence[PublishedDay]
+        self, channel: Channel, reads: Mapping[str, object], nodes: Nodes, runs: Sequence[PublishedDay]
     ) -> Iterator[FoundPeople]:
-        laws = [told.laws for told in runs]
+        laws = [run.laws for run in runs]
         if all(each is not None for each in laws):
-            made = [beliefs(self._now(told), nodes, told.laws or (), self._scene) for told in runs]
+            made = [beliefs(self._now(run), nodes, run.laws or (), self._scene) for run in runs]
             yield attacked(f"{channel.title}: exact law", {**reads, "law": "exact"}, made, self._scene)
 
     def _by_learnt_noise(
         self,
         name: str,
-        reads: dict[str, Any],
+        reads: Mapping[str, object],
         nodes: Nodes,
         learnt: Sequence[tuple[Ints, Ints]],
         runs: Sequence[PublishedDay],
     ) -> Iterator[FoundPeople]:
         truth, values = (np.concatenate(part) for part in zip(*learnt, strict=True))
-        shown = [self._now(told) for told in runs]
+        shown = [self._now(run) for run in runs]
         low, high = min(int(each.values.min()) for each in shown), max(int(each.values.max()) for each in shown)
         most = int(self._scene.counts.sum(axis=1).max())
         for width in WIDTHS:
             law = learn(truth, values, width, low, high, most)
-            made = [beliefs(told, nodes, law, self._scene) for told in shown]
-            said = "n^-1/5" if width is None else f"{width:g}"
-            yield attacked(f"{name}: learnt {said}", {**reads, "law": "learnt", "width": said}, made, self._scene)
+            made = [beliefs(run, nodes, law, self._scene) for run in shown]
+            width_text = "n^-1/5" if width is None else f"{width:g}"
+            yield attacked(
+                f"{name}: learnt {width_text}", {**reads, "law": "learnt", "width": width_text}, made, self._scene
+            )
 
     def _now(self, published: PublishedDay) -> PublishedDay:
         """Return the published values at the attacked ticks."""

@@ -1,4 +1,4 @@
-"""Attackers who track one person through a day by every released tick: whom they find, compared with the bound."""
+"""Attackers who track one person through a day, compared with the bound."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def paths_of(seen: Sightings, ticks: Ints, validity: Micros) -> Ints:
     begins, ends = np.searchsorted(ticks, time), np.searchsorted(ticks, end)
     paths = np.full((int(rows.max(initial=-1)) + 1, len(ticks)), -1, dtype=np.int64)
     for ahead in range(int((ends - begins).max(initial=0))):
-        held = begins + ahead < ends
-        paths[rows[held], begins[held] + ahead] = zone[held]
+        is_long = begins + ahead < ends
+        paths[rows[is_long], begins[is_long] + ahead] = zone[is_long]
     return paths
 
 
@@ -149,10 +149,10 @@ def _mobility(recorded: RecordedSightings, training: Sequence[Day], places: Ints
 
 def _victims(paths: Ints) -> Ints:
     """Return the paths of at most ``VICTIMS`` devices, evenly spaced among all that were in some place."""
-    came = np.flatnonzero((paths != OUTSIDE).any(axis=1))
-    if len(came) > VICTIMS:
-        came = came[np.linspace(0, len(came) - 1, VICTIMS).astype(np.int64)]
-    return np.asarray(paths[came])
+    present = np.flatnonzero((paths != OUTSIDE).any(axis=1))
+    if len(present) > VICTIMS:
+        present = present[np.linspace(0, len(present) - 1, VICTIMS).astype(np.int64)]
+    return np.asarray(paths[present])
 
 
 def _inside(beliefs: Floats) -> Floats:

@@ -1,5 +1,4 @@
-"""The results of the experiments with threshold decisions as JSON, tables and figures, compared with the thesis'
-figures."""
+"""Results of the experiments with threshold decisions: JSON, tables and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thesis' experiments with threshold decisions (chapter 5, A.1.5, 6.5) on simulated tables of their shapes.
+"""The thesis' experiments with threshold decisions (chapter 5, A.1.5, 6.5), simulated.
 
 | figure | query | varied | of |
 |---|---|---|---|
@@ -97,10 +97,10 @@ class Result(NamedTuple):
 
     def row(self, figure: str) -> dict[str, Any]:
         """Return the result as JSON."""
-        asked = {name: getattr(self.setting, name) for name in Setting.__slots__}
-        asked = {name: float(value) if isinstance(value, Fraction) else value for name, value in asked.items()}
+        settings = {name: getattr(self.setting, name) for name in Setting.__slots__}
+        settings = {name: float(value) if isinstance(value, Fraction) else value for name, value in settings.items()}
         found = {name: getattr(self, name) for name in self._fields[1:]}
-        return {"figure": figure} | asked | found | {"denied": self.epsilon > EPSILON_MAX}
+        return {"figure": figure} | settings | found | {"denied": self.epsilon > EPSILON_MAX}
 
 
 def distances(query: Query, level: Level, seed: int) -> list[int]:
@@ -222,11 +222,11 @@ class DayResult:
 def day_of(day: int, seed: int) -> Day:
     """Return the tables of a day."""
     drawn = rides(day, seed)
-    held = [np.minimum(each, DEAREST) for each in drawn.fares]
-    means = np.array([round(each.mean()) for each in held])
+    fares = [np.minimum(each, DEAREST) for each in drawn.fares]
+    means = np.array([round(each.mean()) for each in fares])
     many, dear = _threshold(drawn.trips), _threshold(means)
-    deviations = np.array([int(each.sum()) - dear * len(each) for each in held])
-    names = tuple(f"region {region}" for region in range(1, len(held) + 1))
+    deviations = np.array([int(each.sum()) - dear * len(each) for each in fares])
+    names = tuple(f"region {region}" for region in range(1, len(fares) + 1))
     alphas = _alpha(drawn.trips), _alpha(means)
     by_trips = tuple(alphas[1] * trips for trips in drawn.trips.tolist())
     flat = (alphas[0],) * len(names)
@@ -271,5 +271,5 @@ def _results(day: int, of: Day, kind: Kind, extent: Extent) -> Iterator[DayResul
         price = price_of_tree(tree, terms, betas)
         in_thesis = price_of_tree(printed, as_printed, betas_of(printed, as_printed, split))
         runs = [decide_tree(tree, of.tables, terms, betas, extent.key, run) for run in range(1, extent.runs + 1)]
-        came = rates(truth_of(tree, of.tables), runs)
-        yield DayResult(day, kind, split, float(price), float(in_thesis), came.fnr, came.fpr, came.runs)
+        measured = rates(truth_of(tree, of.tables), runs)
+        yield DayResult(day, kind, split, float(price), float(in_thesis), measured.fnr, measured.fpr, measured.runs)

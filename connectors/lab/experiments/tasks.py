@@ -1,4 +1,4 @@
-"""How well the detective's questions (thesis, 3.2.1) can be answered from released values, compared with the truth.
+"""How well released values answer the detective's questions (thesis, 3.2.1).
 
 Each question of each round is released on its own, with each mechanism, at each epsilon, in several runs with different
 noise. The function that computes the true answer is applied to the released values, so no human judgement affects the
@@ -115,5 +115,5 @@ def _result(task: Task, mechanism: str, epsilon: str | None, scores: Sequence[Sc
 
 def document(extent: Extent, found: Sequence[Result]) -> dict[str, Any]:
     """Return all results as JSON; every number is of simulated people."""
-    asked = {"runs": extent.runs, "rounds": extent.rounds, "worthless_from": WORTHLESS}
-    return {"simulated": True} | asked | {"results": [each.row() for each in found]}
+    extents = {"runs": extent.runs, "rounds": extent.rounds, "worthless_from": WORTHLESS}
+    return {"simulated": True} | extents | {"results": [each.row() for each in found]}

@@ -1,4 +1,4 @@
-"""Write a simulated building to files: observations (CSV, JSON lines, snmptrapd's own lines) and the truth.
+"""Write a simulated building to files: observations, and the truth.
 
 Every writer writes to an open text stream in blocks, so that the four million rows of a full-scale run take seconds;
 ``progress`` is called with the number of rows done and of all rows.

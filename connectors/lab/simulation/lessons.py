@@ -1,4 +1,4 @@
-"""Lessons on a simulated building: its truth is known, and each mechanism's output is shown at each epsilon.
+"""Lessons on a simulated building: each mechanism's output beside the truth.
 
 No data concern real people: devices, key and noise are made from fixed seeds, by the mechanisms that also release real
 counts. Only therefore may the truth be shown beside released values.
@@ -260,12 +260,12 @@ def _region(of: Lessons, number: int, terms: DetectiveTerms) -> Case:
     truth, places = at_night[:, chosen], [of.zones[zone] for zone in chosen]
     series = _noisy(of, number, "region", (places, night, truth), terms)
     ranks = by_occupancy({place: truth[:, i] for i, place in enumerate(places)})
-    told = by_occupancy({each.name: each.values for each in series})
+    found = by_occupancy({each.name: each.values for each in series})
 
     def off(answer: str) -> int:
         return places_off(ranks, answer)
 
-    return Case("region", "building", tuple(series), ranks[0], told[0], off, options=tuple(places))
+    return Case("region", "building", tuple(series), ranks[0], found[0], off, options=tuple(places))
 
 
 def _stuck(of: Lessons, number: int, terms: DetectiveTerms) -> Case:
@@ -275,9 +275,9 @@ def _stuck(of: Lessons, number: int, terms: DetectiveTerms) -> Case:
     truth[(10 * 60 + 25 * number) * MINUTE // WINDOW :] = 0
     [seen] = _noisy(of, number, "stuck", ([of.zones[room]], day, truth), terms)
     broken = stuck_from(truth[:, 0])
-    told = stuck_from(seen.values, at_most=2 * int(seen.half_widths[-1]))
+    found = stuck_from(seen.values, at_most=2 * int(seen.half_widths[-1]))
     return Case(
-        "stuck", of.zones[room], (seen,), _clock(broken or 0), _clock(WINDOWS - 1 if told is None else told),
+        "stuck", of.zones[room], (seen,), _clock(broken or 0), _clock(WINDOWS - 1 if found is None else found),
         lambda answer: abs(_window(answer) - (broken or 0)),
     )  # fmt: skip
 
@@ -295,9 +295,9 @@ def _event(of: Lessons, number: int, terms: DetectiveTerms) -> Case:
         series.append(seen._replace(name=str(week + 1)))
         weeks.append(seen.values)
         truth.append(counts[:, 0])
-    told = event_start(np.stack(weeks), SPAN)
+    found = event_start(np.stack(weeks), SPAN)
     return Case(
-        "event", of.zones[room], tuple(series), _clock(start), _clock(told),
+        "event", of.zones[room], tuple(series), _clock(start), _clock(found),
         lambda answer: abs(_window(answer) - start),
     )  # fmt: skip
 

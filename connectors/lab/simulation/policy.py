@@ -1,4 +1,4 @@
-"""A policy file for a simulated building: valid as it is, and meant to be read."""
+"""A commented policy file for a simulated building."""
 
 from __future__ import annotations
 

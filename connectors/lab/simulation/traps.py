@@ -1,4 +1,4 @@
-"""The simulated building's controllers: every datagram that they send, its time, and the number of each kind.
+"""The simulated building's controllers: their datagrams, and the number of each kind.
 
 The time in a trap is the controller's up-time. With T the start of the run, a trap made at event time t carries
 ``(t - T) // 10 ms``, so a receiver that knows T computes t as ``T + uptime / 100``, at most 10 ms early. After a
@@ -162,9 +162,9 @@ def _arriving(traps: Traps, boots: Ints, chosen: frozenset[Fault], seed: int, co
     traps = traps.select(~silent)
     counts["lost"] = 0
     if Fault.LOSS in chosen:
-        gone = faulty.draw_lost(traps, _draws(seed, Fault.LOSS))
-        counts["lost"] = int(gone.sum())
-        traps = traps.select(~gone)
+        lost = faulty.draw_lost(traps, _draws(seed, Fault.LOSS))
+        counts["lost"] = int(lost.sum())
+        traps = traps.select(~lost)
     return traps
 
 
@@ -201,8 +201,8 @@ def _signs(simulation: Simulation, boots: Ints, tail: int) -> Traps:
     minutes = np.arange(simulation.start, simulation.end + tail * MINUTE + 1, MINUTE)
     event, controller = np.repeat(minutes, controllers), np.tile(np.arange(controllers), len(minutes))
     boot = boots[controller]
-    heard = ~((boot > 0) & (event >= boot - faulty.SILENCE) & (event < boot))
-    alive = rows(event, Kind.KEEPALIVE, np.zeros_like(event), np.zeros_like(event), controller).select(heard)
+    is_sent = ~((boot > 0) & (event >= boot - faulty.SILENCE) & (event < boot))
+    alive = rows(event, Kind.KEEPALIVE, np.zeros_like(event), np.zeros_like(event), controller).select(is_sent)
     booted = np.flatnonzero(boots)
     none = np.zeros(len(booted), dtype=np.int64)
     return join([alive, rows(boots[booted], Kind.COLD_START, none, none, booted)])

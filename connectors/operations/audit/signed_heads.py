@@ -1,5 +1,4 @@
-"""Signed heads: files of them, audit files that can be verified without store or cluster, and the signing of a new
-head.
+"""Signed heads: their files, audit files, and the signing of a new head.
 
 Both kinds of file are lines of JSON. An audit file has the signed heads first, then the audit entries behind them, as
 they were published.
@@ -19,6 +18,7 @@ from connectors.keys.signing_key import private_key
 from connectors.operations.audit.verification import AuditBundle
 from connectors.runtime.clock import wall_clock
 from connectors.storage.audit_chains import parse_entries
+from stream.accounting.ledger import Entry
 from stream.accounting.signed_heads import SignedHead, check_heads, longest, parse_head, sign_head
 from stream.errors import AuditError, UsageError
 from stream.records import SECOND
@@ -43,7 +43,7 @@ def read_bundle_file(file: Path) -> tuple[AuditBundle, list[SignedHead]]:
     return AuditBundle(entries, [], states_read=False), heads
 
 
-def write_bundle_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[dict[str, Any]]) -> None:
+def write_bundle_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[Entry]) -> None:
     """Write an audit bundle to a new file, signed heads first."""
     with file.open("xb") as written:
         for head in heads:

@@ -1,4 +1,4 @@
-"""Audit of a ledger: audit chains, their counterparts in states and rollback marks, and published records.
+"""Audit of a ledger: chains, states, rollback marks, and published records.
 
 * ``AuditBundle``: everything that an audit reads, from a store, a cluster or a file.
 * Commitments: the HMAC, under its day's key, of what a release read. It can be checked as long as the day's key exists
@@ -28,6 +28,7 @@ from connectors.storage.embedded.reader import (
 )
 from connectors.storage.embedded.rollback_mark import read_mark
 from stream.accounting.audit import Audit, ChainLink, Compared, LedgerStart, by_release, compare_records, unreleased
+from stream.accounting.ledger import Entry
 from stream.accounting.signed_heads import SignedHead
 from stream.encryption import Vault
 from stream.errors import AuditError, KeyFileError, UsageError
@@ -39,8 +40,6 @@ from stream.records import OccupancyWindow
 from stream.release.backfill import BackfillStage
 from stream.release.validation import Policy, validate
 from stream.schemas import OCCUPANCY, parse_record, parse_time
-
-Entry = Mapping[str, Any]
 
 
 def compare_commitments(
@@ -177,14 +176,14 @@ def _nothing_counted(vault: Vault | None) -> list[bytes]:
 class AuditBundle:
     """What has been published, and what states and marks remember of it."""
 
-    entries: list[dict[str, Any]]
+    entries: Sequence[Entry]
     states: list[Heads]
-    records: list[dict[str, Any]] | None = None
+    records: Sequence[Mapping[str, Any]] | None = None
     """The published records, read after the entries; None if they are not compared."""
     policies: list[bytes] = field(default_factory=list)
     counted: Callable[[Vault | None], list[bytes]] = _nothing_counted
     """Returns the published and still stored records of true counts, none without their key (restricted)."""
-    earlier: list[dict[str, Any]] = field(default_factory=list)
+    earlier: Sequence[Entry] = ()
     """Entries of ended ledgers, whose budgets and account this one continues."""
     beginnings: list[LedgerStart] = field(default_factory=list)
     """The genesis of each ledger that continues the chains of one whose key was retired."""
@@ -216,7 +215,7 @@ def merged_policies(stored: Iterable[bytes], others: Iterable[PolicyDocument]) -
     return list({policy.version: policy for policy in reversed(policies)}.values())
 
 
-def verified(bundle: AuditBundle) -> list[dict[str, Any]]:
+def verified(bundle: AuditBundle) -> list[Entry]:
     """Return the entries once audit chains and states match, after those of ledgers that this one continues.
 
     AuditError names the first break.

@@ -1,5 +1,4 @@
-"""Receive traps on a port for a while, and report which controllers send, what is accepted, and what is dropped and
-why.
+"""Receive traps for a while, and report senders, accepted and dropped traps.
 
 Messages are checked as a receiver checks them, and then discarded. Nothing is stored, pseudonyms are temporary, and no
 inform is acknowledged, because an acknowledgement means that the message is durable.
@@ -160,12 +159,12 @@ def _sources(policy: Policy) -> set[str]:
     return {source for site in policy.site.values() for source in site.sources if not is_cloud(source)}
 
 
-def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
+def findings(policy: Policy, received: LiveCheck) -> Iterator[Finding]:
     """Yield what arrived: controllers by the policy's entries, access points by address, and no devices."""
-    counters = heard.counters
-    if heard.sources:
-        yield fine(HEARD, f"heard: {', '.join(sorted(heard.sources))}")
-    if silent := sorted(_sources(policy) - heard.sources):
+    counters = received.counters
+    if received.sources:
+        yield fine(HEARD, f"heard: {', '.join(sorted(received.sources))}")
+    if silent := sorted(_sources(policy) - received.sources):
         yield note(HEARD, f"silent: {', '.join(silent)}; where people move, traps should arrive")
     accepted = f"{counters.datagrams:,} datagrams, {counters.accepted:,} accepted"
     judged = counters.datagrams - counters.dropped.get(UNSUPPORTED_VERSION, 0)
@@ -182,10 +181,12 @@ def findings(policy: Policy, heard: LiveCheck) -> Iterator[Finding]:
             f"{requests:,} discovery requests of SNMPv3, which only a running receiver answers",
         )
     yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0, KERNEL: counters.kernel_drops})
-    for name, traps in heard.unknown.items():
+    for name, traps in received.unknown.items():
         yield note(PLACES, f"{name}: in no zone, {traps:,} trap(s)")
-    if abs(heard.stepped) > CLOCK_STEP:
-        yield wrong(STEP, f"was set by {heard.stepped / SECOND:+.1f} s meanwhile; a receiver stops when that happens")
+    if abs(received.stepped) > CLOCK_STEP:
+        yield wrong(
+            STEP, f"was set by {received.stepped / SECOND:+.1f} s meanwhile; a receiver stops when that happens"
+        )
 
 
 _HARMLESS = frozenset({COLLAPSED, NO_STAY}).union(

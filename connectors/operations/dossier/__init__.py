@@ -1,1 +1,1 @@
-"""Drafts for those who answer for the processing: facts of policy, account and installation in a template's words."""
+"""Drafts for those who answer for the processing: facts in a template's words."""

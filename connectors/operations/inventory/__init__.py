@@ -1,1 +1,1 @@
-"""Generation of a policy from a list of access points, for the operator to read and edit."""
+"""Generation of a policy from a list of access points."""

@@ -1,4 +1,4 @@
-"""Read a list of access points: a controller's CSV export, or those that occur in a recording.
+"""Read access points from a controller's CSV export or from a recording.
 
 The meaning of columns is declared, never guessed. An inventory describes equipment, not people, so errors show line,
 column and value. The module also normalises names of places to names that a policy accepts.

@@ -1,4 +1,4 @@
-"""Choose a contribution bound from a recording: the time per day that covers 99 of 100 device-days."""
+"""Choose a contribution bound that covers 99 of 100 device-days of a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generate a policy file for a list of zones: safe as it is, and meant to be read and edited.
+"""Generate a policy file for a list of zones, to be read and edited.
 
 Counts are charged per day, with small epsilons. Floors and the building are published; a single zone is published only
 if its capacity exceeds the noise that a day's price implies.
@@ -69,7 +69,7 @@ _SITE = """
 [site.{site}]
 name = {name}
 timezone = "{timezone}"{check_timezone}
-tick = "5min"                        # people are counted at every tick
+tick = "5min"                        # devices are counted at every tick
 validity = "10min"                   # an association holds this long
 lateness = "30s"                     # how long a window waits for stragglers before it is final
 working_hours = ["08:00", "18:00"]

@@ -57,9 +57,9 @@ def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grou
         if not row.zone and grouping == "name" and len(floors[site_id, label]) > 1:
             label = f"{label} (floor {_floor_of(row)})"
         place = (site_id, name_of(label))
-        said, line = spoken.setdefault(place, (label, row.line))
-        if said != label:
-            rule = f"must differ from {said!r} of line {line} in letters or digits, or be the same"
+        spelling, line = spoken.setdefault(place, (label, row.line))
+        if spelling != label:
+            rule = f"must differ from {spelling!r} of line {line} in letters or digits, or be the same"
             raise UsageError(f"{path}: line {row.line}, zone: {rule}, got {label!r}")
         groups.setdefault(place, []).append(row)
     sites: Sites = {}
@@ -97,8 +97,8 @@ def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -
     floor = _agreed(path, members, "floor", lambda row: last_part(row.floor))
     kind = _agreed(path, members, "kind", lambda row: row.kind) if by_zone else _first(row.kind for row in members)
     if by_zone:
-        said = _agreed(path, members, "capacity", lambda row: str(row.capacity or ""))
-        capacity, guessed = int(said or PER_ACCESS_POINT * len(members)), not said
+        capacity_text = _agreed(path, members, "capacity", lambda row: str(row.capacity or ""))
+        capacity, guessed = int(capacity_text or PER_ACCESS_POINT * len(members)), not capacity_text
     else:
         capacity = sum(row.capacity or PER_ACCESS_POINT for row in members)
         guessed = any(row.capacity is None for row in members)
@@ -110,12 +110,12 @@ def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -
 
 def _agreed(path: Path, members: Sequence[AccessPoint], field: str, read: Callable[[AccessPoint], str]) -> str:
     """Return the common value of a field in the rows of a zone that have one."""
-    said = [(read(row), row.line) for row in members if read(row)]
-    for value, line in said:
-        if value != said[0][0]:
-            rule = f"must be that of line {said[0][1]}, which is of the same zone ({said[0][0]!r})"
+    values = [(read(row), row.line) for row in members if read(row)]
+    for value, line in values:
+        if value != values[0][0]:
+            rule = f"must be that of line {values[0][1]}, which is of the same zone ({values[0][0]!r})"
             raise UsageError(f"{path}: line {line}, {field}: {rule}, got {value!r}")
-    return said[0][0] if said else ""
+    return values[0][0] if values else ""
 
 
 def _first(texts: Iterable[str]) -> str:

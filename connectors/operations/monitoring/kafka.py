@@ -1,4 +1,4 @@
-"""Readiness of the processes on Kafka: an ingest and a worker need a broker, a worker also its partitions."""
+"""Readiness of the processes on Kafka: broker, and a worker's partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process checks for its readiness and its metrics: receiver, key, store, engine, secrets, certificates."""
+"""What each process checks for its readiness and its metrics."""
 
 from __future__ import annotations
 

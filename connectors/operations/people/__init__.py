@@ -1,1 +1,1 @@
-"""Calibration: a model of people from released counts of devices, and its error on days that were held back."""
+"""Calibration: a model of people from released counts, and its error."""

@@ -1,4 +1,4 @@
-"""The calibration of a model: evidence, the split of days, curves by node, bands by level, and the check.
+"""The calibration of a model: evidence, split of days, curves, bands, check.
 
 Steps for each level (zones, floors, the building):
 
@@ -207,8 +207,8 @@ def folds(windows: Evidence) -> Iterator[tuple[Evidence, Evidence]]:
     with_people = occupied_days(windows)
     without = np.setdiff1d(np.unique(windows.days), with_people)
     for number in range(FOLDS):
-        held = np.concatenate([with_people[number::FOLDS], without[number::FOLDS]])
-        back = np.isin(windows.days, held)
+        left_out = np.concatenate([with_people[number::FOLDS], without[number::FOLDS]])
+        back = np.isin(windows.days, left_out)
         if back.any() and len(occupied_days(windows.where(~back))) > CALIBRATING:
             yield windows.where(~back), windows.where(back)
 
@@ -216,19 +216,19 @@ def folds(windows: Evidence) -> Iterator[tuple[Evidence, Evidence]]:
 def prefers_hours(windows: Evidence) -> bool:
     """Whether factors of hours lower the mean error on days that were held back."""
     errors = {False: 0.0, True: 0.0}
-    for others, held in folds(windows):
+    for others, left_out in folds(windows):
         plain, hourly = fit(others, by_hour=False), fit(others, by_hour=True)
-        errors[False] += float(np.abs(np.rint(plain.estimates(held)) - held.people).sum())
-        errors[True] += float(np.abs(np.rint(hourly.estimates(held)) - held.people).sum())
+        errors[False] += float(np.abs(np.rint(plain.estimates(left_out)) - left_out.people).sum())
+        errors[True] += float(np.abs(np.rint(hourly.estimates(left_out)) - left_out.people).sum())
     return errors[True] < errors[False]
 
 
 def compared(windows: Evidence, *, by_hour: bool) -> Compared:
     """Return people and bands of all windows, each from days that do not include its own."""
     parts = []
-    for others, held in folds(windows):
+    for others, left_out in folds(windows):
         banded = with_band(others, by_hour=by_hour)
-        parts.append(applied(banded, held, fixed_factor(others.devices, others.people)))
+        parts.append(applied(banded, left_out, fixed_factor(others.devices, others.people)))
     return Compared(*(np.concatenate(column) for column in zip(*parts, strict=True))) if parts else _NOTHING
 
 
@@ -364,10 +364,10 @@ def _node_curve(curve: Curve, windows: Evidence, history: NodeHistory) -> NodeCu
     largest = int(windows.released.max(initial=0))
     known = expected_devices(history.values, history.noise)
     released = np.array(sorted(known), dtype=np.float64)
-    told = np.array([known[int(value)] for value in released])
+    estimates = np.array([known[int(value)] for value in released])
     knots = [0, *(knot for place in range(40) for knot in (1 << place, 3 << place) if knot < largest), largest]
     knots = sorted(set(knots))
-    people = curve.people(np.interp(knots, released, told))
+    people = curve.people(np.interp(knots, released, estimates))
     heights = np.maximum.accumulate([_thousandths(each) for each in people]).tolist()
     return NodeCurve(
         curve=tuple(zip(knots, heights, strict=True)), largest=largest, usual=_usual(windows, history),

@@ -1,4 +1,4 @@
-"""Estimators of a calibration: the curve of people by devices, factors of hours, the width of bands. Pure functions.
+"""Estimators of a calibration: curves, factors of hours, widths of bands. Pure functions.
 
 **Error in the devices.** A released value is the true number of devices plus noise of a known law. A regression on
 released values would give too flat a curve (Fuller, Measurement Error Models, 1987, chapter 1). So the regression is
@@ -135,12 +135,12 @@ def hour_factors(hours: Ints, days: Ints, people: Floats, estimates: Floats) -> 
     for hour in np.unique(hours).tolist():
         here = hours == hour
         names, of = np.unique(days[here], return_inverse=True)
-        truth, told = np.bincount(of, people[here]), np.bincount(of, estimates[here])
-        if int(((truth > 0) & (told > 0)).sum()) < FEWEST_DAYS_OF_HOUR:
+        truth, estimated = np.bincount(of, people[here]), np.bincount(of, estimates[here])
+        if int(((truth > 0) & (estimated > 0)).sum()) < FEWEST_DAYS_OF_HOUR:
             continue
-        excess, whole, n = truth - told, told.sum(), len(names)
+        excess, whole, n = truth - estimated, estimated.sum(), len(names)
         ratio = excess.sum() / whole
-        variance = float(((excess - ratio * told) ** 2).sum() / whole**2 * n / (n - 1))
+        variance = float(((excess - ratio * estimated) ** 2).sum() / whole**2 * n / (n - 1))
         if ratio:
             found[int(hour)] = float(max(0.0, 1 + ratio * max(0.0, 1 - variance / ratio**2)))
     return found

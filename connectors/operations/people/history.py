@@ -1,4 +1,4 @@
-"""Released history as a calibration reads it: records of a store or of a file of JSON lines, or rows of a CSV file.
+"""Released history as a calibration reads it: a store, JSON lines, or CSV.
 
 Records say whether they were made with a laboratory key. Rows of a CSV file, as the page exports them, do not: a
 model that is made from them counts as a laboratory's.

@@ -1,4 +1,4 @@
-"""Ground truth: counts of people, from door counters or heads, as CSV; public, or paid for.
+"""Ground truth: counts of people as CSV; public, or paid for.
 
 Columns are ``time``, ``node`` and ``people``; a node is ``zone:2011``, ``floor:2`` or ``building``. A row belongs to
 the window whose end is nearest. Of several rows of a node and window the one nearest to that end is used, and the

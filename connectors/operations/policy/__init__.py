@@ -1,1 +1,1 @@
-"""Reports on policies: guarantees, differences, the plan of a day, the quality of its releases, and contracts."""
+"""Reports on policies: guarantees, differences, plans, quality, and contracts."""

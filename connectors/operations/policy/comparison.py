@@ -1,4 +1,4 @@
-"""Ticks or changes: what a day's price is worth under either, at each level, before anything runs.
+"""Ticks or changes: what a day's price is worth under either.
 
 Both are tried on the simulated day, with the filter and one audience, and compared with all devices that are present,
 residents left out: devices that a bound hides are errors. Ticks are bounded by the site's contribution, or not at all

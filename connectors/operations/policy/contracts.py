@@ -1,4 +1,4 @@
-"""Machine-readable contracts of what is published: JSON Schemas of records, and an AsyncAPI document of a policy.
+"""Machine-readable contracts: JSON Schemas of records, and an AsyncAPI document.
 
 Schemas are generated from models: for private records and audit entries from the models that make the records, so that
 the two cannot differ; for the account and sites' metadata from the models in this module, against which tests check the

@@ -1,4 +1,4 @@
-"""What a contribution bound hides on a tried day: a sentence for each site with bounded releases."""
+"""What a contribution bound hides on a tried day, as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guarantees of an audience's releases as sentences, shared by 'policy show', the demo and the page."""
+"""The guarantees of an audience's releases as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The expected cost of a day under a policy, and the quality of its releases, before anything runs.
+"""The expected cost of a day, and the quality of its releases.
 
 Errors are measured on the day that ``tacet simulate --seed 1`` makes, or on a recording, at each level that a release
 publishes. A release that is charged per day and omits zones is also tried with zones, with equal shares of the price
@@ -27,8 +27,7 @@ from connectors.operations.policy.quality import (
     simulated_windows,
     tried_windows,
 )
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import Epsilon
+from stream.accounting.costs import Epsilon, coalition_cost
 from stream.accounting.privacy_loss import LeastNoiseError
 from stream.accounting.units import day_cells
 from stream.errors import UsageError

@@ -1,4 +1,4 @@
-"""What a policy promises, as one JSON object, and the sentences to sign: for 'policy show' and the demo."""
+"""What a policy promises, as JSON, and the sentences to sign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quality of a release's counts on given days: errors at every level, compared with those of constants.
+"""The errors of a release's counts on given days, compared with constants.
 
 Exact counts pass through the release's own mechanism under a public key, so that anybody can reproduce a plan. A
 release that is charged per day is compared with bounded counts, which are what it counts.

@@ -1,1 +1,1 @@
-"""Recovery: what prevents a run from continuing, and the remedies with their prices, for both storages."""
+"""Recovery: what prevents a run, and the remedies with their prices."""

@@ -1,4 +1,4 @@
-"""What the recovery report reads of a cluster, and the obstacles that only a cluster can have.
+"""What the recovery report reads of a cluster, and its own obstacles.
 
 Only a cluster has topics with settings and partitions, a control topic, an announced mechanism version, observations
 that expire before they are read, and messages of later versions.

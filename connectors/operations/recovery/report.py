@@ -33,7 +33,8 @@ from connectors.operations.recovery.obstacles import (
     without_records,
 )
 from stream.accounting.audit import by_release
-from stream.engine.snapshot import BEFORE, is_known, open_snapshot, sensing_status
+from stream.engine.continuation import BEFORE, is_known
+from stream.engine.snapshot import open_snapshot, sensing_status
 from stream.errors import AuditError, DataError, KeyFileError
 from stream.keys import fingerprint
 from stream.policy.document import PolicyDocument

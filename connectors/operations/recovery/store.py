@@ -1,4 +1,4 @@
-"""What the recovery report reads of an embedded store, and the obstacles that only a store can have.
+"""What the recovery report reads of a store, and its own obstacles.
 
 Only a store has private folders, outboxes, a mark beside the key, and a clock that live input is compared with.
 """

@@ -1,4 +1,4 @@
-"""Files of a history's rows, as CSV and Parquet. Rows are read a page at a time, while the file is being sent."""
+"""Files of a history's rows, as CSV and Parquet, read page by page."""
 
 from __future__ import annotations
 

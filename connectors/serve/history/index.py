@@ -1,4 +1,4 @@
-"""The history's database: one DuckDB file, which can be rebuilt from outboxes or topics at any time.
+"""The history's database: one DuckDB file that can be rebuilt.
 
 ``Index`` opens the file, separates readers from the one writer, and keeps DuckDB's memory bounded. ``Numbers`` maps
 values that repeat in many rows (series, nodes, laws of noise) to small integers.

@@ -1,5 +1,4 @@
-"""The history of released records: an index that stores each record once and answers queries for series, days and
-bands.
+"""The history of released records: series, days and bands.
 
 The history contains only what its audiences received, byte for byte and in the order of arrival. It can always be
 rebuilt from outboxes or topics, so an index in another format is emptied and filled again.

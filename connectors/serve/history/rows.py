@@ -1,4 +1,4 @@
-"""Series of released values with bands: single windows, or means over quarter hours, hours and local days.
+"""Series of released values with bands: single windows, or means.
 
 A mean of a filter's values uses these, revised ones where they exist, and its band is an upper bound. Other means use
 noisy values if every window has one, and so does a filter's mean over a day if its band then is narrower; the band is

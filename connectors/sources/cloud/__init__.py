@@ -1,1 +1,1 @@
-"""Webhooks, scanning APIs and event streams of cloud systems: received, verified, passed on to an ingest."""
+"""Webhooks and event streams of cloud systems, verified and passed on."""

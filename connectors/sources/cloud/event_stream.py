@@ -1,4 +1,4 @@
-"""Reads an event stream over HTTPS: reconnects when it ends and resumes at its position; one reader.
+"""Reads an event stream over HTTPS: reconnects, and resumes at its position.
 
 Events are passed on before more are read. While the ingest is away, the stream waits, and is then read again from the
 last accepted event. The copies that this causes are recognised by their octets.

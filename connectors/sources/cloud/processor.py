@@ -1,4 +1,6 @@
-"""Processes verified requests: drops copies, passes sightings on, and records a request as accepted only afterwards.
+"""Processes verified requests: drops copies, and passes sightings on.
+
+A request is recorded as accepted only afterwards.
 
 The tags of accepted requests (``ReplayCache``) are in one SQLite file of mode 0600, locked by one process, so that a
 copy is recognised after a restart too. A tag is retained for longer than its request could be accepted. It is written

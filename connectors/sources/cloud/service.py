@@ -1,4 +1,4 @@
-"""The service of ``tacet hooks``: an HTTP listener for systems that send, readers of event streams, one ingest client.
+"""The service of ``tacet hooks``: HTTP listener, stream readers, one ingest client.
 
 Each hook has a path of its own, behind the same request limits as ``tacet serve``. A request whose head is already
 wrong is refused before its body is read. All bodies together have a memory budget. A thread verifies and parses bodies,
@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from connectors.http.limits import Bodies, Names, Peer, RequestLimits
 from connectors.http.server import Server, Tls, is_loopback, listening, server_of
 from connectors.runtime.clock import AnchoredClock, wall_clock
+from connectors.runtime.offload import offload
 from connectors.runtime.signals import first_to_end
 from connectors.sources.cloud.config import Hook, HooksFile, ReloadingHooks, Stream
 from connectors.sources.cloud.decoders import SIGNATURE
@@ -97,7 +98,7 @@ class _Posts:
         body, signature = await request.body(), request.headers.get(SIGNATURE)
         try:
             async with self._one_at_a_time:
-                verified = await asyncio.to_thread(verify, hook, body, signature, self._now())
+                verified = await offload(verify, hook, body, signature, self._now())
         except RefusedError as refused:
             return self._refused(refused)
         if await self._processor.process(hook.source, [verified]):

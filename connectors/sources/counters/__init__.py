@@ -1,1 +1,1 @@
-"""Counts of people counters, which arrive as rows: rows are collected in windows, which the clock closes."""
+"""Counts of people counters: rows, collected in windows that the clock closes."""

@@ -1,4 +1,4 @@
-"""Files of counts for a site with people counters: rows of window_end, zone and count, as messages.
+"""Files of counts: rows of window_end, zone and count, as messages.
 
 A file is read whole before anything is published, and its rows may be in any order. Each window of the range is
 published once, even if no row belongs to it: the set of windows must not depend on rows. Therefore the commands require

@@ -1,4 +1,4 @@
-"""Counts from a Kafka topic that another program writes: each record is one row, and the clock closes windows.
+"""Counts from a Kafka topic of another program, one row a record.
 
 The topic is read from the first row that may be in time, by the record's timestamp, and again from there after a broker
 was away: copies change nothing. A window is closed when its lateness is over by this machine's clock and the topic was

@@ -1,4 +1,4 @@
-"""Listeners that follow a log which another program writes, and that resume at their last position after a restart.
+"""Listeners that follow another program's log, and resume after a restart.
 
 - ``FollowedListener`` reads any ``FollowedLog``. The position moves past a piece only when its sighting is durable, so
   the rest is read again after a restart. A piece that is read twice has the time that the log gives it, so the copy

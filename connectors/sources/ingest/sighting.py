@@ -1,4 +1,4 @@
-"""The sighting of a device, whatever the protocol, and the messages that a connector makes of sightings."""
+"""The sighting of a device, and the messages made of sightings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of the ingest: open batches, the last sighting of each device, unknown access points, answers of probes.
+"""The state of the ingest: batches, last sightings, unknown access points, probes.
 
 A heartbeat confirms coverage of a source (``Coverage``) by its probe's answers if it has a probe. A source that is
 probed every minute is covered from the first of an unbroken run of answers up to the last answered probe. Messages that

@@ -1,6 +1,4 @@
-"""The client of the ingest's socket: it reconnects when the connection is lost, and waits for an acknowledgement per
-batch.
-"""
+"""The client of the ingest's socket: reconnects, and waits for acknowledgements."""
 
 from __future__ import annotations
 

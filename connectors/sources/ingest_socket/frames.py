@@ -1,4 +1,4 @@
-"""The protocol of the socket between ``tacet hooks`` or ``tacet poll`` and an ingest: JSON, one line per message; pure.
+"""The protocol of the ingest's socket: JSON, one line per message; pure.
 
     {"hearing": true}                                       whether all systems can be received
     {"id": 7, "source": "cloud:mist", "rows": [...]}        sightings of one source

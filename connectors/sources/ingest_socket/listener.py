@@ -1,4 +1,4 @@
-"""The listener for sightings of ``tacet hooks`` or ``tacet poll``: a Unix socket, one sender at a time.
+"""The listener of the ingest's socket, for one sender at a time.
 
 The file system decides who may open it, by its folder and its mode, 0660. A batch is acknowledged when it is durable.
 The ingest limits the times once more, so a compromised sender can place devices at the present moment, and do nothing

@@ -1,1 +1,4 @@
-"""Polls of client tables: whole tables at fixed times, so that neither length nor duration of a table shows."""
+"""Polls of client tables: whole tables at fixed times.
+
+Neither length nor duration of a table shows.
+"""

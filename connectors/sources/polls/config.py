@@ -1,4 +1,4 @@
-"""The sources to poll and the credentials for them: a policy's polls, and a private file of secrets.
+"""The sources to poll, and the file of their credentials.
 
 The file is TOML (mode 0600). Users of SNMPv3 are in a file of their own, the one that TACET_SNMP_USERS_FILE names.
 

@@ -1,4 +1,4 @@
-"""What complete polls of one source say about its devices: who is there, and who has gone; pure.
+"""Who is there and who has gone, from complete polls; pure.
 
 | state of a device | its row in a complete poll | no row in a complete poll |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""When a source is polled, and when its table is handed over: points of the clock, whatever the table's length; pure.
+"""When a source is polled, and when its table is handed over; pure.
 
     start      interval / 2      next start
       |--- walk ---|---------------|

@@ -1,4 +1,4 @@
-"""The service of ``tacet poll``: every source on its own grid, its whole table handed over at a fixed moment.
+"""The service of ``tacet poll``: every source on its own grid.
 
 Each source goes through these states:
 

@@ -1,1 +1,4 @@
-"""Probes of sources, on the clock's grid: no other sign of life is independent of people."""
+"""Probes of sources, on the clock's grid.
+
+No other sign of life is independent of people.
+"""

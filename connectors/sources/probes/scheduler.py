@@ -1,4 +1,4 @@
-"""The probe scheduler: each minute of the connector's clock every source is probed, whether or not devices move.
+"""The probe scheduler: every source, each minute of the connector's clock.
 
 - ``has_restarted`` compares an agent's sysUpTimes to detect a restart; pure.
 - ``TrapPath`` verifies that a source's traps still arrive, since a source that answers probes may have lost that path.

@@ -1,4 +1,4 @@
-"""A strict decoder of RADIUS accounting, its responses, and the sighting in a request; pure, no I/O.
+"""A strict decoder of RADIUS accounting, and its responses; pure.
 
 RFC 2865 section 3 (packets), RFC 2866 sections 3 and 4 (accounting and its authenticators), RFC 2869 section 5.14
 (Message-Authenticator), RFC 5997 (Status-Server, with which a client asks whether the server is alive). For sightings:

@@ -1,4 +1,4 @@
-"""The dialect of an external recording: its columns, and the forms of its times and devices.
+"""The dialect of a recording: columns, times and devices.
 
 A dialect is declared, never guessed. Some forms need no declaration: every spelling of an address, an access point's
 name if the policy lists it, and RFC 3339 with any offset.

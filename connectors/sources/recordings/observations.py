@@ -1,4 +1,4 @@
-"""Files of observations: rows of time, device, access point and site, as messages of the log.
+"""Files of observations as messages of the log.
 
 **Order.** A file stands for every source of every site in the policy. It is read whole, its devices get pseudonyms and
 its rows are sorted, and only then is anything published. So the order of the rows changes nothing, and none is late. Of

@@ -1,4 +1,4 @@
-"""Playback: sorted rows of a recording as messages of the log, with the heartbeats that close its windows."""
+"""Playback: sorted rows of a recording, with heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay: runs a file of observations through the whole pipeline into plain files, with a laboratory key.
+"""Replay: a file of observations through the pipeline into plain files.
 
 ``read_history`` reads the true counts and stays back that a replay with restricted output wrote.
 """

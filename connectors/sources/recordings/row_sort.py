@@ -1,4 +1,4 @@
-"""Sorts more rows than memory can hold, in a temporary file that nobody else can read.
+"""Sorts more rows than memory can hold, in a private temporary file.
 
 Rows are sorted by time, and rows of equal times by place and pseudonym, so that the order is fully determined. Rows
 have a fixed width. They are sorted in runs. If there is more than one run, the runs are written to a temporary file and

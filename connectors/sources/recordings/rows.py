@@ -1,4 +1,6 @@
-"""The rules of rows, of observations and of counts; pure. A rule describes a good row, never the content of a bad one.
+"""The rules of rows, of observations and of counts; pure.
+
+A rule describes a good row, never the content of a bad one.
 
 - ``RowRules``: a row of observations, with time, device, access point and site.
 - ``RowColumns`` reads rows of observations by column, many at once, if they are certainly good. The test is narrow: an

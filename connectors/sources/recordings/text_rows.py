@@ -1,4 +1,4 @@
-"""Rows of text files: CSV or JSON lines, compressed or not; and the tally of bad rows.
+"""Rows of CSV or JSON lines, and the tally of bad rows.
 
 A bad row affects only itself. The report names its line and the rule that it broke, once for each rule; never its
 content.

@@ -1,4 +1,4 @@
-"""Authentication of a listed sender's datagram: a trap of any version, or the reason of its rejection and a report."""
+"""Authentication of a listed sender's datagram: a trap, or the reason against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the Basic Encoding Rules (X.690) that SNMP uses (RFC 3416 section 3, RFC 1157 section 4).
+"""The Basic Encoding Rules (X.690) that SNMP uses (RFC 3416, RFC 1157).
 
 Definite lengths of at most four octets, single-octet tags, no recursion: SNMP nests exactly four deep, so every level
 has its own line of code and no attack by depth exists.

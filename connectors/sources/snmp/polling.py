@@ -1,4 +1,4 @@
-"""Requests to an agent and the PDUs of its responses, in SNMPv2c and v3, and the request for sysUpTime; pure.
+"""Requests to an agent and their responses, in SNMPv2c and v3; pure.
 
 RFC 3416 section 4.2.1 (GetRequest), RFC 3418 (sysUpTime), RFC 3414 section 4 (discovery of an agent and its time).
 """

@@ -1,4 +1,4 @@
-"""Encodes and sends traps of a simulated controller, for the simulator and the tests, with a paced UDP sender."""
+"""Encodes and sends traps of a simulated controller."""
 
 from __future__ import annotations
 

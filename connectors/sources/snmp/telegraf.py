@@ -1,5 +1,4 @@
-"""A strict reader of the traps that telegraf's ``snmp_trap`` writes, as JSON or in InfluxDB's line protocol; pure, no
-I/O.
+"""A strict reader of telegraf's ``snmp_trap``, JSON or InfluxDB lines; pure.
 
     {"name": "snmp_trap", "tags": {"source": "10.2.0.5", "oid": ".1.3.6.1.4.1…", "version": "2c", "community": "…"},
      "fields": {"iso.3.6.1.4.1.14179.2.6.2.34.0": "a45e60112233", …}, "timestamp": …}

@@ -1,4 +1,4 @@
-"""A strict decoder of SNMPv1 traps, SNMPv2c traps and informs, from datagram to trap; pure, no I/O.
+"""A strict decoder of SNMPv1 and v2c traps and informs; pure.
 
 It keeps the station's address, the access point, the sender's uptime, and the fields that a response needs. User names,
 IP addresses, network names and session numbers are in no field of ``Trap``. Variable bindings are read by identifier,

@@ -1,4 +1,4 @@
-"""Back up a store while it runs, and restore it only where nothing newer was released.
+"""Back up a running store; restore it where nothing newer was released.
 
 A backup contains the store's own files and nothing else. It contains no key, and not the mark, which lies beside the
 key and has to survive the store. The mark that exists when a backup is restored decides whether it may be restored: it

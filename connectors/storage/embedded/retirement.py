@@ -1,4 +1,4 @@
-"""The ledger of a store that ends: the store is closed for good, and a new store begins with what it spent.
+"""End a store's ledger; a new store begins with what it spent.
 
 A lost or stolen key cannot be used further, and another key on the same store would draw other noise for windows that
 were already released. So a new key gets a new store. It must not get a second budget: sums, habits, queried days and
@@ -22,7 +22,7 @@ from connectors.storage.embedded.sqlite_file import EARLIER, connect, naming_err
 from connectors.storage.embedded.store import SqliteStore
 from connectors.storage.retirement import LedgerContent
 from stream.accounting.audit import ChainLink
-from stream.engine.snapshot import successor
+from stream.engine.key_rotation import successor
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 

@@ -1,4 +1,4 @@
-"""The mark beside the key: how far each site's hash chain has been published, per store.
+"""The mark beside the key: how far each hash chain has been published.
 
 The mark reveals a store that was rolled back or replaced. It only moves forward, and it survives the store. A
 production key is bound to one store from the moment the store is first opened, and its key file records that too: a

@@ -1,4 +1,4 @@
-"""Run the embedded engine on a store: open and close both, pass messages on, and refuse inputs that would be lost."""
+"""Run the embedded engine on a store; refuse inputs that would be lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
+"""The embedded store: one private SQLite file, and outboxes per audience.
 
 The store contains the observations that are not yet consumed, the state, the ledger and everything published except
 private records, which move to their audience's outbox. Subscribers open outboxes only; readers of the account and
@@ -17,8 +17,7 @@ from pathlib import Path
 import orjson
 
 from connectors.secrets.private_files import private_folder
-from connectors.storage.embedded.delivery import Delivery
-from connectors.storage.embedded.outboxes import AccountOutbox, OperatorBox, Outboxes
+from connectors.storage.embedded.outboxes import AccountOutbox, Delivery, OperatorBox, Outboxes
 from connectors.storage.embedded.reader import as_given, earlier_entries
 from connectors.storage.embedded.sqlite_file import (
     STORE,
@@ -130,7 +129,7 @@ class SqliteStore:
             self._db.execute("UPDATE outputs SET time = ? WHERE topic = ? AND time = 0", (now_ms, QUARANTINE))
         self._db.executemany(
             "DELETE FROM outputs WHERE topic = ? AND time < ?",
-            ((topic, now_ms - kept) for topic, kept in _KEPT_MS.items()),
+            ((topic, now_ms - retention) for topic, retention in _KEPT_MS.items()),
         )
 
     def chain_hash(self, site: str, sequence: int) -> str | None:

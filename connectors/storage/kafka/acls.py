@@ -1,4 +1,4 @@
-"""Access rules on Kafka: one user for each role and audience, with the minimum that its programs need.
+"""Access rules on Kafka: one user for each role and audience.
 
 Names are literal, except for the consumer groups of an audience's own programs and for the engine's transactions. Their
 prefixes end in a dot or a dash, so a user of ``dean`` has no access to names that begin with ``deanery``.

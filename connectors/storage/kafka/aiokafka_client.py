@@ -36,6 +36,11 @@ Internals of aiokafka 0.14.0 (pinned exactly) that are overridden or used, and w
   time counts, and the result is recorded in ``BROKERS``.
 - ``AIOKafkaConnection.send``: aiokafka only waits for the request timeout; here a long wait also probes the broker.
 - ``AIOKafkaConnection._writer``: ``abort`` cuts the transport, without waiting for bytes that are not sent yet.
+- ``client.send(FetchRequest)`` and ``MemoryRecords`` (``fetched_offsets``): a consumer does not report which offsets it
+  passes over.
+
+No other module of the project imports ``aiokafka.client``, ``aiokafka.conn``, ``aiokafka.protocol`` or
+``aiokafka.record``; ruff checks it (``banned-api``).
 """
 
 from __future__ import annotations
@@ -50,11 +55,14 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection, CloseReason
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
+from aiokafka.errors import KafkaConnectionError, KafkaError, LeaderNotAvailableError, for_code
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.record.memory_records import MemoryRecords
 
 from connectors.storage.kafka.connection import Access, AccessRefusedError
 from connectors.storage.kafka.timeouts import FETCH_WAIT_MS, SESSION_PARTS
@@ -65,6 +73,8 @@ T = TypeVar("T")
 
 Address = tuple[str, int]
 """Host and port."""
+NO_LEADER = -1
+"""The number by which metadata say that a partition has no leader."""
 TURNS = 10
 """Each wait is divided into so many turns; a pause of the process uses up one turn, however long it lasts."""
 
@@ -362,3 +372,30 @@ def ended_tasks(consumer: Any) -> list[str]:
         "aiokafka's look at the cluster": consumer._client._sync_task,  # noqa: SLF001
     }
     return [name for name, task in own.items() if task is not None and task.done()]
+
+
+async def fetched_offsets(owner: Any, at: TopicPartition, offset: int, most_bytes: int) -> tuple[list[int], int]:
+    """Fetch once from an offset on; return the offsets of the records, and the offset after them.
+
+    Records of aborted transactions and marks of transactions are included, which a consumer passes over. If nothing
+    came, the list is empty and the second value 0.
+
+    Raises:
+        KafkaError: the partition has no leader at the moment, or the leader refuses.
+    """
+    client = client_of(owner)
+    node = client.cluster.leader_for_partition(at)
+    if node is None or node == NO_LEADER:
+        await client.force_metadata_update()
+        raise LeaderNotAvailableError
+    wanted = [(at.topic, [(at.partition, offset, most_bytes)])]
+    answer = await client.send(node, FetchRequest(FETCH_WAIT_MS, 1, most_bytes, READ_UNCOMMITTED, wanted, rack_id=""))
+    ((_, ((_, code, *rest),)),) = answer.topics
+    if code:
+        raise for_code(code)
+    records, offsets, after = MemoryRecords(bytes(rest[-1] or b"")), list[int](), 0
+    while records.has_next():
+        batch = records.next_batch()
+        offsets += [record.offset for record in batch]
+        after = max(after, batch.next_offset)
+    return offsets, after

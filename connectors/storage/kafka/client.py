@@ -1,4 +1,4 @@
-"""Clients of Apache Kafka: how records are produced and read, with retries and a bounded shutdown.
+"""Clients of Apache Kafka, with retries and a bounded shutdown.
 
 - Producers are idempotent and wait for all replicas; readers see committed records only.
 - Every record of a site goes to the partition that Kafka's default partitioner gives the site's name, on every topic,

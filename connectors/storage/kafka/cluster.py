@@ -36,17 +36,12 @@ from stream.engine.cluster_state import (
     refuse_other_counts,
     withdraw,
 )
+from stream.engine.continuation import check_mechanism_version, entries_of_other_version, entries_without_state
 from stream.engine.key_rotation import refuse_other_key
 from stream.engine.outputs import entries_beyond
 from stream.engine.partition import PartitionEngine
 from stream.engine.ports import FencedError, InterruptedWriteError, LossError
-from stream.engine.snapshot import (
-    chains,
-    check_mechanism_version,
-    entries_of_other_version,
-    entries_without_state,
-    open_snapshot,
-)
+from stream.engine.snapshot import chains, open_snapshot
 from stream.errors import DataError, TacetError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options

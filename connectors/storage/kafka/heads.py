@@ -1,4 +1,4 @@
-"""Signed audit heads in a topic of the cluster, besides the copies that are stored elsewhere.
+"""Signed audit heads in a topic of the cluster.
 
 The signer is a separate user, and only that user may use the transactional id of its writes. If two signers run at the
 same time, the earlier one is fenced, so heads never fork here. All heads are on one partition, in the order of their

@@ -16,7 +16,6 @@ After an interruption the same call resumes: steps that are done are skipped.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,6 +27,7 @@ import stamina
 from connectors.keys import key_files
 from connectors.keys.key_files import FileKeys
 from connectors.runtime.clock import wall_clock
+from connectors.runtime.offload import offload
 from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, decide
 from connectors.storage.kafka.topic_readers import end_offsets, last_snapshot, last_snapshots, read_range
@@ -58,7 +58,7 @@ async def forget_past_key_days(bootstrap: str, policy: Policy, keys: FileKeys) -
     """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
     snapshots = await last_snapshots(bootstrap)
     present = [snapshot for snapshot in snapshots.values() if snapshot is not None]
-    key_day = await asyncio.to_thread(oldest_key_day_needed, present, policy, keys)
+    key_day = await offload(oldest_key_day_needed, present, policy, keys)
     if key_day is not None:
         keys.forget_before(key_day)
 
@@ -180,9 +180,9 @@ async def _take_over(bootstrap: str, partition: int, control: ClusterState, keys
         if found.snapshot is None or await _has_begun(bootstrap, partition, found.snapshot, keys):
             return 0
         left = EndedLedger(found.snapshot, found.entries, control.accepted())
-        taken = take_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
-        await _write(writer, taken, found.unread)
-        return taken.unreleased
+        takeover = take_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
+        await _write(writer, takeover, found.unread)
+        return takeover.unreleased
     finally:
         await writer.close()
 

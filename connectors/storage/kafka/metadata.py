@@ -1,18 +1,18 @@
-"""The metadata topic: one message for each site, of which the newest is valid; every role may read it."""
+"""The metadata topic: the newest message of each site is valid."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 import orjson
 
 from connectors.storage.kafka.client import close, connect, partition_of, producer_of
 from connectors.storage.kafka.topic_readers import partition_counts, read_keyed
+from connectors.storage.site_metadata import SiteMetadata, SitesMetadata
 from stream.schemas import METADATA, parse_record
 
 
-async def publish(bootstrap: str, sites: Mapping[str, dict[str, Any]]) -> None:
+async def publish(bootstrap: str, sites: SitesMetadata) -> None:
     """Write the messages that differ from the present ones; nothing if the cluster has no such topic."""
     present = await read(bootstrap)
     partitions = (await partition_counts(bootstrap)).get(METADATA, 0)
@@ -29,11 +29,11 @@ async def publish(bootstrap: str, sites: Mapping[str, dict[str, Any]]) -> None:
         await close(producer)
 
 
-async def read(bootstrap: str) -> dict[str, dict[str, Any]]:
+async def read(bootstrap: str) -> dict[str, SiteMetadata]:
     """Return the newest message of each site; nothing if the cluster has no such topic."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, SiteMetadata] = {}
     for partition in range((await partition_counts(bootstrap)).get(METADATA, 0)):
         for key, value, _ in await read_keyed(bootstrap, METADATA, partition):
             if value is not None:
-                found[key.decode(errors="replace")] = parse_record(value)
+                found[key.decode(errors="replace")] = cast(SiteMetadata, parse_record(value))
     return found

@@ -1,4 +1,4 @@
-"""What a republication reads of a cluster, and how it writes lost records to their topics."""
+"""Republication on a cluster: what it reads, and how it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ingest's leases on its sources: claimed before it sends, renewed every few seconds, given back at the end.
+"""An ingest's leases on its sources: claimed, renewed, given back.
 
 Two ingests that send for one source would drop each other's rows. So each claims its sources in the control topic and
 writes heartbeats there. The acknowledgements carry the broker's time, with which the ingest compares its own clock: the
@@ -22,7 +22,7 @@ from connectors.storage.kafka.client import NotAllowedError, close, connect, par
 from connectors.storage.kafka.cluster import decide, read
 from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import sender_of
-from stream.engine.cluster_state import BEAT, SILENT, ClusterState, Pair, Records, claim, displaced, sign_of_life
+from stream.engine.cluster_state import BEAT, ClusterState, Pair, Records, claim, displaced, sign_of_life
 from stream.errors import TacetError, UsageError
 from stream.records import MINUTE, SECOND, Micros
 from stream.schemas import CONTROL, OBSERVATIONS
@@ -69,7 +69,7 @@ class SourceLeases:
         """Claim the sources; return the session, later than any before it.
 
         ``session`` is a recording's own session, which it must keep: its copies are recognised by it. If an ingest was
-        killed, the call waits until its leases have expired.
+        killed, the call waits until its leases have expired by the broker's clock, however long one attempt takes.
 
         Raises:
             UsageError: another live ingest sends for one of the sources; or a recording is older than what they sent.
@@ -80,7 +80,7 @@ class SourceLeases:
         newest = await self._newest(partitions)
         seen: dict[str, Micros] = {}
         waiting = stamina.AsyncRetryingCaller(
-            attempts=None, timeout=SILENT / SECOND + 1, wait_initial=1.0, wait_max=1.0, wait_jitter=0.0
+            attempts=None, timeout=None, wait_initial=1.0, wait_max=1.0, wait_jitter=0.0
         )
 
         async def claimed() -> Micros:

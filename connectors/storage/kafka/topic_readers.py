@@ -14,18 +14,13 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import TopicPartition
-from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
     KafkaError,
-    LeaderNotAvailableError,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
-    for_code,
 )
-from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.record.memory_records import MemoryRecords
 
-from connectors.storage.kafka.aiokafka_client import client_of
+from connectors.storage.kafka.aiokafka_client import client_of, fetched_offsets
 from connectors.storage.kafka.client import (
     MAX_MESSAGE,
     check_visible,
@@ -34,14 +29,11 @@ from connectors.storage.kafka.client import (
     reader_of,
     with_retry,
 )
-from connectors.storage.kafka.timeouts import FETCH_WAIT_MS
 from stream.engine.ports import LossError
 from stream.errors import DataError, FinalityError, UsageError
 from stream.schemas import SNAPSHOT, parse_record
 
 T = TypeVar("T")
-
-NO_LEADER = -1
 
 
 async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT) -> bytes | None:
@@ -139,31 +131,14 @@ async def count_missing(bootstrap: str, topic: str, partition: int, start: int, 
         await check_visible(client_of(reader), topic)
         found, position = 0, start
         while position < end:
-            records = MemoryRecords(await _fetched(client_of(reader), at, position))
-            before = position
-            while records.has_next() and position < end:
-                batch = records.next_batch()
-                found += sum(position <= record.offset < end for record in batch)
-                position = max(position, batch.next_offset)
-            if position == before:
-                raise KafkaError(f"nothing came from offset {position} on")  # asked again
+            offsets, after = await fetched_offsets(reader, at, position, MAX_MESSAGE)
+            found += sum(position <= offset < end for offset in offsets)
+            if after <= position:
+                raise KafkaError(f"nothing came from offset {position} on")  # retried
+            position = after
         return end - start - found
 
     return await _read_with_retry(bootstrap, read)
-
-
-async def _fetched(client: Any, at: TopicPartition, offset: int) -> bytes:
-    """Return batches as the log holds them, control batches too, which aiokafka's consumer passes over in silence."""
-    node = client.cluster.leader_for_partition(at)
-    if node is None or node == NO_LEADER:
-        await client.force_metadata_update()
-        raise LeaderNotAvailableError
-    wanted = [(at.topic, [(at.partition, offset, MAX_MESSAGE)])]
-    answer = await client.send(node, FetchRequest(FETCH_WAIT_MS, 1, MAX_MESSAGE, READ_UNCOMMITTED, wanted, rack_id=""))
-    ((_, ((_, code, *rest),)),) = answer.topics
-    if code:
-        raise for_code(code)
-    return bytes(rest[-1] or b"")
 
 
 async def values_at(bootstrap: str, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], bytes | None]:

@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from connectors.runtime.offload import offload
 from connectors.storage.kafka.aiokafka_client import ended_tasks, prepare_worker, within
 from connectors.storage.kafka.broker_errors import broker_error
 from connectors.storage.kafka.client import with_retry
@@ -130,7 +131,7 @@ def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     gc.set_threshold(*GARBAGE)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_ours)
-    work = _run(config, engine_factory)
+    work = run_until_stopped(config, engine_factory)
     return asyncio.run(work if config.watch is None else config.watch.during(work))
 
 
@@ -139,7 +140,8 @@ def _is_not_ours(record: logging.LogRecord) -> bool:
     return not record.exc_info or not isinstance(record.exc_info[1], TacetError)
 
 
-async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
+async def run_until_stopped(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
+    """Run a worker in this event loop until a signal or an error; return the exit code, 0 to 3."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -173,7 +175,7 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     if failure is not None:
         log.error("worker stopped: %s: %s", type(failure).__name__, _text_of(failure))
         if config.watch is not None:
-            await asyncio.to_thread(config.watch.failed, failure)
+            await offload(config.watch.failed, failure)
     code = 0 if saved and failure is None else _code(failure)
     if not left:  # something waits for a broker that is away; everything that could be written has been
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Parsing of a model's numbers, entry by entry, so that an error names the entry; and arithmetic of odds.
+"""Parsing of a model's numbers, entry by entry, and arithmetic of odds.
 
 Every reader takes a value from outside (JSON, TOML or a caller), the name of its place (``joint[0][1]``)
 and the range in which it must lie, and returns floats or an array. A model is an argument, so its values may

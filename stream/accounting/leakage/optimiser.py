@@ -1,4 +1,4 @@
-"""The choice of epsilons for a leakage target: the global optimum, with a bound that proves it.
+"""The choice of epsilons for a leakage target, with a proof of optimality.
 
 Both problems share the constraint of Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
 Differential Privacy", section V.C: sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_i <= E.
@@ -164,8 +164,8 @@ def _convolve(gains: list[Floats], cells: int) -> tuple[list[int], float]:
         value = np.take_along_axis(trial, position[:, None], axis=1)[:, 0]
         choices.append(reach - position)
     left, shares = cells, []
-    for taken in reversed(choices):
-        shares.append(int(taken[left]))
+    for chosen in reversed(choices):
+        shares.append(int(chosen[left]))
         left -= shares[-1]
     return shares[::-1], float(value[cells])
 

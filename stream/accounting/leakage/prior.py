@@ -1,4 +1,4 @@
-"""Prior differential privacy: what an adversary who knows some tuples learns about another tuple from a sum.
+"""Prior differential privacy: what knowing some tuples reveals about another.
 
 Li, Ren, Yang, Yang, "Impact of Prior Knowledge and Data Correlation on Privacy Leakage: A Unified Analysis"
 (arXiv 1906.02606). A linear query f(x) = sum_i a_i x_i is released as r = f(x) + Laplace noise of scale

@@ -1,4 +1,4 @@
-"""Temporal privacy leakage: what a stream of releases reveals to an adversary who knows how people move.
+"""Temporal privacy leakage, to an adversary who knows how people move.
 
 Cao, Yoshikawa, Xiao, Xiong, "Quantifying Differential Privacy under Temporal Correlations" (ICDE 2017) and
 "Quantifying Differential Privacy in Continuous Data Release under Temporal Correlations" (TKDE 2018). A

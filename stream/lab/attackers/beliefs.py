@@ -1,4 +1,4 @@
-"""Beliefs of an attacker about where a person is, from single ticks: prior and posterior, exact by Bayes' rule.
+"""Beliefs of an attacker about where a person is, by Bayes' rule.
 
 **Beliefs from counts.**
 

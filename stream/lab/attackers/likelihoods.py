@@ -1,4 +1,4 @@
-"""Noise as an attacker uses it: ln f(y|z), exact from the noise fields of a record, or learnt from pairs.
+"""Noise as an attacker uses it: ln f(y|z), exact or learnt.
 
 kind       f(d), d = y - z                                       scale
 laplace    tanh(ε/2) e^(-ε|d|)                                   1/ε

@@ -1,4 +1,4 @@
-"""Membership inference: a lower bound on epsilon from runs with and without a device; guarantees must not be below it.
+"""Membership inference: a lower bound on epsilon from runs.
 
     symbol  here       meaning
     s       score      the attacker's score of one run: larger where the device is there

@@ -1,4 +1,4 @@
-"""Tracking: an attacker who follows one person from tick to tick, and knows mobility and noise.
+"""Tracking: an attacker who follows one person from tick to tick.
 
     symbol     here            meaning
     x_t        state           where the person is at tick t: 0 outside, else a zone

@@ -1,4 +1,4 @@
-"""The simulation of a building: seeded people, their devices, the Wi-Fi events they cause, and the truth.
+"""The simulation of a building: people, devices, Wi-Fi events, and the truth.
 
 The model is calibrated to three published totals of one university building (64 access points, 36,436
 devices, 3,895,732 associations in 89 days from February 2018; Ghayyur, thesis, section 4.2.1). It contains the
@@ -138,9 +138,9 @@ def simulate(config: SimulatorConfig) -> Simulation:
     devices = owner_devices(place, _draws(config, ROUTINE))
     people = population(class_sizes(config, days, int(devices.sum())), place, _draws(config, PEOPLE))
     visits = _all_visits(config, place, days, people, devices)
-    heard = _closing(events(visits, people, place, _draws(config, RADIO), config.heard), visits, days)
-    heard = _merged(heard, reassociations(_machines(config, visits), _draws(config, MACHINES)))
-    left = departures(heard, visits, days.end, _draws(config, DEPARTURES))
+    observed = _closing(events(visits, people, place, _draws(config, RADIO), config.heard), visits, days)
+    observed = _merged(observed, reassociations(_machines(config, visits), _draws(config, MACHINES)))
+    left = departures(observed, visits, days.end, _draws(config, DEPARTURES))
     seen = np.unique(visits.device)
     names = addresses(people.device_class, _draws(config, NAMES))
     return Simulation(
@@ -148,9 +148,9 @@ def simulate(config: SimulatorConfig) -> Simulation:
         building=place,
         start=days.start,
         end=days.end,
-        time=heard.time,
-        device=np.searchsorted(seen, heard.device),
-        access_point=heard.access_point,
+        time=observed.time,
+        device=np.searchsorted(seen, observed.device),
+        access_point=observed.access_point,
         devices=tuple(names[index] for index in seen),
         device_class=people.device_class[seen],
         visits=replace(visits, device=np.searchsorted(seen, visits.device)),
@@ -187,14 +187,14 @@ def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people
     return ordered_visits(join([public, office_visits(who, place, people, days, routine)]), days)
 
 
-def _closing(heard: Events, visits: Visits, days: Calendar) -> Events:
+def _closing(observed: Events, visits: Visits, days: Calendar) -> Events:
     """Add an event of one static device within five minutes of the end, so that the last day is covered completely."""
     last = int(np.flatnonzero(visits.manner == Manner.STATIC)[0])
-    moment = days.end - 4 * MINUTE - int(heard.time[-1] % (30 * SECOND))
+    moment = days.end - 4 * MINUTE - int(observed.time[-1] % (30 * SECOND))
     return ordered(
-        np.append(heard.time, moment),
-        np.append(heard.device, visits.device[last]),
-        np.append(heard.access_point, visits.zone[last]),
+        np.append(observed.time, moment),
+        np.append(observed.device, visits.device[last]),
+        np.append(observed.access_point, visits.zone[last]),
     )
 
 

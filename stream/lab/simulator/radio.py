@@ -1,4 +1,4 @@
-"""Radio events: the association events of visits, the access point of each, and what is heard of departures.
+"""Radio events: associations of visits, and what is heard of departures.
 
 A present device re-associates after random gaps even when it does not move, mostly at the access point of its
 zone, sometimes at a neighbour (ping-pong). ``Heard`` says how often. The published totals imply every few minutes;

@@ -1,4 +1,4 @@
-"""Visits: the true stays of devices in a run, before any radio; and the population of devices.
+"""Visits: the true stays of devices, and their population.
 
 A device is in one zone at a time: a later visit ends the one before it. Static devices are present from the
 first instant to the last.

@@ -1,1 +1,1 @@
-"""Tuning: the strongest privacy that reaches a utility, from candidates and runs, with the certainty of the answer."""
+"""Tuning: the strongest privacy that reaches a utility, with its certainty."""

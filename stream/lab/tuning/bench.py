@@ -1,4 +1,4 @@
-"""Benches: run a mechanism over all its candidates (epsilons or salt lives) on a world prepared for a task.
+"""Benches: run a mechanism's candidates on a world prepared for a task.
 
 A run serves all periods and all utilities of the search, so each is made once. Candidates ascend from the most private
 one. Epsilons have two digits and are about a tenth apart (the E24 numbers of IEC 60063), so that neighbours differ in
@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from stream.accounting.charges import coalition_cost
+from stream.accounting.costs import coalition_cost
 from stream.accounting.units import day_cells
 from stream.domains import Purpose
 from stream.errors import UsageError

@@ -1,5 +1,4 @@
-"""A detective's four tasks on a recording (Ghayyur, thesis, 3.2.1), and the score of answers from released values
-alone.
+"""A detective's four tasks on a recording (Ghayyur, thesis, 3.2.1), and scores.
 
 On every measured day: in how many windows a room exceeds its capacity; which region is the most occupied at night.
 Two events are planted into the counts, as in the study: sensors that break on the last measured day, and people

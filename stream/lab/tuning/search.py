@@ -1,4 +1,6 @@
-"""The search for the most private candidate that reaches a utility, where utility need not grow with epsilon.
+"""The search for the most private candidate that reaches a utility.
+
+Utility need not grow with epsilon.
 
 Candidates ascend from the most private one. Each is run, every time with independent noise, until there is a verdict
 (``verdict``) or the number of runs is exhausted. The search goes up in strides until a candidate reaches the

@@ -1,4 +1,4 @@
-"""The noise that keeps a day whose changes are counted within its price, and why it does.
+"""The noise that keeps a day of changes within its price.
 
     symbol   here             meaning
     D'²      squared          largest |C'd|² of one device's day at a level (``sensitivity``)

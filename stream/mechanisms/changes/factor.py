@@ -1,4 +1,4 @@
-"""The factor of noise on changes: what is measured of a day, and how counts follow from it.
+"""The factor of noise on changes: measured sums, and counts from them.
 
     symbol     here          meaning
     T          ticks         ticks of the longest privacy day, 25 hours

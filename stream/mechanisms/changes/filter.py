@@ -1,4 +1,4 @@
-"""The filter of noise on changes: counts and their uncertainty, from noisy counts whose noise remembers.
+"""The filter of noise on changes: counts and their uncertainty.
 
 Everything here is post-processing of released values. Of each node, at tick t of a day,
 

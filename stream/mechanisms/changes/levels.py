@@ -1,4 +1,4 @@
-"""Noise on changes at several levels: one mechanism a level, each with its own noise and its own visits.
+"""Noise on changes at several levels, each with noise of its own.
 
 The counts of a level are no sums of those below it, because a device's visits are counted for each level; so levels are
 not made consistent with each other.

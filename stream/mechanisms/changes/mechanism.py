@@ -1,4 +1,4 @@
-"""Counts with noise on changes: the sums that are measured, and the mechanism that publishes from them.
+"""Counts with noise on changes: measured sums, and the mechanism.
 
 Steps of a window that belongs to a privacy day, at one position of it:
 

@@ -1,4 +1,4 @@
-"""Keyed discrete Gaussian noise of any width: exact draws of a few places, added up with a proven distance.
+"""Keyed discrete Gaussian noise of any width, with a proven distance.
 
 The sampler (:mod:`stream.mechanisms.gaussian`) has a table as long as the noise is wide. Noise on changes is in units
 of 2**-16 devices and therefore too wide for one. It is drawn in places of base ``m = 256``, as

@@ -1,4 +1,4 @@
-"""The calendar of the regime-switching filter: what earlier days predict for the next tick at this hour.
+"""The filter's calendar: what earlier days predict for this hour.
 
 It learns once per day, from a day's counts as they are known when the day is over (``learning``), so it is
 post-processing like the rest. For each zone it contains

@@ -1,4 +1,4 @@
-"""Revisions of past windows: by hour, an hour later (``Revision``), or by day, when the day is over (``DayHistory``).
+"""Revisions of past windows: by hour (``Revision``), or by day (``DayHistory``).
 
 All of it is post-processing of noisy values; there is no true count among it.
 
@@ -35,7 +35,8 @@ from stream.mechanisms.base import RevisedDay, Values, WeekSlot
 from stream.mechanisms.filter.learning import FARTHEST, PARTS
 from stream.mechanisms.filter.mechanism import Revisable
 from stream.mechanisms.filter.model import Cells
-from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import Posterior, trimmed
 from stream.mechanisms.noise import Ints
 from stream.records import HOUR, Micros
@@ -50,9 +51,9 @@ def rounded(state: FilterState) -> Posterior | None:
     """Return a state's posterior, rounded; None before the first tick."""
     if not state.started:
         return None
-    held = state.posterior
-    spans = (slice(start, start + width) for start, width in zip(held.start, held.width, strict=True))
-    return trimmed(held.low, [_rounded(held.values[:, span]) for span in spans])
+    posterior = state.posterior
+    spans = (slice(start, start + width) for start, width in zip(posterior.start, posterior.width, strict=True))
+    return trimmed(posterior.low, [_rounded(posterior.values[:, span]) for span in spans])
 
 
 def _rounded(cells: Cells) -> Cells:
@@ -308,9 +309,9 @@ class DayHistory:
     def _with(self, day: StoredDay, history: RevisedDay) -> StoredDay:
         if len(history.median) != len(day.ends):
             raise DataError(f"day history: {len(day.ends)} windows are held of a day, {len(history.median)} told of")
-        told = np.zeros((2, len(day.ends), self._nodes), np.int64) if day.revised is None else day.revised.copy()
-        told[:, :, history.zones] = history.median, history.half_width
-        return replace(day, revised=told, is_complete=history.is_last)
+        revised = np.zeros((2, len(day.ends), self._nodes), np.int64) if day.revised is None else day.revised.copy()
+        revised[:, :, history.zones] = history.median, history.half_width
+        return replace(day, revised=revised, is_complete=history.is_last)
 
     def _published(self, day: StoredDay, windows: int, at: Micros, made: list[Revised]) -> StoredDay:
         """Publish the next windows of a day, once its values are complete."""
@@ -328,8 +329,10 @@ class DayHistory:
             [day.number, list(day.ends), [str(each) for each in day.coverages], day.is_complete, day.published]
             for day in state
         ]
-        told = {str(n): day.revised.astype(_INTS).tobytes() for n, day in enumerate(state) if day.revised is not None}
-        return join_parts({"days": days}, told)
+        revised = {
+            str(n): day.revised.astype(_INTS).tobytes() for n, day in enumerate(state) if day.revised is not None
+        }
+        return join_parts({"days": days}, revised)
 
     def decode(self, data: bytes) -> Days:
         """Return the state of a byte form; DataError where it is not one of this stage."""

@@ -1,4 +1,4 @@
-"""Daily learning of the filter from a day's noisy values, distributed over the first windows of the next day.
+"""Daily learning of the filter, over the next day's first windows.
 
 **Schedule.** When a day is over, its noisy values contain more information about it than they did one by one. For this
 they are stored, with those of the 144 windows before the day. With each of the first released windows of the next day
@@ -60,16 +60,9 @@ from stream.mechanisms.filter.model import (
 )
 from stream.mechanisms.filter.residuals import MOST_WEIGHT, Residuals, no_residuals
 from stream.mechanisms.filter.revision import median_and_band, moved_back
-from stream.mechanisms.filter.step import (
-    Estimate,
-    FilterItem,
-    FilterState,
-    Learnt,
-    RegimeFilter,
-    arrays_of,
-    pack,
-    spread,
-)
+from stream.mechanisms.filter.state import FilterState, Learnt, arrays_of, pack
+from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
+from stream.mechanisms.filter.updates import spread
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 
@@ -245,9 +238,9 @@ class NightlyFilter:
             state, histories = self._parts(state, _at_hand(state.log), PARTS)
             state = self._begin_day(state)
         filtered, [estimate] = self.filter.step(state.filter, item)
-        kept = FilterItem(np.clip(item.noisy, -FARTHEST, FARTHEST), item.slot)
-        log = (*state.log, kept)[-(MOST_WINDOWS + BEFORE + PARTS) :]
-        residuals = state.residuals.after(kept.noisy, estimate.median)
+        clipped = FilterItem(np.clip(item.noisy, -FARTHEST, FARTHEST), item.slot)
+        log = (*state.log, clipped)[-(MOST_WINDOWS + BEFORE + PARTS) :]
+        residuals = state.residuals.after(clipped.noisy, estimate.median)
         state = replace(state, filter=filtered, log=log, residuals=residuals)
         if state.part < PARTS:
             at_hand = _at_hand(state.log)
@@ -274,7 +267,7 @@ class NightlyFilter:
 
     def _begin_day(self, state: NightlyState) -> NightlyState:
         """Return the state in which the current day is over, and nothing has been learnt from it."""
-        return replace(state, log=_with_lead(state.log), part=0, coming=self.filter.nothing_learnt())
+        return replace(state, log=_with_lead(state.log), part=0, coming=self.filter.form.nothing_learnt())
 
     def _parts(self, state: NightlyState, at_hand: int, parts: int) -> tuple[NightlyState, list[RevisedDay]]:
         """Learn on up to ``parts`` parts, as far as any are left; ``at_hand`` as for ``next_part``."""
@@ -367,8 +360,8 @@ class NightlyFilter:
         ]
         noisy = np.array([item.noisy for item in state.log]).astype(_NOISY).view(np.uint8).reshape(-1, 4)
         ranks = np.ascontiguousarray(noisy.T)  # bytes of equal rank are adjacent: they compress better
-        held = total.astype("<f8").tobytes()
-        return b"".join((head, filtered, held, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
+        residuals = total.astype("<f8").tobytes()
+        return b"".join((head, filtered, residuals, *slots, ranks.data, *map(pack, arrays_of(state.coming))))
 
     def decode(self, data: bytes) -> NightlyState:
         """Return the state of a byte form; DataError where it is not one of this filter."""
@@ -391,7 +384,9 @@ class NightlyFilter:
         noisy = np.ascontiguousarray(ranks.reshape(4, -1).T).view(_NOISY).astype(np.int64)
         rows = noisy.reshape(windows, len(self.filter.capacities))
         log = tuple(FilterItem(*each) for each in zip(rows, slots, strict=True))
-        coming, place = self.filter.learnt_from(data, place + ranks.size) if part < PARTS else ((), place + ranks.size)
+        coming, place = (
+            self.filter.form.decode_learnt(data, place + ranks.size) if part < PARTS else ((), place + ranks.size)
+        )
         if place != len(data):
             raise DataError("nightly filter state: length does not fit the configuration")
         return NightlyState(filtered, log, part, coming, Residuals(total, weight, squares))

@@ -10,7 +10,8 @@ from stream.mechanisms.base import CountMechanism, Parameters, RevisedDay, TickI
 from stream.mechanisms.filter.learning import NightlyFilter, NightlyState
 from stream.mechanisms.filter.residuals import FilteredSums
 from stream.mechanisms.filter.revision import smooth
-from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
@@ -75,9 +76,9 @@ class Filtered:
     def step(self, state: NightlyState, item: TickInput) -> tuple[NightlyState, list[Values]]:
         """Add the noise, filter it."""
         noisy = item.counts + item.noise
-        after, [told] = self.filter.step(state, FilterItem(noisy, item.slot))
-        sums = FilteredSums(told.estimate.half_width, after.residuals, self.noise)
-        return after, [self.values_of(*told.estimate)._replace(noisy=noisy, sums=sums, histories=told.histories)]
+        after, [output] = self.filter.step(state, FilterItem(noisy, item.slot))
+        sums = FilteredSums(output.estimate.half_width, after.residuals, self.noise)
+        return after, [self.values_of(*output.estimate)._replace(noisy=noisy, sums=sums, histories=output.histories)]
 
     @property
     def nightly(self) -> tuple[NightlyFilter, ...]:

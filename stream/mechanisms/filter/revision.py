@@ -1,4 +1,4 @@
-"""The backward pass of the regime-switching filter: estimates of earlier ticks that use later ticks too.
+"""The filter's backward pass: earlier ticks from later ones.
 
 At each tick the filter uses the noisy values up to it. Later values contain more information about it, at no cost,
 since they are released anyway. With
@@ -27,8 +27,10 @@ import numpy as np
 from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import LEAST_CELL, Cells, back_kernels, handed_back, kernels, likelihood, rates
-from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, Learnt, RegimeFilter, spread
+from stream.mechanisms.filter.state import FilterState, Learnt
+from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import joined
+from stream.mechanisms.filter.updates import spread
 from stream.mechanisms.noise import Ints
 
 ROOM = 64 << 20
@@ -55,10 +57,10 @@ def smooth(
     parts: list[tuple[Ints, FilterState]] = []
     for family, (capacity, zones) in enumerate(filtered.families):
         for part in _parts(zones, _ticks_size(capacity, len(items)), room):
-            held = _take(filtered, state, family, part)
+            begin = _take(filtered, state, family, part)
             few = RegimeFilter((capacity,) * (part.stop - part.start), filtered.noise, filtered.calendar)
             own = [FilterItem(item.noisy[zones[part]], item.slot) for item in items]
-            after, marginals = smoothed_marginals(few, held, own, final)
+            after, marginals = smoothed_marginals(few, begin, own, final)
             parts.append((zones[part], after))
             for tick, weights in enumerate(marginals):
                 median[tick, zones[part]], half_width[tick, zones[part]] = median_and_band(weights)

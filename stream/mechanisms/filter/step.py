@@ -1,4 +1,4 @@
-"""The regime-switching filter: exact Bayesian smoothing of a stream of counts with discrete Laplace or Gaussian noise.
+"""The regime-switching filter: exact Bayesian smoothing of noisy counts.
 
 The whole price pays for the noise; the filter reads noisy values only and costs nothing. For each zone the filter
 stores the joint posterior P(z, j, k) of the count z, the copy j and the regime of movement k. Copy 0 moves
@@ -18,35 +18,21 @@ order (halves, or running), and a tolerance where a sum decides an integer. P is
 between ticks values below 1e-9 of an even share of the counts are 0. Compared with the formulas in 64 bits, over whole
 grids and without omissions, a posterior differs by at most 2e-6 in total variation, and medians and quantiles differ
 only where a cumulated share is that close to its level.
-
-Byte form of arrays of 32 bits that are mostly zeros, such as the posterior (``pack``):
-
-    bytes                   content
-    ⌈cells / 8⌉             one bit per cell, the first cell highest: whether it is not 0
-    4 times the bits set    the cells that are not 0, in order: all first bytes, then all second ones, and so on
-
-Bytes of equal rank are adjacent because neighbouring cells are of similar size: so they compress better.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stream.domains import Magic
-from stream.errors import DataError, UsageError
+from stream.errors import UsageError
 from stream.mechanisms.base import WeekSlot
-from stream.mechanisms.exact import Floats, Real, half_widths, ordered_sum, quantiles
+from stream.mechanisms.exact import Floats, half_widths, ordered_sum, quantiles
 from stream.mechanisms.filter import calendar as filter_calendar
 from stream.mechanisms.filter import support
-from stream.mechanisms.filter.calendar import Calendar
 from stream.mechanisms.filter.model import (
     LEAST_CELL,
     REGIMES,
@@ -57,6 +43,7 @@ from stream.mechanisms.filter.model import (
     stationary,
     switched,
 )
+from stream.mechanisms.filter.state import FilterState, StateForm
 from stream.mechanisms.filter.support import (
     TAKE,
     Chunk,
@@ -65,129 +52,12 @@ from stream.mechanisms.filter.support import (
     Windows,
     chunks,
     joined,
-    nothing,
     stored_posterior,
     windows,
 )
+from stream.mechanisms.filter.updates import lean, mix, move, observe, running_sum
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
-
-# Packed arrays.
-
-Array = NDArray[np.float32]
-_BYTES = 4
-
-
-def pack(values: Array) -> bytes:
-    """Return the byte form of an array of any shape; -0 counts as 0."""
-    cells = np.ascontiguousarray(values, dtype="<f4").ravel()
-    is_kept = cells != 0
-    ranks = np.ascontiguousarray(cells[is_kept].view(np.uint8).reshape(-1, _BYTES).T)
-    return b"".join((np.packbits(is_kept).data, ranks.data))
-
-
-def unpack(data: bytes, place: int, shape: tuple[int, ...]) -> tuple[Array, int]:
-    """Return the array of this shape whose byte form begins at ``place``, and the end of its byte form.
-
-    Raises:
-        DataError: the bytes end too early.
-    """
-    cells = np.zeros(prod(shape), np.float32)
-    start = place + -(-cells.size // 8)
-    is_kept = np.unpackbits(_within(data, place, start), count=cells.size).astype(bool)
-    end = start + _BYTES * int(np.count_nonzero(is_kept))
-    ranks = _within(data, start, end).reshape(_BYTES, -1)
-    cells[is_kept] = np.ascontiguousarray(ranks.T).view("<f4").ravel()
-    return cells.reshape(shape), end
-
-
-def _within(data: bytes, start: int, end: int) -> NDArray[np.uint8]:
-    if end > len(data):
-        msg = f"packed array: must have {end} bytes at least, got {len(data)}"
-        raise DataError(msg)
-    return np.frombuffer(data[start:end], np.uint8)
-
-
-# The operations of a tick.
-
-CROSS = 0.001
-_LANES = 16
-
-
-def running_sum(values: NDArray[Real]) -> NDArray[Real]:
-    """Return the sum over the first axis: every sixteenth, then these; trailing zeros change nothing."""
-    total = np.zeros((_LANES, *values.shape[1:]), values.dtype)
-    for begin in range(0, len(values), _LANES):
-        part = values[begin : begin + _LANES]
-        total[: len(part)] += part
-    return ordered_sum(total)
-
-
-def mix(p: Cells) -> None:
-    """Mix the copies in place: P_j ← .998 P_j + .001 (P_0 + P_1)."""
-    if p.shape[1] == 2:
-        crossing = p[:, 0] - p[:, 1]
-        crossing *= CROSS
-        p[:, 0] -= crossing
-        p[:, 1] += crossing
-
-
-def move(x: Cells, up: Cells, down: Cells) -> None:
-    """Move the counts in place: F + B - X with F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1).
-
-    Args:
-        x: v Q.
-        up: u(z) of each count, shape [16, 1, counts, zones].
-        down: d(z), likewise.
-    """
-    below, row = np.zeros_like(x), np.empty_like(x[:, :, 0])
-    for w in range(x.shape[2] - 2, -1, -1):
-        np.add(x[:, :, w + 1], below[:, :, w + 1], out=row)
-        np.multiply(row, down[:, :, w], out=below[:, :, w])
-    for w in range(1, x.shape[2]):
-        x[:, :, w] += np.multiply(x[:, :, w - 1], up[:, :, w], out=row)
-    x += below
-
-
-def lean(moving: Cells, weight: Cells, before: Cells, beyond: Cells) -> None:
-    """Weigh copy 1's moving regimes (k >= 1) by h(z), each keeping its mass, in place.
-
-    Args:
-        moving: shape [15, counts, zones].
-        weight: h of each count, shape [counts, zones].
-        before: the mass that each regime has over all counts, shape [15, zones].
-        beyond: the part of that mass beyond the window, weighed by h, same shape.
-    """
-    moving *= weight
-    mass = running_sum(moving.swapaxes(0, 1)) + beyond
-    moving *= (before / np.where(mass > 0, mass, 1))[:, None]
-
-
-def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
-    """Return the result of two recursions in which every count passes a share of its value to the next, up and down.
-
-    Both recursions run together, the second over the reversed grid. The grid is cut into about √C
-    blocks: first every block runs by itself, then each adds the final value of the one before it.
-
-    Args:
-        x: shape [16, C+1, copies, zones].
-        factors: the share that comes from the count before, in the form of ``BackKernels.factors``.
-        reach: their products, as in ``BackKernels.reach``.
-    """
-    cells = x.shape[1]
-    blocks = np.empty((*factors.shape[:3], 2, *x.shape[2:]), np.float32)
-    both = blocks.reshape(len(x), -1, 2, *x.shape[2:])
-    both[:, :cells, 0], both[:, :cells, 1], both[:, cells:] = x, x[:, ::-1], 0
-    step = np.empty_like(blocks[:, :, 0])
-    for i in range(1, blocks.shape[2]):
-        blocks[:, :, i] += np.multiply(factors[:, :, i], blocks[:, :, i - 1], out=step)
-    carried = np.empty_like(blocks[:, 0])
-    for b in range(1, blocks.shape[1]):
-        blocks[:, b] += np.multiply(reach[:, b], blocks[:, b - 1, -1:], out=carried)
-    after = both[:, :cells, 0] + both[:, cells - 1 :: -1, 1]
-    after -= x
-    return np.asarray(after)
-
 
 BAND = 0.96
 """Probability of a half-width by the posterior. Published bands are to cover 95 %; a posterior is that of a model,
@@ -211,24 +81,6 @@ class Estimate(NamedTuple):
     median: Ints
     half_width: Ints
     """The smallest one within which the count lies with probability ``BAND``, by the posterior."""
-
-
-class Learnt(NamedTuple):
-    """What has been learnt about the zones of one capacity; ticks do not change it (``learning``)."""
-
-    counted: Cells
-    """N, shape [76, zones]: see ``model``."""
-    calendar: Calendar | None
-    """None where the calendar is off."""
-
-
-@dataclass(frozen=True)
-class FilterState:
-    """The posterior, and the learnt parameters, one entry per distinct capacity."""
-
-    started: bool
-    posterior: Posterior
-    learnt: tuple[Learnt, ...]
 
 
 class _Expected(NamedTuple):
@@ -261,6 +113,11 @@ class RegimeFilter:
         """The layout of all zones' counts in arrays, and their movement."""
         return Grids(self.capacities)
 
+    @cached_property
+    def form(self) -> StateForm:
+        """The shapes of the states, and their byte form."""
+        return StateForm(self.grids, self.calendar)
+
     @property
     def families(self) -> list[tuple[int, Ints]]:
         """(capacity, the zones that have it), ascending."""
@@ -268,22 +125,11 @@ class RegimeFilter:
 
     def initial(self) -> FilterState:
         """Return the initial state: all counts equally likely, regimes by their stationary distribution."""
-        return FilterState(False, nothing(len(self.capacities), self._copies), self.nothing_learnt())
-
-    def nothing_learnt(self) -> tuple[Learnt, ...]:
-        """Return the parameters before any learning."""
-        return tuple(
-            Learnt(none_counted(len(zones)), filter_calendar.empty(capacity, len(zones)) if self.calendar else None)
-            for capacity, zones in self.families
-        )
-
-    @property
-    def _copies(self) -> int:
-        return 2 if self.calendar else 1
+        return self.form.initial()
 
     def shape(self, capacity: int, zones: int) -> tuple[int, int, int, int]:
         """Return the shape of P for this number of zones of one capacity, over all counts."""
-        return REGIMES, capacity + 1, self._copies, zones
+        return REGIMES, capacity + 1, self.form.copies, zones
 
     def dense(self, state: FilterState) -> list[Cells]:
         """Return P of all counts, by capacity, shape [16, C+1, copies, zones]; zeros before the first tick."""
@@ -293,13 +139,13 @@ class RegimeFilter:
         """Process one tick of all zones; return the state after it and the estimates, in registry order."""
         zones = len(self.capacities)
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
-        asked = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
-        expected = self._expected(state, item.slot, asked)
+        processed = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
+        expected = self._expected(state, item.slot, processed)
         rate, parts = self._rates(state), list[tuple[Ints, Posterior]]()
-        for chunk in chunks(asked):
+        for chunk in chunks(processed):
             p = self._predicted(chunk, state, rate, expected)
             weights = observe(p, self._likelihood(chunk, item.noisy))
-            of_counts = _sum_of_copies(weights)
+            of_counts = ordered_sum(weights)
             (median,) = quantiles(of_counts, 0.5)
             estimate.median[chunk.zones] = chunk.low + median
             estimate.half_width[chunk.zones] = half_widths(of_counts, median, BAND)
@@ -313,7 +159,7 @@ class RegimeFilter:
             rate[:, zones] = rates(learnt.counted)
         return rate
 
-    def _expected(self, state: FilterState, slot: WeekSlot, asked: Windows) -> _Expected | None:
+    def _expected(self, state: FilterState, slot: WeekSlot, processed: Windows) -> _Expected | None:
         """Return the calendar's weights for its copy's moving regimes; None where it is off."""
         if not self.calendar:
             return None
@@ -323,8 +169,8 @@ class RegimeFilter:
         calendars = [each.calendar for each in state.learnt if each.calendar]
         for calendar, (capacity, zones), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
             h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
-            below[:, zones] = support.below(h, asked.low[zones])
-            above[:, zones] = support.above(h, (asked.low + asked.width)[zones])
+            below[:, zones] = support.below(h, processed.low[zones])
+            above[:, zones] = support.above(h, (processed.low + processed.width)[zones])
         return _Expected(weight, (below, above))
 
     def _predicted(self, chunk: Chunk, state: FilterState, rate: Cells, expected: _Expected | None) -> Cells:
@@ -332,7 +178,9 @@ class RegimeFilter:
         if not state.started:
             return self._ignorant(chunk)
         columns = state.posterior.columns(chunk.zones, chunk.counts)
-        p = np.take(state.posterior.values, columns, axis=1, mode=TAKE).reshape(REGIMES, self._copies, *columns.shape)
+        p = np.take(state.posterior.values, columns, axis=1, mode=TAKE).reshape(
+            REGIMES, self.form.copies, *columns.shape
+        )
         mix(p)
         p = switched(p, rate[:, chunk.zones])
         norm, up, down = self.grids.kernels(chunk)
@@ -349,7 +197,7 @@ class RegimeFilter:
 
     def _ignorant(self, chunk: Chunk) -> Cells:
         each = stationary().astype(np.float32)[:, None, None, None] * chunk.is_inside
-        return np.repeat(each, self._copies, axis=1)
+        return np.repeat(each, self.form.copies, axis=1)
 
     def _likelihood(self, chunk: Chunk, noisy: Ints) -> Cells:
         """Return the likelihood of each count given the noisy value; 0 for counts beyond the windows."""
@@ -365,73 +213,9 @@ class RegimeFilter:
         return stored_posterior(chunk, p, np.logical_or.reduce(is_kept, axis=(0, 1)))
 
     def encode(self, state: FilterState) -> bytes:
-        """Return the stable byte form: a head, the posterior's windows, its cells, and the learnt parameters."""
-        head = _HEAD.pack(_MAGIC, len(self.capacities), self.calendar, state.started)
-        held = state.posterior.of(np.arange(len(self.capacities)))
-        places = np.concatenate((held.low, held.width)).astype("<i4").tobytes()
-        return b"".join((head, places, pack(held.values), *map(pack, arrays_of(state.learnt))))
+        """Return the stable byte form of a state."""
+        return self.form.encode(state)
 
     def decode(self, data: bytes) -> FilterState:
         """Return the state of a byte form; DataError where it is not one of this filter."""
-        zones = len(self.capacities)
-        begin = _HEAD.size + 8 * zones
-        if len(data) < begin or _HEAD.unpack_from(data)[:3] != (_MAGIC, zones, self.calendar):
-            raise DataError("filter state: head does not fit the configuration")
-        low, width = np.frombuffer(data[_HEAD.size : begin], "<i4").astype(np.int64).reshape(2, zones)
-        self.grids.refuse_windows(low, width)
-        values, place = unpack(data, begin, (REGIMES * self._copies, int(width.sum()) + 1))
-        learnt, place = self.learnt_from(data, place)
-        if place != len(data):
-            raise DataError("filter state: length does not fit the configuration")
-        return FilterState(bool(_HEAD.unpack_from(data)[3]), Posterior(low, width, np.arange(zones), values), learnt)
-
-    def learnt_from(self, data: bytes, place: int) -> tuple[tuple[Learnt, ...], int]:
-        """Return the learnt parameters, packed from ``place`` on, and their end."""
-        read: list[Learnt] = []
-        for template in self.nothing_learnt():
-            arrays = []
-            for shape in (array.shape for array in arrays_of((template,))):
-                array, place = unpack(data, place, shape)
-                arrays.append(array)
-            read.append(Learnt(arrays[0], Calendar(*arrays[1:]) if self.calendar else None))
-        return tuple(read), place
-
-
-def arrays_of(learnt: Sequence[Learnt]) -> Iterator[Cells]:
-    """Yield the arrays of the learnt parameters, in their stored order."""
-    for counted, calendar in learnt:
-        yield counted
-        if calendar is not None:
-            yield calendar.history
-            yield calendar.sums
-
-
-_HEAD = struct.Struct("<4sI??")
-_MAGIC = Magic.FILTER
-
-
-def observe(p: Cells, seen: Cells) -> Cells:
-    """Weigh P by the likelihood of each count, and divide it by its total, in place.
-
-    Args:
-        p: shape [16, copies, counts, zones].
-        seen: shape [counts, zones].
-
-    Returns:
-        The weight of each count by copy, shape [copies, counts, zones].
-    """
-    p *= seen
-    weights = ordered_sum(p)
-    share = 1 / running_sum(_sum_of_copies(weights))
-    p *= share
-    weights *= share
-    return weights
-
-
-def _sum_of_copies(weights: Cells) -> Cells:
-    return ordered_sum(weights)
-
-
-def marginal(p: Cells) -> Cells:
-    """Return the weight of each count of P in the form of ``RegimeFilter.dense``, shape [C+1, zones]."""
-    return ordered_sum(ordered_sum(p).swapaxes(0, 1))
+        return self.form.decode(data)

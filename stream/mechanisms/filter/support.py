@@ -1,5 +1,4 @@
-"""The support of a posterior: for each zone the counts that are not practically excluded, with their cells side by
-side.
+"""The support of a posterior: the counts that are not practically excluded.
 
 Of the counts 0 … C that a zone may have, a noisy value leaves a few dozen; the cells of all others are 0. A posterior
 contains, zone after zone, the cells between the smallest and the largest remaining count. A tick of the filter works
@@ -75,12 +74,12 @@ class Posterior:
     def likeliest(self) -> Ints:
         """Each zone's likeliest count, the smallest of several, shape [zones]; 0 where none is stored."""
         likeliest = np.zeros_like(self.low)
-        held = self.order[self.width[self.order] > 0]
-        if len(held):
-            weight, start, width = ordered_sum(self.values), self.start[held], self.width[held]
+        stored = self.order[self.width[self.order] > 0]
+        if len(stored):
+            weight, start, width = ordered_sum(self.values), self.start[stored], self.width[stored]
             most = np.maximum.reduceat(weight[:-1], start)
             is_most = np.flatnonzero(weight[:-1] == np.repeat(most, width))
-            likeliest[held] = self.low[held] + is_most[np.searchsorted(is_most, start)] - start
+            likeliest[stored] = self.low[stored] + is_most[np.searchsorted(is_most, start)] - start
         return likeliest
 
     def of(self, zones: Ints) -> Posterior:
@@ -117,8 +116,8 @@ def trimmed(low: Ints, cells: Sequence[Cells]) -> Posterior:
     spans = [np.flatnonzero(each.any(axis=0)) for each in cells]
     first = np.array([span[0] if len(span) else 0 for span in spans])
     width = np.array([span[-1] + 1 - span[0] if len(span) else 0 for span in spans])
-    held = [each[:, at : at + wide] for each, at, wide in zip(cells, first, width, strict=True)]
-    values = np.concatenate([*held, np.zeros((len(cells[0]), 1), np.float32)], axis=1)
+    stored = [each[:, at : at + wide] for each, at, wide in zip(cells, first, width, strict=True)]
+    values = np.concatenate([*stored, np.zeros((len(cells[0]), 1), np.float32)], axis=1)
     return Posterior(np.where(width > 0, low + first, 0), width, np.arange(len(cells)), values)
 
 
@@ -142,7 +141,7 @@ class Windows(NamedTuple):
     width: Ints
 
 
-def windows(held: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParameter) -> Windows:
+def windows(posterior: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParameter) -> Windows:
     """Return the counts that a tick has to process to weigh a posterior by noisy values.
 
     These are the stored counts, since their mass moves, and the counts beside them that may get a relevant weight.
@@ -152,11 +151,11 @@ def windows(held: Posterior, capacities: Ints, noisy: Ints, noise: NoiseParamete
     makes e**-32 times less likely than its own are never processed (``sight``).
     """
     seen_low, seen_high = sight(noise, capacities, noisy)
-    beyond = np.clip(noisy, 0, capacities) - held.likeliest
-    low, high = held.low, held.low + held.width
+    beyond = np.clip(noisy, 0, capacities) - posterior.likeliest
+    low, high = posterior.low, posterior.low + posterior.width
     down = np.maximum(low - MARGIN - 2 * np.maximum(-beyond, 0), seen_low)
     up = np.minimum(high + MARGIN + 2 * np.maximum(beyond, 0), seen_high)
-    is_new = held.width == 0
+    is_new = posterior.width == 0
     first = np.where(is_new, seen_low, np.minimum(low, down))
     last = np.where(is_new, seen_high, np.maximum(high, up))
     return Windows(first, last - first)
@@ -174,16 +173,16 @@ class Chunk(NamedTuple):
     """Same shape: whether they are within the window."""
 
 
-def chunks(asked: Windows) -> Iterator[Chunk]:
+def chunks(processed: Windows) -> Iterator[Chunk]:
     """Yield all zones: first those whose windows begin at 0; within both groups, narrow windows first."""
-    order = np.lexsort((asked.width, asked.low > 0))
-    widths, begin = asked.width[order], 0
+    order = np.lexsort((processed.width, processed.low > 0))
+    widths, begin = processed.width[order], 0
     while begin < len(order):
         fits = widths[begin:] * np.arange(1, len(order) - begin + 1) <= SIDE_BY_SIDE
-        alike = (asked.low[order[begin:]] > 0) == (asked.low[order[begin]] > 0)
+        alike = (processed.low[order[begin:]] > 0) == (processed.low[order[begin]] > 0)
         end = begin + max(1, int(np.argmin(np.append(fits & alike, [False]))))
         zones = order[begin:end]
-        low, width = asked.low[zones], asked.width[zones]
+        low, width = processed.low[zones], processed.width[zones]
         places = np.arange(width.max())[:, None]
         yield Chunk(zones, low, width, low + places, places < width)
         begin = end

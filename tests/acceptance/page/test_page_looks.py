@@ -26,7 +26,13 @@ PAGES = {
 }
 LAST = ".today svg, .heat .cell, .attributes td, .account .tall, .game canvas, .facts"
 """What each page draws last."""
-WIDTHS = (320, 768, 1440)
+LOOKS = [
+    pytest.param(width, theme, marks=[pytest.mark.long] * (each % 2))
+    for each, (width, theme) in enumerate(
+        [(320, "light"), (320, "dark"), (768, "dark"), (768, "light"), (1440, "light"), (1440, "dark")]
+    )
+]
+"""Whether a page fits depends on its width, and contrast on its theme: every second pair is for nightly."""
 
 
 def shown(browser: Browser, origin: str, fragment: str, width: int, theme: str) -> Watched:
@@ -48,8 +54,7 @@ def serious(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_fits_and_keeps_nobody_out(
     browser: Browser, origin: str, scene: Scene, name: str, width: int, theme: str

@@ -6,13 +6,13 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import orjson
 import pytest
 
-from stream.accounting.charges import coalition_cost
-from stream.accounting.costs import WindowRun
+from stream.accounting.costs import WindowRun, coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy.fields import decimal_string
 from stream.records import DAY, MINUTE, CountCharge, WindowCharges
@@ -28,6 +28,7 @@ from tests.support.small_building import (
     audit_of,
     bodies,
     building,
+    day_outputs,
     laboratory,
     messages,
     outputs_of,
@@ -39,8 +40,11 @@ from tests.support.small_building import (
 SEEN = people()
 MECHANISMS = {"grouped": "pegasus", "plain": "laplace", "smooth": "filter"}
 AUDIENCES = ("facilities", "public", "board")
-OUTPUTS = outputs_of(building(), SEEN)
-RECORDS = account_of(OUTPUTS)
+
+
+@cache
+def day_records() -> list[dict[str, Any]]:
+    return account_of(day_outputs())
 
 
 def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: int, w: int) -> dict[str, dict[str, Any]]:
@@ -99,8 +103,8 @@ def assert_account(outputs: list[Any], tick: int, ticks: int, devices: int = 3) 
 
 
 def test_every_figure_follows_from_the_audit_entries_alone() -> None:
-    assert_account(OUTPUTS, 15 * MINUTE, ticks=1)
-    totals = RECORDS[-1]["coalition"]
+    assert_account(day_outputs(), 15 * MINUTE, ticks=1)
+    totals = day_records()[-1]["coalition"]
     assert Fraction(totals["device_total"]) > 200
 
 
@@ -131,7 +135,7 @@ def test_a_day_costs_every_tick_of_it_and_both_its_edges() -> None:
 
 
 def test_refused_windows_cost_nothing() -> None:
-    refused = [record for record in RECORDS if record["refused"]]
+    refused = [record for record in day_records() if record["refused"]]
     assert refused
     for record in refused:
         assert Fraction(record["audiences"]["board"]["presence_tuple"]) == Fraction("0.1")
@@ -186,9 +190,9 @@ def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows:
 
 def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper() -> None:
     """public and board both have 0.1 of the PeGaSus release: equal values, one grouper in the account."""
-    public, board = (bodies(OUTPUTS, f"tacet.private.{name}.grouped.v1") for name in ("public", "board"))
+    public, board = (bodies(day_outputs(), f"tacet.private.{name}.grouped.v1") for name in ("public", "board"))
     assert [body["values"] for body in public] == [body["values"] for body in board]
-    first = RECORDS[0]["coalition"]["presence_tuple"]
+    first = day_records()[0]["coalition"]["presence_tuple"]
     assert Fraction(first) == Fraction("1.02") + Fraction("0.5") + Fraction("0.5")
 
 
@@ -212,12 +216,12 @@ def test_the_factor_of_theorem_1_is_e_to_epsilon_for_what_was_withheld_and_zero_
 
 
 def test_there_is_one_account_record_for_each_window_and_each_day() -> None:
-    ends = [(record["window_end"], record["kind"]) for record in RECORDS]
+    ends = [(record["window_end"], record["kind"]) for record in day_records()]
     assert len(ends) == len(set(ends))
-    audited = {entry["window_end"] for entry in audit_of(OUTPUTS) if entry["release"] in MECHANISMS}
+    audited = {entry["window_end"] for entry in audit_of(day_outputs()) if entry["release"] in MECHANISMS}
     assert {end for end, kind in ends if kind == "counts"} == audited
     assert [kind for _, kind in ends].count("attributes") == 1
-    assert all(record["laboratory"] for record in RECORDS)
+    assert all(record["laboratory"] for record in day_records())
 
 
 def test_the_account_holds_no_count_and_no_value() -> None:
@@ -252,5 +256,5 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None
 
 def test_the_record_is_the_same_bytes_each_time() -> None:
     again = run(Pipeline(building(), SITE, laboratory()), messages(SEEN, building()))
-    assert [orjson.dumps(record) for record in account_of(again)] == [orjson.dumps(record) for record in RECORDS]
+    assert [orjson.dumps(record) for record in account_of(again)] == [orjson.dumps(record) for record in day_records()]
     assert decimal_string(Fraction("28.80")) == "28.8"

@@ -7,7 +7,8 @@ from fractions import Fraction
 import orjson
 import pytest
 
-from stream.accounting.charges import ChargeHistory, ChargeStream, decode_charged, encode_charged, line_name
+from stream.accounting.charge_history import ChargeHistory, ChargeStream, line_name
+from stream.accounting.count_exponent import count_exponent
 from stream.records import DAY, MINUTE
 
 TICK = 5 * MINUTE
@@ -33,7 +34,7 @@ def exponent(
     audiences: frozenset[str] | None = None,
     span: tuple[int, int] = TODAY,
 ) -> Fraction:
-    return state.exponent(state.covering(zone), span, n, audiences)
+    return count_exponent(state, zone, span, n, audiences)
 
 
 def test_a_day_costs_its_n_dearest_windows() -> None:
@@ -103,7 +104,7 @@ def test_it_is_the_same_after_its_byte_form() -> None:
         ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}),
         ("s/v/1", ChargeStream("ba", 4, ("x",)), range(2), {"a": "1"}),
     )
-    again = decode_charged(orjson.loads(orjson.dumps(encode_charged(state))))
+    again = ChargeHistory.decoded(orjson.loads(orjson.dumps(state.encoded())))
     assert again == state
     assert exponent(again) == exponent(state)
 

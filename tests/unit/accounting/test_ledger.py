@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from tests.support.small_building import (
     audit_of,
     bodies,
     building,
+    day_outputs,
     laboratory,
     mac,
     outputs_of,
@@ -44,8 +46,11 @@ from tests.support.small_building import (
 )
 
 SEEN = people()
-OUTPUTS = outputs_of(building(), SEEN)
-ENTRIES = audit_of(OUTPUTS)
+
+
+@cache
+def day_entries() -> list[dict[str, Any]]:
+    return audit_of(day_outputs())
 
 
 def counts_policy(mechanism: str, epsilon: str, budget: str, **more: Any) -> Policy:
@@ -83,7 +88,7 @@ def released(policy: Policy, items: list[OccupancyWindow], seed: int = 1) -> tup
 def test_every_record_has_one_entry_that_comes_before_it_and_no_entry_is_without_a_record() -> None:
     charged: Counter[str] = Counter()
     records = []
-    for out in OUTPUTS:
+    for out in day_outputs():
         if out.topic == AUDIT:
             charged[out_id(out)] += 1
         elif ".private." in out.topic:
@@ -100,8 +105,8 @@ def out_id(out: Published) -> str:
 
 
 def test_an_entry_charges_what_its_record_says_in_whole_nano_epsilons() -> None:
-    records = {body["release_id"]: body for body in bodies(OUTPUTS, "private")}
-    for entry in ENTRIES:
+    records = {body["release_id"]: body for body in bodies(day_outputs(), "private")}
+    for entry in day_entries():
         body = records[entry["release_id"]]
         assert type(entry["nano"]) is int
         assert Fraction(entry["nano"], 10**9) == Fraction(body["spend"])
@@ -133,10 +138,10 @@ def test_a_refusal_is_entered_and_charges_nothing() -> None:
 
 
 def test_the_chain_holds_and_is_signed() -> None:
-    verify_chain(ENTRIES, laboratory().audit)
-    assert ENTRIES[0]["previous"] == GENESIS
-    assert [entry["sequence"] for entry in ENTRIES] == list(range(len(ENTRIES)))
-    assert {entry["ledger"] for entry in ENTRIES} == {"ledger1"}
+    verify_chain(day_entries(), laboratory().audit)
+    assert day_entries()[0]["previous"] == GENESIS
+    assert [entry["sequence"] for entry in day_entries()] == list(range(len(day_entries())))
+    assert {entry["ledger"] for entry in day_entries()} == {"ledger1"}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_the_chain_holds_and_is_signed() -> None:
               "epsilon", "nano", "outcome", "policy_version", "commitment", "laboratory"],
 )  # fmt: skip
 def test_any_change_of_an_entry_is_found(field: str) -> None:
-    entries = copy.deepcopy(ENTRIES[:10])
+    entries = copy.deepcopy(day_entries()[:10])
     old = entries[4][field]
     entries[4][field] = not old if isinstance(old, bool) else old + 1 if isinstance(old, int) else old + "0"
     place = "site dbh0: entry 0" if field == "site" else "site dbh: entry 4"
@@ -158,22 +163,27 @@ def made_to_fit(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_an_entry_that_fits_itself_but_names_another_before_it_is_found() -> None:
-    first, second = ENTRIES[:2]
+    first, second = day_entries()[:2]
     with pytest.raises(AuditError, match="entry 1 must be there and follow"):
         verify_chain([first, *made_to_fit([second | {"previous": "0" * 64}])])
 
 
 def test_entries_linked_over_one_that_was_taken_out_are_found() -> None:
-    first, _, third = ENTRIES[:3]
+    first, _, third = day_entries()[:3]
     with pytest.raises(AuditError, match="entry 1 must be there"):
         verify_chain([first, *made_to_fit([third | {"previous": first["hash"]}])])
 
 
 def test_entries_taken_out_put_in_swapped_or_made_up_are_found() -> None:
-    for wrong in (ENTRIES[1:5], ENTRIES[:2] + ENTRIES[3:6], [ENTRIES[0], ENTRIES[2], ENTRIES[1]], ENTRIES[:2] * 2):
+    for wrong in (
+        day_entries()[1:5],
+        day_entries()[:2] + day_entries()[3:6],
+        [day_entries()[0], day_entries()[2], day_entries()[1]],
+        day_entries()[:2] * 2,
+    ):
         with pytest.raises(AuditError, match="must be there and follow"):
             verify_chain(wrong)
-    forged = copy.deepcopy(ENTRIES[:3])
+    forged = copy.deepcopy(day_entries()[:3])
     forged[2]["nano"] = 1
     forged[2]["hash"] = chain_hash(forged[2])
     verify_chain(forged)
@@ -204,7 +214,7 @@ def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same() -> Non
 
 
 def test_the_same_log_gives_the_same_entries_and_nothing_is_charged_twice() -> None:
-    assert audit_of(outputs_of(building(), SEEN)) == ENTRIES
+    assert audit_of(outputs_of(building(), SEEN)) == day_entries()
     policy = counts_policy("laplace", 'board = "1"', 'board = "100"')
     items = windows(policy, [(1, 2, 3)] * 3, 20_000 * DAY + 15 * MINUTE)
     assert audit_of(released(policy, items + items)[2]) == audit_of(released(policy, items)[2])
@@ -222,11 +232,11 @@ def test_an_entry_that_would_come_out_differently_is_refused() -> None:
 def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise() -> None:
     second = outputs_of(building(), SEEN, attempt=2)
     entries = audit_of(second)
-    counts = [entry for entry in ENTRIES if entry["release"] != "office-day"]
+    counts = [entry for entry in day_entries() if entry["release"] != "office-day"]
     assert {entry["attempt"] for entry in entries} == {2}
     assert [entry["release_id"] for entry in entries] == [f"{entry['release_id']}#2" for entry in counts]
     assert [entry["nano"] for entry in entries] == [entry["nano"] for entry in counts]
-    first_values = [body["values"] for body in bodies(OUTPUTS, "private") if body["release"] == "plain"]
+    first_values = [body["values"] for body in bodies(day_outputs(), "private") if body["release"] == "plain"]
     second_values = [body["values"] for body in bodies(second, "private") if body["release"] == "plain"]
     pairs = [(a, b) for a, b in zip(first_values, second_values, strict=True) if a is not None]
     assert sum(a == b for a, b in pairs) < len(pairs) / 20
@@ -235,7 +245,7 @@ def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise() 
 
 def test_a_second_attempt_asks_no_attributes() -> None:
     """It might hold another reading of the day, for which the permanent coin was not tossed."""
-    assert any("attribute" in body for body in bodies(OUTPUTS, "private"))
+    assert any("attribute" in body for body in bodies(day_outputs(), "private"))
     second = bodies(outputs_of(building(), SEEN, attempt=2), "private")
     assert second
     assert not any("attribute" in body for body in second)
@@ -257,7 +267,7 @@ def test_budgets_run_on_utc_days_of_the_windows_start() -> None:
 
 def test_a_refusal_has_the_shape_of_a_release_and_comes_at_the_same_time() -> None:
     records = [
-        body for body in bodies(OUTPUTS, "private") if body["release"] == "plain" and body["audience"] == "board"
+        body for body in bodies(day_outputs(), "private") if body["release"] == "plain" and body["audience"] == "board"
     ]
     refused = [body for body in records if not body["released"]]
     paid = [body for body in records if body["released"]]
@@ -268,9 +278,9 @@ def test_a_refusal_has_the_shape_of_a_release_and_comes_at_the_same_time() -> No
         nulls = ("values", "levels", "half_width_95", "levels_half_width_95")
         assert [body[name] for name in nulls] == [None] * 4
         assert body["noise_scale"] == paid[0]["noise_scale"]
-    times = [out.time for out in OUTPUTS if out.topic == "tacet.private.board.plain.v1"]
-    assert times == [out.time for out in OUTPUTS if out.topic == "tacet.private.facilities.plain.v1"]
-    report = [record["refused"] for record in account_of(OUTPUTS) if record["refused"]]
+    times = [out.time for out in day_outputs() if out.topic == "tacet.private.board.plain.v1"]
+    assert times == [out.time for out in day_outputs() if out.topic == "tacet.private.facilities.plain.v1"]
+    report = [record["refused"] for record in account_of(day_outputs()) if record["refused"]]
     assert len(report) == len(refused)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.cli import policy as policy_verbs
+from connectors.cli import policy_tables
 from connectors.operations.policy import contracts, guarantees
 from connectors.operations.policy import diff as policy_diff
 from stream.accounting.account import AccountState
@@ -169,4 +169,4 @@ def test_reports_describe_every_unit_and_name_no_other() -> None:
     assert guarantees.UNITS["person_w_event"] == "one person, {w} windows"
     assert guarantees.UNITS["tuple_moved"] == "one device at one tick, elsewhere instead"
     assert guarantees.COUNTED["device_w_event"] == "one person, one cell in each of {w} windows"
-    assert {*policy_diff.COMPARED, *policy_verbs._SHOWN} < UNITS.keys()
+    assert {*policy_diff.COMPARED, *policy_tables._SHOWN} < UNITS.keys()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from stream.accounting.charges import ChargeRun, add_window, runs_after, windows_within
+from stream.accounting.charge_runs import ChargeRun, add_window, runs_after, windows_within
 
 
 def test_windows_at_one_distance_and_price_are_one_spell() -> None:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from stream.decisions.min_entropy import beliefs, least_by_halves, least_entropy, minimum_entropy
+from stream.decisions.beliefs import beliefs
+from stream.decisions.entropy_search import least_by_halves, least_entropy
 from stream.decisions.min_entropy import min_entropy as asked
+from stream.decisions.min_entropy import minimum_entropy
 from stream.errors import UsageError
 from tests.acceptance.command_line import run
 

@@ -102,7 +102,7 @@ def records() -> dict[str, list[dict[str, Any]]]:
         ),
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
-        "site-metadata": [*site_metadata(policy).values(), *site_metadata(named).values()],
+        "site-metadata": [{**site} for each in (policy, named) for site in site_metadata(each).values()],
     }
 
 

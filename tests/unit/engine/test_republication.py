@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import orjson
 import pytest
@@ -49,18 +50,30 @@ def live(log: Iterable[bytes]) -> list[OutputRecord]:
 
 
 LOG = log_of(SEEN)
-OUTPUTS = live(LOG[: len(LOG) * 3 // 4])
-"""What was published before the observations came to their end."""
-ENTRIES = [output.value for output in OUTPUTS if output.topic == AUDIT]
-PUBLISHED = {output.id: output.value for output in OUTPUTS if is_private(output.topic)}
+
+
+@cache
+def outputs() -> list[OutputRecord]:
+    """What was published before the observations came to their end."""
+    return live(LOG[: len(LOG) * 3 // 4])
+
+
+@cache
+def entries() -> list[bytes]:
+    return [output.value for output in outputs() if output.topic == AUDIT]
+
+
+@cache
+def records() -> dict[str, bytes]:
+    return {output.id: output.value for output in outputs() if is_private(output.topic)}
 
 
 def made(
-    log: Iterable[bytes] = LOG, published: dict[str, bytes] = PUBLISHED, lost: Iterable[str] = (),
+    log: Iterable[bytes] = LOG, published: dict[str, bytes] | None = None, lost: Iterable[str] = (),
     versions: Sequence[str] = (MECHANISMS,),
 ) -> Republication:  # fmt: skip
-    kept = {name: value for name, value in published.items() if name not in set(lost)}
-    republication = Republication(POLICY, [], laboratory(), DEFAULTS, ENTRIES, kept, versions)
+    kept = {name: value for name, value in (published or records()).items() if name not in set(lost)}
+    republication = Republication(POLICY, [], laboratory(), DEFAULTS, entries(), kept, versions)
     for value in log:
         republication.take(SITE, value)
     republication.finish()
@@ -74,43 +87,43 @@ def as_published(republication: Republication) -> dict[str, bytes]:
 @pytest.mark.parametrize("every", [1, 2, 7, 1000])
 def test_what_is_lost_is_made_again_with_its_bytes_and_nothing_more(every: int) -> None:
     """Free records too: revisions and answers to queries, which have no entries."""
-    lost = [*PUBLISHED][::every]
+    lost = [*records()][::every]
     republication = made(lost=lost)
-    assert as_published(republication) == {name: PUBLISHED[name] for name in lost}
+    assert as_published(republication) == {name: records()[name] for name in lost}
     assert republication.stopped == {}
-    assert {name.split("/")[1] for name in PUBLISHED} == {"smooth", "smooth-revised", "hourly", "plain"}
+    assert {name.split("/")[1] for name in records()} == {"smooth", "smooth-revised", "hourly", "plain"}
 
 
 def test_what_the_ledger_has_not_come_to_is_not_published() -> None:
-    republication = made(lost=PUBLISHED)
-    assert as_published(republication) == PUBLISHED
+    republication = made(lost=records())
+    assert as_published(republication) == records()
 
 
 def test_behind_an_entry_of_other_observations_nothing_is_made() -> None:
     half = len(SEEN) // 2
-    republication = made(log_of([*SEEN[:half], *SEEN[half + 40 :]]), lost=PUBLISHED)
+    republication = made(log_of([*SEEN[:half], *SEEN[half + 40 :]]), lost=records())
     again = as_published(republication)
-    assert 0 < len(again) < len(PUBLISHED)
-    assert again.items() <= PUBLISHED.items()
+    assert 0 < len(again) < len(records())
+    assert again.items() <= records().items()
     assert "made from other observations" in republication.stopped[SITE]
 
 
 def test_observations_that_end_early_are_said() -> None:
-    republication = made(LOG[: len(LOG) // 2], lost=PUBLISHED)
-    assert as_published(republication).items() <= PUBLISHED.items()
+    republication = made(LOG[: len(LOG) // 2], lost=records())
+    assert as_published(republication).items() <= records().items()
     assert republication.stopped == {SITE: "the observations end before its ledger does"}
 
 
 def test_a_record_that_is_there_with_other_bytes_ends_it() -> None:
-    name = [*PUBLISHED][3]
+    name = [*records()][3]
     with pytest.raises(AuditError, match=f"{name}: was published and would now differ"):
-        made(published=PUBLISHED | {name: b"{}"})
+        made(published=records() | {name: b"{}"})
 
 
 def test_what_another_mechanism_version_may_have_made_is_not_made_again() -> None:
     """An entry does not show the noise, so equal entries would not prove equal records."""
     with pytest.raises(UsageError, match="it is not known which of them made the entries"):
-        made(lost=PUBLISHED, versions=["another", MECHANISMS])
+        made(lost=records(), versions=["another", MECHANISMS])
 
 
 def test_sites_without_a_ledger_are_left_alone() -> None:
@@ -119,7 +132,7 @@ def test_sites_without_a_ledger_are_left_alone() -> None:
         republication.take(SITE, value)
     republication.finish()
     assert (republication.lost, republication.stopped) == ([], {})
-    assert all(orjson.loads(value)["site"] == SITE for value in ENTRIES)
+    assert all(orjson.loads(value)["site"] == SITE for value in entries())
 
 
 def test_a_message_that_closes_windows_beyond_the_ledger_publishes_none_of_these() -> None:

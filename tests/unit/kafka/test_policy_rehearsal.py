@@ -11,16 +11,16 @@ import pytest
 from connectors.cli import worker
 from connectors.keys import key_files
 from connectors.storage.kafka import cluster
-from stream.engine.partition import PartitionEngine
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Pipeline
+from stream.release.stage import MECHANISMS
 from tests.support.small_building import laboratory
-from tests.unit.engine.test_partition_takeover import GROUND, NEW, OLD
+from tests.unit.engine.test_partition_takeover import NEW, OLD, ground
 
 
 def control(current: str = OLD.version) -> Any:
     return SimpleNamespace(
-        partitions=1, versions=PartitionEngine(OLD, laboratory())._versions, accepted=lambda: [OLD],
+        partitions=1, versions=(MECHANISMS,), accepted=lambda: [OLD],
         current=lambda: current, id="c",
     )  # fmt: skip
 
@@ -28,7 +28,7 @@ def control(current: str = OLD.version) -> Any:
 @pytest.fixture(autouse=True)
 def saved(monkeypatch: pytest.MonkeyPatch) -> None:
     async def state(bootstrap: str, partition: int) -> bytes | None:
-        return GROUND.snapshot if partition == 0 else None
+        return ground().snapshot if partition == 0 else None
 
     monkeypatch.setattr(cluster, "_state", state)
 

@@ -78,7 +78,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         monkeypatch.setattr(worker, "KafkaWriterFactory", FakeJournal)
         monkeypatch.setattr(worker, "create_app", app)
         config = WorkerConfig("nowhere:9", fence="f", session_timeout=SESSION, open_timeout=OPEN)
-        code = run_virtually(worker._run(config, SimpleNamespace()))  # type: ignore[arg-type]
+        code = run_virtually(worker.run_until_stopped(config, SimpleNamespace()))  # type: ignore[arg-type]
         lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
         return code, lines[-1] if lines else ""
 

@@ -10,6 +10,7 @@ import pytest
 
 from connectors.storage.kafka import client, metadata
 from connectors.storage.kafka import client as closing
+from connectors.storage.site_metadata import SiteMetadata
 from stream.schemas import METADATA
 from tests.support.patience import PATIENCE, within_patience
 
@@ -76,7 +77,10 @@ async def test_nor_does_who_has_told_of_zones(hanging: Hanging, monkeypatch: pyt
 
     monkeypatch.setattr(metadata, "read", nothing)
     monkeypatch.setattr(metadata, "partition_counts", one)
-    assert await returned(metadata.publish("127.0.0.1:9", {"hall": {}}), hanging)
+    hall: SiteMetadata = {
+        "v": 1, "site": "hall", "name": "Hall", "timezone": "UTC", "tick_seconds": 300, "zones": [],
+    }  # fmt: skip
+    assert await returned(metadata.publish("127.0.0.1:9", {"hall": hall}), hanging)
 
 
 async def test_an_end_that_fails_is_no_error_of_what_was_read(

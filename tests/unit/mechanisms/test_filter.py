@@ -11,7 +11,9 @@ from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.exact import Floats, quantiles
 from stream.mechanisms.filter.calendar import Calendar, empty, learnt, take_in
 from stream.mechanisms.filter.model import Cells, bin_edges, kernels, moves, stationary, transitions
-from stream.mechanisms.filter.step import Estimate, FilterItem, FilterState, RegimeFilter, marginal
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import Estimate, FilterItem, RegimeFilter
+from stream.mechanisms.filter.updates import marginal
 from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.noise_parameters import gaussian_noise, laplace_noise
 from tests.support.reference_filter import by_tick

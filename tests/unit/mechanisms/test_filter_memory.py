@@ -12,8 +12,10 @@ import pytest
 from stream.errors import DataError
 from stream.mechanisms.base import WeekSlot
 from stream.mechanisms.filter.history import decode_rounded, encode_rounded, remembered_size, restarted_state, rounded
-from stream.mechanisms.filter.step import FilterItem, FilterState, RegimeFilter, marginal
+from stream.mechanisms.filter.state import FilterState
+from stream.mechanisms.filter.step import FilterItem, RegimeFilter
 from stream.mechanisms.filter.support import Posterior
+from stream.mechanisms.filter.updates import marginal
 from stream.mechanisms.noise_parameters import laplace_noise
 
 F = Fraction

@@ -11,8 +11,8 @@ from stream.mechanisms.exact import Floats, ordered_sum
 from stream.mechanisms.filter import support
 from stream.mechanisms.filter.calendar import Weights
 from stream.mechanisms.filter.model import Cells, kernels, likelihood, none_counted, rates, sight, switched, transitions
-from stream.mechanisms.filter.step import lean, mix, move, running_sum
 from stream.mechanisms.filter.support import Chunk, Grids, Windows, chunks
+from stream.mechanisms.filter.updates import lean, mix, move, running_sum
 from stream.mechanisms.noise_parameters import NoiseParameter, gaussian_noise, laplace_noise
 from tests.support import reference_filter as plain_filter
 

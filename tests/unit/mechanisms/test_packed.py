@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from stream.errors import DataError
-from stream.mechanisms.filter.step import Array, pack, unpack
+from stream.mechanisms.filter.state import Array, pack, unpack
 
 ANY = arrays(np.float32, array_shapes(max_dims=4, max_side=6), elements=st.sampled_from([0.0, 1.0, 0.3, 1e-20, 2e30]))
 

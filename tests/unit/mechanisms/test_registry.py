@@ -8,7 +8,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from stream.accounting.charges import ChargeHistory, ChargeStream, coalition_cost, decode_charged, encode_charged
+from stream.accounting.charge_history import ChargeHistory, ChargeStream
+from stream.accounting.costs import coalition_cost
+from stream.accounting.count_exponent import count_exponent
 from stream.errors import UsageError
 from stream.mechanisms.base import CountMechanism, Parameters, TickInput, Values, WeekSlot
 from stream.mechanisms.filter.mechanism import Revisable
@@ -113,9 +115,9 @@ def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
     charged = ChargeHistory()
     charged.note(MINUTE, "r/1/1", ChargeStream("gauss", 1, ("a",)), {"board": ONE})
     with pytest.raises(UsageError, match="got 'gauss'"):
-        charged.exponent(frozenset(["r/1/1"]), (0, 2 * MINUTE), 1, None)
+        count_exponent(charged, "a", (0, 2 * MINUTE), 1)
     with pytest.raises(UsageError, match="got 'gauss'"):
-        decode_charged(encode_charged(charged))
+        ChargeHistory.decoded(charged.encoded())
 
 
 def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> None:

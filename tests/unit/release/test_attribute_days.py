@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import orjson
 import pytest
 
-from stream.accounting.charges import ChargeHistory, ChargeStream
+from stream.accounting.charge_history import ChargeHistory, ChargeStream
 from stream.errors import PolicyError
 from stream.local_time import span_of_day
 from stream.pipeline import Pipeline

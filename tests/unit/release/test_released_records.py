@@ -23,6 +23,7 @@ from tests.support.small_building import (
     SITE,
     bodies,
     building,
+    day_outputs,
     laboratory,
     messages,
     outputs_of,
@@ -32,7 +33,6 @@ from tests.support.small_building import (
 )
 
 SEEN = people()
-OUTPUTS = outputs_of(building(), SEEN)
 
 RECORD = {
     "v", "release_id", "site", "audience", "release", "window_start", "window_end", "values", "released", "reason",
@@ -112,7 +112,7 @@ def test_a_second_attempt_asks_no_attributes() -> None:
 
 
 def test_a_count_record_has_every_field_that_says_how_good_it_is() -> None:
-    for body in bodies(OUTPUTS, "private"):
+    for body in bodies(day_outputs(), "private"):
         if "attribute" in body:
             continue
         assert set(body) - OPTIONAL[body["release"]] == RECORD
@@ -127,7 +127,7 @@ def test_a_count_record_has_every_field_that_says_how_good_it_is() -> None:
 
 def test_every_declared_zone_is_in_every_record_zeros_included() -> None:
     zones = {"grouped": ["a", "b", "c", "d"], "plain": ["a", "b", "c", "d"], "smooth": ["a", "b", "c"]}
-    for body in bodies(OUTPUTS, "private"):
+    for body in bodies(day_outputs(), "private"):
         if body.get("values") is not None:
             assert list(body["values"]) == zones[body["release"]]
             assert list(body["half_width_95"]) == list(body["noise_scale"]) == zones[body["release"]]
@@ -143,9 +143,9 @@ def test_a_window_without_anybody_is_released_like_any_other() -> None:
 
 def test_records_come_in_the_order_of_windows_and_are_published_at_their_end() -> None:
     for audience in ("facilities", "public", "board"):
-        times = [out.time for out in OUTPUTS if out.topic == f"tacet.private.{audience}.grouped.v1"]
+        times = [out.time for out in day_outputs() if out.topic == f"tacet.private.{audience}.grouped.v1"]
         assert times == sorted(set(times))
-    for out in OUTPUTS:
+    for out in day_outputs():
         if ".private." in out.topic and "office-day" not in out.topic:
             assert out.time == parse_time(bodies([out], "private")[0]["window_end"])
 
@@ -155,7 +155,7 @@ def test_coverage_is_told() -> None:
 
 
 def test_noise_scale_and_half_width_are_of_the_epsilon_that_the_counts_spend() -> None:
-    for body in bodies(OUTPUTS, "private"):
+    for body in bodies(day_outputs(), "private"):
         if body["release"] in ("grouped", "plain") and body["released"]:
             share = Fraction(body["epsilon"]) * (Fraction(4, 5) if body["release"] == "grouped" else 1)
             assert set(body["noise_scale"].values()) == {float(1 / share)}
@@ -269,7 +269,7 @@ def test_the_half_width_of_a_sum_covers_95_percent_and_one_less_does_not() -> No
 
 
 def test_an_attribute_record_says_whose_and_when_and_its_value_only_if_shown() -> None:
-    records = [body for body in bodies(OUTPUTS, "private") if "attribute" in body]
+    records = [body for body in bodies(day_outputs(), "private") if "attribute" in body]
     assert len(records) == 6
     for body in records:
         assert (body["day"], body["window_start"], body["window_end"]) == (
@@ -282,7 +282,7 @@ def test_an_attribute_record_says_whose_and_when_and_its_value_only_if_shown() -
 
 
 def test_all_attribute_records_of_a_day_are_published_at_one_time() -> None:
-    times = {out.time for out in OUTPUTS if ".office-day." in out.topic}
+    times = {out.time for out in day_outputs() if ".office-day." in out.topic}
     assert times == {parse_time("2026-03-04T08:00:00Z")}
 
 
@@ -372,7 +372,7 @@ def test_each_utc_day_has_its_own_noise_key() -> None:
 
 
 def test_what_is_published_has_topics_of_audit_audiences_and_account_only() -> None:
-    topics = {out.topic for out in OUTPUTS if isinstance(out, Published)}
+    topics = {out.topic for out in day_outputs() if isinstance(out, Published)}
     assert AUDIT in topics
     assert not [topic for topic in topics if "presence" in topic or "occupancy" in topic]
     restricted = building(head="[restricted]\noccupancy = true\n")

@@ -11,18 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.serve.floor_plans import (
-    LARGEST_FILE,
-    MOST_SHAPES,
-    Plan,
-    Transform,
-    parse_geojson,
-    parse_path,
-    parse_svg,
-    read_plans,
-    transform_of,
-    written,
-)
+from connectors.serve.floor_plans import LARGEST_FILE, MOST_SHAPES, Plan, parse_geojson, parse_svg, read_plans
+from connectors.serve.svg import Transform, parse_path, transform_of, written
 from stream.errors import DataError, UsageError
 
 ZONES = ("2011", "2065")

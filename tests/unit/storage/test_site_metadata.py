@@ -12,7 +12,7 @@ import pytest
 import tacet
 from connectors.keys import key_files
 from connectors.storage.embedded.runner import embedded
-from connectors.storage.site_metadata import site_metadata
+from connectors.storage.site_metadata import SiteMetadata, site_metadata
 from stream.errors import DataError, UsageError
 from stream.release.validation import Policy, load_policy
 from tests.support.small_building import FLOORS, ZONES, policy_text
@@ -28,7 +28,7 @@ def key(tmp_path: Path) -> Path:
     return tmp_path / "key"
 
 
-def run(policy: Policy, key: Path, store: Path, **options: Any) -> dict[str, dict[str, Any]]:
+def run(policy: Policy, key: Path, store: Path, **options: Any) -> dict[str, SiteMetadata]:
     with embedded(policy, key, store, **options):
         pass
     return tacet.sites(store=store)

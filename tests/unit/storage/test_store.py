@@ -16,7 +16,7 @@ import pytest
 from connectors.keys import key_files
 from connectors.secrets.private_files import private_folder
 from connectors.sources.recordings.observations import ObservationFile
-from connectors.storage.embedded.delivery import SYNC_EVERY
+from connectors.storage.embedded.outboxes import SYNC_EVERY
 from connectors.storage.embedded.reader import outboxes, read_outbox, read_snapshot, read_state_and_entries, read_topic
 from connectors.storage.embedded.rollback_mark import MarkFile, mark_path
 from connectors.storage.embedded.runner import embedded

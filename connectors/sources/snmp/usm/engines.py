@@ -1,4 +1,4 @@
-"""The clocks of the engines that send traps, and the messages already accepted, for replay protection; pure.
+"""The clocks of sending engines, and replay protection; pure.
 
 A sender of traps is the authority over its own time (RFC 3414, section 2.2): its boots, and the seconds since the last
 one. Both only move forward here; without messages they advance with this machine's clock. A message is new if it is at

@@ -1,4 +1,4 @@
-"""A strict decoder and an encoder of SNMPv3 messages: the header and the scoped PDU; pure.
+"""A strict decoder and an encoder of SNMPv3 messages; pure.
 
 RFC 3412 section 6 (the message), RFC 3414 section 2.4 (the parameters of the user-based security model). Nothing is
 trusted here: the verifier decides whether a message is genuine and new.

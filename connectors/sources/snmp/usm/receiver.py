@@ -1,4 +1,4 @@
-"""A receiver's SNMPv3 state while it listens: the verifier, and the file of its replay protection.
+"""A receiver's SNMPv3 state: the verifier, and its replay file.
 
 The file (``EngineFile``) contains the clocks of engines, the accepted messages, and this receiver's own starts. It is
 one SQLite file of mode 0600, locked by one process. It is durable before any message that it describes counts; so a

@@ -1,4 +1,4 @@
-"""The users of SNMPv3 with their passwords, and the engines whose traps are accepted from each source.
+"""The users of SNMPv3 with their passwords, and each source's engines.
 
 The file is TOML, readable by its owner only (mode 0600). A source that it names must use SNMPv3, so that no sender can
 fall back to a community for it. While passwords are being changed a user may be listed twice, and both are valid.

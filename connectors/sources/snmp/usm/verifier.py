@@ -1,4 +1,4 @@
-"""Verifies that an SNMPv3 message is genuine, new and sufficiently secured, and builds the report to its sender; pure.
+"""Verifies SNMPv3 messages, and builds reports to their senders; pure.
 
     engine known ─► user known ─► level ─► tag ─► time ─► not seen before ─► decrypted ─► a trap or an inform
 

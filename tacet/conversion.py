@@ -1,18 +1,43 @@
-"""Released counts as a pandas frame: a row for each node and window, with the band of its value."""
+"""Conversions of released JSON objects: to typed records, and to a pandas frame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
+
+from pydantic import ValidationError
 
 from connectors.subscribe.nodes import NodeValue, node_values
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import Origin, releases
-from stream.errors import OPTIONAL, UsageError
-from stream.schemas import parse_time
+from stream.errors import OPTIONAL, DataError, UsageError
+from stream.schemas import AttributeRecord, CountRecord, PeopleRecord, ThresholdRecord, parse_time
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PrivateRecord = CountRecord | ThresholdRecord | PeopleRecord | AttributeRecord
+"""What an audience reads of a window: counts, a query of them, decisions, people; or one attribute of a zone's day."""
+_BY_FIELD: dict[str, type[PrivateRecord]] = {
+    "attribute": AttributeRecord, "above": ThresholdRecord, "counted": PeopleRecord,
+}  # fmt: skip
+"""Field by which a record other than of counts is recognised -> its type."""
+
+
+def typed(release: Mapping[str, Any]) -> PrivateRecord:
+    """Return a release as a typed record; fields that this version does not know are dropped.
+
+    Raises:
+        DataError: not a private release; the message names the first wrong field, never its value.
+    """
+    model = next((kind for name, kind in _BY_FIELD.items() if name in release), CountRecord)
+    try:
+        return model.model_validate(release)
+    except ValidationError as problem:
+        place = ".".join(map(str, problem.errors()[0]["loc"]))
+        msg = f"record: must be a private release, {place} is missing or wrong"
+        raise DataError(msg) from None
+
 
 COLUMNS = (
     "site", "release", "node", "window_start", "window_end", "value", "low", "high", "half_width", "kind",
@@ -88,9 +113,9 @@ def _take(records: dict[_Key, Release], record: Release, *, revised: bool) -> No
 
 
 def _rows(records: Iterable[Release]) -> Iterator[tuple[Any, ...]]:
-    held = sorted(records, key=lambda record: not record["released"])  # denied records list no nodes of their own
+    ordered = sorted(records, key=lambda record: not record["released"])  # denied records list no nodes of their own
     nodes: dict[tuple[str, str], dict[str, None]] = {}
-    for record in held:
+    for record in ordered:
         name = record["release"].removesuffix("-revised") if "revises" in record else record["release"]
         values = [*node_values(record)]
         known = nodes.setdefault((record["site"], name), {})

@@ -1,0 +1,160 @@
+"""The charges of count releases by window: who paid how much on which line.
+
+A line (``ChargeStream``) is a count release under one name, policy version and attempt; each line has its own noise. A
+release that restarts under another name, policy or attempt is another line and pays for itself. What the recorded
+windows reveal of an attribute is in ``count_exponent``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from stream.policy.mechanisms import mechanism_named
+from stream.policy.sites import current_names
+from stream.records import DAY, Micros
+
+KEPT: Micros = 2 * DAY
+"""A local day is closed long before its windows have this age, even after a change of clocks or time zone."""
+
+
+Span = tuple[Micros, Micros]
+"""First instant, and the first instant after."""
+
+
+AudienceCharges = tuple[tuple[str, Fraction], ...]
+"""(audience, epsilon) in the order of audiences."""
+
+
+Window = tuple[tuple[str, AudienceCharges], ...]
+"""(line, payments on it) in the order of lines. Equal windows share one object, since there are few kinds."""
+
+
+class ChargeStream(NamedTuple):
+    """A count release as it was charged: under one name, policy version and attempt."""
+
+    mechanism: str
+    w: int
+    """Consecutive windows that one epsilon pays for."""
+    zones: tuple[str, ...]
+    day: int | None = None
+    """Number of the privacy day, if one price pays for a whole day; payments are then losses of a changed day."""
+
+
+@dataclass(slots=True)
+class ChargeHistory:
+    """The count charges of a site's latest windows, or of all its windows."""
+
+    lines: dict[str, ChargeStream] = field(default_factory=dict)
+    """``release/version/attempt`` -> the line."""
+    days: dict[int, dict[Micros, Window]] = field(default_factory=dict)
+    """UTC day -> end of a window -> its charges."""
+    _kinds: dict[Window, Window] = field(default_factory=dict, repr=False, compare=False)
+
+    def note(self, end: Micros, name: str, line: ChargeStream, paid: Mapping[str, Fraction]) -> None:
+        """Record the payments of audiences on one line for the window that ends at ``end``; 0 is a denial."""
+        charged = {audience: epsilon for audience, epsilon in paid.items() if epsilon > 0}
+        if charged:
+            self.lines[name] = line
+            window = dict(self._window(end))
+            window[name] = tuple(sorted((dict(window.get(name, ())) | charged).items()))
+            self._put(end, tuple(sorted(window.items())))
+
+    def undo(self, end: Micros, name: str) -> None:
+        """Undo ``note``: the line was not charged for this window."""
+        self._put(end, tuple(one for one in self._window(end) if one[0] != name))
+
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Extend each line to every name that its zones have now (``zones_now``)."""
+        self.lines = {name: line._replace(zones=current_names(line.zones, now)) for name, line in self.lines.items()}
+
+    def forget(self, end: Micros) -> None:
+        """Drop windows older than ``KEPT`` relative to ``end``."""
+        oldest = (end - KEPT) // DAY
+        if any(day < oldest for day in self.days):
+            self.days = {day: windows for day, windows in self.days.items() if day >= oldest}
+            self._kinds = {window: window for windows in self.days.values() for window in windows.values()}
+            used = {name for window in self._kinds for name, _ in window}
+            self.lines = {name: line for name, line in self.lines.items() if name in used}
+
+    def _window(self, end: Micros) -> Window:
+        return self.days.get(end // DAY, {}).get(end, ())
+
+    def _put(self, end: Micros, window: Window) -> None:
+        self.days.setdefault(end // DAY, {})[end] = self._kinds.setdefault(window, window)
+
+    def charged_at(self, end: Micros) -> dict[str, ChargeStream]:
+        """Return the lines that were charged for a window."""
+        return {name: self.lines[name] for name, _ in self._window(end)}
+
+    def days_charged_in(self, span: Span) -> dict[str, ChargeStream]:
+        """Return the lines of whole days that were charged for any window that ends within a span."""
+        lines = (name for window in self.windows_in(span) for name, _ in window)
+        return {name: self.lines[name] for name in lines if self.lines[name].day is not None}
+
+    def covering(self, zone: str) -> frozenset[str]:
+        """Return the lines that cover a zone."""
+        return frozenset(name for name, line in self.lines.items() if zone in line.zones)
+
+    def windows_in(self, span: Span) -> dict[Window, int]:
+        """Return the number of windows of each kind that end within a span."""
+        times: Counter[int] = Counter()
+        kinds: dict[int, Window] = {}
+        for day in range(span[0] // DAY, (span[1] - 1) // DAY + 1):
+            for end, window in self.days.get(day, {}).items():
+                if span[0] <= end < span[1]:
+                    times[id(window)] += 1
+                    kinds[id(window)] = window
+        return {kinds[kind]: number for kind, number in times.items()}
+
+    def encoded(self) -> dict[str, Any]:
+        """Return the JSON form; consecutive equal windows at equal distances form one row."""
+        rows: list[tuple[Micros, Micros, int, Window]] = []
+        for end, window in sorted((end, window) for windows in self.days.values() for end, window in windows.items()):
+            if rows and rows[-1][3] is window and (rows[-1][2] == 1 or end == rows[-1][0] + rows[-1][2] * rows[-1][1]):
+                first, step, number, _ = rows[-1]
+                rows[-1] = (first, step or end - first, number + 1, window)
+            else:
+                rows.append((end, 0, 1, window))
+        windows = [
+            [*row, [[name, [[who, str(epsilon)] for who, epsilon in paid]] for name, paid in window]]
+            for *row, window in rows
+        ]
+        return {
+            "lines": {
+                name: [*line[:3], *([line.day] if line.day is not None else [])]
+                for name, line in sorted(self.lines.items())
+            },
+            "windows": windows,
+        }
+
+    @classmethod
+    def decoded(cls, data: Mapping[str, Any]) -> ChargeHistory:
+        """Return the history of its JSON form; UsageError where a line belongs to an undeclared mechanism."""
+        history = cls()
+        for name, (mechanism, w, zones, *day) in data["lines"].items():
+            mechanism_named(mechanism)
+            history.lines[name] = ChargeStream(mechanism, w, tuple(zones), *day)
+        for first, step, number, lines in data["windows"]:
+            window = tuple((name, tuple((who, Fraction(epsilon)) for who, epsilon in paid)) for name, paid in lines)
+            for place in range(number):
+                history._put(first + place * step, window)
+        return history
+
+
+def line_name(release: str, version: str, attempt: int, day: int | None = None) -> str:
+    """Return the name of a line; each privacy day that was paid as a whole is a line of its own."""
+    return f"{release}/{version}/{attempt}" + ("" if day is None else f"/{day}")
+
+
+def release_of(line: str) -> str:
+    """Return the release of a line."""
+    return line.partition("/")[0]
+
+
+def attempt_of(line: str) -> int:
+    """Return the attempt of a line."""
+    return int(line.split("/")[2])

@@ -1,0 +1,373 @@
+"""What the brokers of one cluster store: partitions, their copies, and when a record becomes visible.
+
+This module follows Kafka 4.1; each rule names where it comes from. Only what this project's clients use is there.
+
+- A batch is stored as it came, with the offset, the leader's epoch and, where a topic asks for it, the time of the
+  append (``LogValidator``). Its bytes are the protocol's (record batch, version 2).
+- The leader appends; each follower copies after a while. The high watermark is the least end among the replicas in
+  sync (``Partition.maybeIncrementLeaderHW``). Readers see nothing beyond it.
+- The last stable offset is the first offset of an open transaction, or of one whose marker lies at or above the high
+  watermark (``UnifiedLog.lastStableOffset``).
+- Of each producer the log remembers epoch and last five batches (``ProducerStateEntry``): a repeated batch gets its
+  first answer, any other must follow the last one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c, encode_varint
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Of a batch: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and largest
+timestamp, producer's id and epoch, base sequence, number of records.
+"""
+ATTRIBUTES_AT, CRC_AT, LARGEST_TIME_AT = 21, 17, 35
+APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+REMEMBERED = 5
+"""Batches of a producer that the log remembers (``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``)."""
+
+NONE = 0
+OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_TOPIC_OR_PARTITION = 3
+NOT_LEADER = 6
+REQUEST_TIMED_OUT = 7
+NOT_ENOUGH_REPLICAS = 19
+OUT_OF_ORDER_SEQUENCE = 45
+INVALID_PRODUCER_EPOCH = 47
+INVALID_TXN_STATE = 48
+
+
+class Header(NamedTuple):
+    """The head of a batch."""
+
+    base: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_delta: int
+    first_time: int
+    largest_time: int
+    producer: int
+    epoch: int
+    sequence: int
+    records: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """A stored batch."""
+
+    base: int
+    last: int
+    data: bytes
+    producer: int
+    epoch: int
+    sequence: int
+    attributes: int
+    appended_ms: int
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def marker(self) -> bool:
+        """Whether it is the mark of a transaction's end."""
+        return bool(self.attributes & CONTROL)
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """First and last sequence, and first offset."""
+
+
+class Record(NamedTuple):
+    """A record as a reader sees it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    committed: bool
+    appended_ms: int
+    """When the leader appended it, whatever its own time says."""
+
+
+class Partition:
+    """One partition, with its copies."""
+
+    def __init__(self, topic: str, number: int, replicas: list[int], config: dict[str, str]) -> None:
+        self.topic, self.number, self.replicas, self.config = topic, number, replicas, config
+        self.leader: int | None = replicas[0]
+        self.leader_epoch = 0
+        self.in_sync = list(replicas)
+        self.ends = dict.fromkeys(replicas, 0)
+        """The end of each broker's copy: the copy is the log up to there."""
+        self.batches: list[Batch] = []
+        self.start = 0
+        self.high_watermark = 0
+        self.moved: list[Callable[[], None]] = []
+        """Called once when something has become visible, or the leader has changed."""
+        self._producers: dict[int, _Producer] = {}
+        self.open: dict[int, int] = {}
+        """First offset of the open transaction of a producer."""
+        self.ended: list[tuple[int, int, int, bool]] = []
+        """Transactions that have ended: producer, first offset, the marker's offset, committed."""
+
+    # --- offsets --------------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """The offset after the leader's last record."""
+        return self.batches[-1].last + 1 if self.batches else self.start
+
+    @property
+    def last_stable(self) -> int:
+        """The offset before which every transaction has ended."""
+        unstable = [*self.open.values(), *(first for _, first, mark, _ in self.ended if mark >= self.high_watermark)]
+        return min([self.high_watermark, *unstable])
+
+    @property
+    def min_in_sync(self) -> int:
+        """How many copies must be in sync for a write to be accepted."""
+        return int(self.config.get("min.insync.replicas", "1"))
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def check(self, header: Header) -> tuple[int, int | None]:  # noqa: PLR0911 - one line for each rule
+        """Return an error code, and the offset of the first copy if a batch is a repetition.
+
+        ``ProducerAppendInfo.checkProducerEpoch`` and ``checkSequence``, ``UnifiedLog.analyzeAndValidateProducerState``.
+        """
+        known = self._producers.get(header.producer)
+        if header.producer < 0 or known is None:
+            return NONE, None
+        if header.epoch < known.epoch:
+            return INVALID_PRODUCER_EPOCH, None
+        last = header.sequence + header.last_delta
+        if header.epoch > known.epoch:
+            return (NONE if header.sequence == 0 else OUT_OF_ORDER_SEQUENCE), None
+        for first_sequence, last_sequence, offset in known.batches:
+            if (first_sequence, last_sequence) == (header.sequence, last):
+                return NONE, offset
+        if known.batches and header.sequence != known.batches[-1][1] + 1:
+            return OUT_OF_ORDER_SEQUENCE, None
+        if not known.batches and header.sequence != 0:
+            return OUT_OF_ORDER_SEQUENCE, None
+        return NONE, None
+
+    def append(self, data: bytes, header: Header, now_ms: int) -> int:
+        """Store a batch that was checked; return the offset of its first record."""
+        content = bytearray(data)
+        base, attributes = self.end, header.attributes
+        if self.config.get("message.timestamp.type") == "LogAppendTime":
+            attributes |= APPEND_TIME
+            struct.pack_into(">h", content, ATTRIBUTES_AT, attributes)
+            struct.pack_into(">q", content, LARGEST_TIME_AT, now_ms)
+            struct.pack_into(">I", content, CRC_AT, calc_crc32c(bytes(content[ATTRIBUTES_AT:])))
+        struct.pack_into(">q", content, 0, base)
+        struct.pack_into(">i", content, 12, self.leader_epoch)
+        batch = Batch(
+            base, base + header.last_delta, bytes(content), header.producer, header.epoch, header.sequence, attributes,
+            now_ms,
+        )  # fmt: skip
+        self.batches.append(batch)
+        self._remember(batch)
+        return base
+
+    def mark(self, producer: int, epoch: int, now_ms: int, *, commit: bool) -> None:
+        """Append the mark that ends a producer's transaction."""
+        self.append(marker(producer, epoch, now_ms, commit=commit), _marker_header(producer, epoch), now_ms)
+
+    def _remember(self, batch: Batch) -> None:
+        if batch.producer < 0:
+            return
+        known = self._producers.get(batch.producer)
+        if known is None or batch.epoch > known.epoch:
+            known = self._producers[batch.producer] = _Producer(batch.epoch)
+        if batch.marker:
+            first = self.open.pop(batch.producer, None)
+            if first is not None:
+                self.ended.append((batch.producer, first, batch.base, _commits(batch)))
+            return
+        known.batches.append((batch.sequence, batch.sequence + batch.last - batch.base, batch.base))
+        if batch.transactional:
+            self.open.setdefault(batch.producer, batch.base)
+
+    def copied(self, broker: int, upto: int) -> None:
+        """Take note that a broker's copy reaches an offset."""
+        self.ends[broker] = max(self.ends[broker], min(upto, self.end))
+        self.advance()
+
+    def advance(self) -> None:
+        """Move the high watermark to the least end among the copies in sync."""
+        if self.leader is None:
+            return
+        self.ends[self.leader] = self.end
+        least = min(self.ends[each] for each in self.in_sync)
+        if least > self.high_watermark:
+            self.high_watermark = least
+            self.notify()
+
+    def notify(self) -> None:
+        """Wake whoever waits for this partition."""
+        waiting, self.moved = self.moved, []
+        for each in waiting:
+            each()
+
+    # --- leaders --------------------------------------------------------------------------------------
+
+    def elect(self, alive: Callable[[int], bool]) -> bool:
+        """Let go of copies on brokers that are away, and choose a leader; return whether acknowledged records are lost.
+
+        A clean leader is in sync; an unclean one is any that is left (``PartitionRegistration``, ``LeaderElector``).
+        The last broker in sync stays in the set while it is away.
+        """
+        clean = [broker for broker in self.in_sync if alive(broker)]
+        if clean:
+            self.in_sync = clean
+        if self.leader is not None and alive(self.leader) and self.leader in self.in_sync:
+            self.advance()
+            return False
+        candidates = [broker for broker in self.replicas if broker in clean]
+        if not candidates and self.config.get("unclean.leader.election.enable") == "true":
+            candidates = [broker for broker in self.replicas if alive(broker)]
+            self.in_sync = candidates[:1] or self.in_sync
+        self.leader = candidates[0] if candidates else None
+        lost = False
+        if self.leader is not None:
+            self.leader_epoch += 1
+            lost = self._truncate(self.ends[self.leader])
+            self.advance()
+        self.notify()
+        return lost
+
+    def _truncate(self, end: int) -> bool:
+        """Cut the log to the new leader's copy; return whether something visible is lost."""
+        lost = end < self.high_watermark
+        self.batches = [batch for batch in self.batches if batch.last < end]
+        self.high_watermark = min(self.high_watermark, end)
+        self.ends = {broker: min(at, end) for broker, at in self.ends.items()}
+        self._producers, self.open, self.ended = {}, {}, []
+        for batch in self.batches:
+            self._remember(batch)
+        return lost
+
+    def follow(self, broker: int) -> None:
+        """Let a broker's copy catch up, and be in sync again."""
+        if self.leader is not None:
+            self.ends[broker] = self.end
+            if broker not in self.in_sync:
+                self.in_sync.append(broker)
+            self.advance()
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def read(self, offset: int, end: int, most: int) -> list[Batch]:
+        """Return batches from the one that holds ``offset`` on, those before ``end``, at least one."""
+        low, high = 0, len(self.batches)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.batches[middle].last < offset else (low, middle)
+        found: list[Batch] = []
+        size = 0
+        for batch in self.batches[low:]:
+            if batch.base >= end or (found and size + len(batch.data) > most):
+                break
+            found.append(batch)
+            size += len(batch.data)
+        return found
+
+    def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return producer and first offset of the aborted transactions that reach into [start, end)."""
+        return sorted(
+            (first, producer)
+            for producer, first, mark, committed in self.ended
+            if not committed and mark >= start and first < end
+        )
+
+    def delete_before(self, offset: int) -> None:
+        """Move the start of the log."""
+        self.start = max(self.start, min(offset, self.high_watermark))
+        kept = [batch for batch in self.batches if batch.last >= self.start]
+        if not kept and self.batches:
+            kept = self.batches[-1:]  # the end stays where it is
+            self._emptied = True
+        self.batches = kept
+
+    def records(self) -> Iterator[Record]:
+        """Yield every record below the high watermark, and whether its transaction was committed."""
+        committed = {(producer, first): done for producer, first, _, done in self.ended}
+        spans = [(producer, first, mark) for producer, first, mark, _ in self.ended]
+        for batch in self.batches:
+            if batch.marker or batch.last >= self.high_watermark:
+                continue
+            settled = not batch.transactional or any(
+                committed[producer, first]
+                for producer, first, mark in spans
+                if producer == batch.producer and first <= batch.base < mark
+            )
+            found = MemoryRecords(batch.data)
+            while (each := found.next_batch()) is not None:
+                for record in each:
+                    if record.offset >= self.start:
+                        yield Record(
+                            record.offset, record.key, record.value, record.timestamp, settled, batch.appended_ms
+                        )
+
+
+def header_of(data: bytes) -> Header:
+    """Return the head of a batch."""
+    return Header(*HEADER.unpack_from(data))
+
+
+def batches_of(data: bytes) -> Iterator[bytes]:
+    """Yield the batches of a produce request's records."""
+    at = 0
+    while at < len(data):
+        size = 12 + struct.unpack_from(">i", data, at + 8)[0]
+        yield data[at : at + size]
+        at += size
+
+
+def _commits(batch: Batch) -> bool:
+    """Return whether a marker commits: the key is version and kind, 1 to commit (KIP-98)."""
+    records = MemoryRecords(batch.data).next_batch()
+    assert records is not None
+    key = next(iter(records)).key
+    assert key is not None
+    return int(struct.unpack(">hh", key)[1]) == 1
+
+
+def _marker_header(producer: int, epoch: int) -> Header:
+    return Header(0, 0, 0, 2, 0, TRANSACTIONAL | CONTROL, 0, 0, 0, producer, epoch, -1, 1)
+
+
+def marker(producer: int, epoch: int, now_ms: int, *, commit: bool) -> bytes:
+    """Return the batch with the mark of a transaction's end (``EndTransactionMarker``, KIP-98)."""
+    key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 0)
+    body = bytearray(b"\0\0\0")  # attributes, time delta 0, offset delta 0
+    for part in (key, value):
+        encode_varint(len(part), body.append)
+        body += part
+    body += b"\0"  # no headers
+    record = bytearray()
+    encode_varint(len(body), record.append)
+    record += body
+    attributes = TRANSACTIONAL | CONTROL
+    size = HEADER.size + len(record) - 12
+    head = HEADER.pack(0, size, 0, 2, 0, attributes, 0, now_ms, now_ms, producer, epoch, -1, 1)
+    batch = bytearray(head + record)
+    struct.pack_into(">I", batch, CRC_AT, calc_crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    return bytes(batch)

@@ -1,0 +1,215 @@
+"""What the simulated cluster works on: a policy, people who move, and the product's programs as processes.
+
+``ingest`` and ``worker`` run the product's code below the command line: the same calls in the same order as
+``connectors/cli/ingest.py`` and ``connectors/cli/worker.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiokafka.errors import KafkaError
+
+from connectors.keys import key_files
+from connectors.storage.kafka import aiokafka_client, metadata
+from connectors.storage.kafka.aiokafka_client import Brokers
+from connectors.storage.kafka.client import KafkaSink, partition_of
+from connectors.storage.kafka.cluster import ENGINE_FENCE, checked, join, read, refuse_ended
+from connectors.storage.kafka.source_leases import SourceLeases
+from connectors.storage.kafka.topics import BESIDES, create_topics, result_topics, topic_names
+from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_until_stopped
+from connectors.storage.kafka.writers import EngineTopics
+from connectors.storage.site_metadata import site_metadata
+from stream.engine.cluster_state import refuse_superseded
+from stream.engine.key_rotation import refuse_other_key
+from stream.engine.partition import PartitionEngine
+from stream.errors import TacetError
+from stream.keys import fingerprint
+from stream.pipeline import Options
+from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.release.stage import MECHANISMS
+from stream.release.validation import Policy, load_policy
+from stream.schemas import AUDIT, LEAKAGE, private_topic
+from tests.simulation import processes
+
+PARTITIONS = 2
+SITES = ("east", "north", "west")
+SOURCE = "10.0.0.1"
+TICK = 1 * MINUTE
+BEGIN: Micros = processes.START * SECOND - 60 * MINUTE
+"""The first window begins an hour before the world does: the brokers' time bounds what may be claimed."""
+PRIVATE = tuple(private_topic(audience, "occupancy") for audience in ("facilities", "public"))
+SESSION_TIMEOUT = 6.0
+OPEN_TIMEOUT = 60.0
+
+_SITE = """
+[site.{site}]
+tick = "1min"
+sources = ["10.0.0.1"]
+zones = [
+    {{ id = "101", floor = "1", kind = "classroom", capacity = 60, access_points = ["02:00:00:00:{n:02x}:01"] }},
+    {{ id = "102", floor = "1", kind = "classroom", capacity = 60, access_points = ["02:00:00:00:{n:02x}:02"] }},
+]
+"""
+_RELEASES = """
+[[audience]]
+name = "facilities"
+[[audience]]
+name = "public"
+
+[[release]]
+name = "occupancy"
+query = "count"
+mechanism = "plain"
+levels = ["zone"]
+epsilon = { facilities = "1", public = "0.1" }
+daily_budget = { facilities = "100", public = "10" }
+"""
+
+GLOBALS: Mapping[str, processes.Own] = {
+    aiokafka_client.__name__: lambda: {"BROKERS": Brokers(SESSION_TIMEOUT), "_probes": {}}
+}
+"""What each process has for itself."""
+
+
+def policy_text(capacity: int = 60) -> str:
+    """Return a policy of three buildings with windows of a minute."""
+    sites = "".join(_SITE.format(site=site, n=number) for number, site in enumerate(SITES))
+    return sites.replace("capacity = 60", f"capacity = {capacity}") + _RELEASES
+
+
+POLICY = load_policy(policy_text())
+
+
+@dataclass
+class Movement:
+    """Seeded people in three buildings, window by window."""
+
+    seed: int
+    windows: int
+    _sequence: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def messages(self) -> list[list[ObservationBatch | Heartbeat]]:
+        """Return the messages of each window in order; the first are heartbeats with which the sites begin."""
+        draw = random.Random(self.seed)
+        made: list[list[ObservationBatch | Heartbeat]] = [[Heartbeat(site, SOURCE, 1, BEGIN, 0) for site in SITES]]
+        begins = [BEGIN + window * TICK for window in range(self.windows)]
+        return made + [[message for site in SITES for message in self._window(draw, site, begin)] for begin in begins]
+
+    def _window(self, draw: random.Random, site: str, begin: Micros) -> Iterator[ObservationBatch | Heartbeat]:
+        points = [zone.access_points[0] for zone in POLICY.site[site].zones]
+        for _ in range(draw.randint(1, 4)):
+            times = sorted(begin + 1 + draw.randrange(TICK - 1) for _ in range(4))
+            rows = tuple(Row(f"{draw.randrange(30):016x}", draw.choice(points), time) for time in times)
+            yield ObservationBatch(site, SOURCE, 1, self._sequence[site], rows)
+            self._sequence[site] += 1
+        yield Heartbeat(site, SOURCE, 1, begin + TICK + 31 * SECOND, 0)
+
+
+# --- programs -----------------------------------------------------------------------------------------
+
+
+async def create(bootstrap: str) -> int:
+    """Create the topics, as ``tacet topics create`` does."""
+    await create_topics(bootstrap, [*topic_names(POLICY), *BESIDES], partitions=PARTITIONS)
+    await checked(bootstrap)
+    return 0
+
+
+class Feed:
+    """What is to be sent, and how much of it is acknowledged; outlives the ingest."""
+
+    def __init__(self, seed: int, windows: int, pace: float) -> None:
+        """Spread the messages evenly: ``pace`` is the time in seconds between two windows."""
+        self.waiting = [message for window in Movement(seed, windows).messages() for message in window]
+        self.pace = pace * windows / len(self.waiting)
+        """Seconds between two messages."""
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is acknowledged."""
+        return not self.waiting
+
+
+async def ingest(bootstrap: str, feed: Feed) -> int:
+    """Send a feed from where the ingest before this one stopped, as ``tacet ingest`` does."""
+    sink, leases = KafkaSink(bootstrap), SourceLeases(bootstrap, [(site, SOURCE) for site in SITES])
+    await sink.start()
+    await leases.start(PARTITIONS, session=1)
+    renewing = asyncio.create_task(leases.renew())
+    try:
+        while feed.waiting:
+            if renewing.done():
+                renewing.result()
+            await sink.append(feed.waiting[0])
+            del feed.waiting[0]
+            await asyncio.sleep(feed.pace)
+    except (TacetError, KafkaError, OSError):
+        return 1
+    finally:
+        renewing.cancel()
+        await leases.stop()
+        await sink.stop()
+    return 0
+
+
+async def worker(bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False) -> int:
+    """Run a worker, as ``tacet worker`` does."""
+    keys = key_files.FileKeys(key_file)
+    try:
+        await checked(bootstrap)
+        control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
+        await metadata.publish(bootstrap, site_metadata(policy))
+    except (TacetError, KafkaError, OSError):
+        return 1
+    partitions = control.partitions or 0
+    results = result_topics(topic_names(policy), (policy, *control.accepted()))
+
+    async def engine(partition: int) -> PartitionEngine:
+        state = await read(bootstrap)
+        refuse_other_key(state, fingerprint(keys), keys.ledger)
+        refuse_superseded(state, policy, MECHANISMS)
+        return PartitionEngine(
+            policy, keys, Options(), accept_policy=accept_policy, accepted=state.accepted(), versions=state.versions,
+            owns=lambda site: partition_of(site, partitions) == partition,
+        )  # fmt: skip
+
+    config = WorkerConfig(
+        bootstrap,
+        fence=ENGINE_FENCE,
+        topics=EngineTopics(results=results),
+        session_timeout=SESSION_TIMEOUT,
+        open_timeout=OPEN_TIMEOUT,
+        chores=[PeriodicTask(lambda: refuse_ended(bootstrap, fingerprint(keys), keys.ledger), 10.0)],
+    )
+    return await run_until_stopped(config, engine)
+
+
+# --- reference ----------------------------------------------------------------------------------------
+
+Log = list[tuple[int, bytes | None, bytes, Micros]]
+"""Offset, key, value and append time of the records of a partition, in order."""
+
+
+def expected(logs: Mapping[int, Log], key_file: Path, policy: Policy = POLICY) -> dict[str, list[bytes]]:
+    """Return what one process makes of the final log, by topic: the values of what must be visible, in order."""
+    keys = key_files.FileKeys(key_file)
+    values: dict[str, list[bytes]] = {topic: [] for topic in (*PRIVATE, AUDIT, LEAKAGE)}
+    for partition, log in sorted(logs.items()):
+        engine = PartitionEngine(
+            policy,
+            keys,
+            Options(),
+            owns=lambda site, own=partition: partition_of(site, PARTITIONS) == own,  # type: ignore[misc]
+        )
+        engine.restore(None)
+        for offset, key, value, stamp in log:
+            for outputs, _ in engine.process_in_steps(offset, key, value, stamp):
+                for output in outputs:
+                    values.setdefault(output.topic, []).append(output.value)
+    return values

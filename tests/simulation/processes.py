@@ -1,0 +1,593 @@
+"""Deterministic processes: one queue of events in virtual time, and processes whose callbacks it runs.
+
+A ``World`` holds the time. A ``Process`` is what an operating system calls one: it has one processor, one or more event
+loops (a thread of a library that runs an event loop becomes a second loop of its process), its own copies of module
+globals, and handlers of signals. Whatever runs in a process runs as a callback of one of its loops, and each callback
+costs virtual time that the seed draws; so a process with much to do is late.
+
+- **Pause**: callbacks are held; what falls due meanwhile is run afterwards, overdue.
+- **Kill**: callbacks and connections vanish. Coroutines stay as they are until the world ends, so that no ``finally``
+  of theirs runs; whatever they would do then has no effect.
+
+``guarded`` replaces every source of chance and time: clocks, ``os.urandom``, ``random``, threads and sockets. Whoever
+uses one of them outside of a simulated process gets an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import heapq
+import io
+import logging
+import os
+import random
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
+from contextvars import Context
+from typing import Any, Protocol
+from zlib import crc32
+
+from aiokafka import structs
+from faust.types.tuples import TP
+from mode import services as mode_services
+from mode import threads as mode_threads
+
+from connectors.runtime.offload import offload
+
+START = 1_772_452_800
+"""Wall-clock time at which every world begins, in seconds: 2026-03-02T12:00Z."""
+COSTS = 1009
+"""Number of drawn costs of callbacks; a prime, so that they meet callbacks in ever new ways."""
+ORDINARY_COST = 40e-6
+"""Seconds that a callback takes on average."""
+
+
+class SimulationError(Exception):
+    """The simulation cannot go on; not a fault of the code in it."""
+
+
+class Trace:
+    """What happened, in order; its digest tells two runs apart."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.lines: list[str] = []
+
+    def add(self, at: float, who: str, what: str) -> None:
+        """Add a line to the time line."""
+        line = f"{at:10.3f}  {who:<10} {what}"
+        self.lines.append(line)
+        self._digest.update(line.encode())
+
+    def count(self, *facts: object) -> None:
+        """Let facts count for the digest that are no line of their own."""
+        self._digest.update(repr(facts).encode())
+
+    def digest(self) -> str:
+        """Return the digest of everything so far."""
+        return self._digest.hexdigest()
+
+
+class World:
+    """The time, what is due, and chance: everything follows from the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.now = 1000.0
+        """Monotonic time in seconds."""
+        self.trace = Trace()
+        self.processes: list[Process] = []
+        self.current: Process | None = None
+        self.connect: Callable[[Process, Loop, Callable[[], asyncio.Protocol], str, int], asyncio.Future[Any]] | None
+        self.connect = None
+        """How a process opens a connection; set by the network."""
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._objects = 0
+        self._bytes = random.Random(seed + 1)
+
+    @property
+    def wall(self) -> float:
+        """Wall-clock time in seconds, without the offset of a process."""
+        return START - 1000.0 + self.now
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Do something at a time; what is due at one time is done in the order of these calls."""
+        self._number += 1
+        heapq.heappush(self._due, (max(when, self.now), self._number, action))
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something after so many seconds."""
+        self.at(self.now + seconds, action)
+
+    def next_number(self) -> int:
+        """Return the next of a row of numbers, by which objects are told apart."""
+        self._objects += 1
+        return self._objects
+
+    def next_due(self) -> float:
+        """Return when the next thing is due."""
+        return self._due[0][0] if self._due else float("inf")
+
+    def log(self, who: str, what: str) -> None:
+        """Add a line to the time line."""
+        self.trace.add(self.now - 1000.0, who, what)
+
+    def run(self, until: Callable[[], bool], limit: float) -> bool:
+        """Run until a condition holds, at most for so many seconds; return whether it holds."""
+        end, looked = self.now + limit, self.now
+        while self._due and self._due[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._due)
+            action()
+            if self.now - looked >= 0.05:
+                looked = self.now
+                if until():
+                    return True
+        self.now = max(self.now, end) if self._due else self.now
+        return until()
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes in place of the operating system's."""
+        return self._bytes.randbytes(count)
+
+    def close(self) -> None:
+        """End everything; nothing that is left has any effect."""
+        for process in self.processes:
+            process.alive = False
+            process.queue.clear()
+            process.signals.clear()
+            for connection in process.connections:
+                connection.vanish()
+            process.connections.clear()
+            for task in process.tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            process.tasks.clear()
+        self._due.clear()
+
+
+class Connection(Protocol):
+    """An end of a connection that belongs to a process."""
+
+    def vanish(self) -> None:
+        """Break, because the process is gone."""
+
+    def lost(self, error: Exception | None) -> None:
+        """Break, because the network says so."""
+
+
+Own = Callable[[], Mapping[str, Any]]
+Globals = Mapping[str, Own]
+"""By name of a module, a function that makes the values of globals that each process has for itself."""
+
+
+class Process:
+    """A simulated process."""
+
+    def __init__(self, world: World, name: str, own_globals: Globals | None = None) -> None:
+        self.world, self.name = world, name
+        self.alive, self.paused = True, False
+        self.exit_code: int | None = None
+        self.failure: BaseException | None = None
+        self.ended: Callable[[], None] = lambda: None
+        """Called when it has ended, however that came about."""
+        self.slowness = 1.0
+        """Factor by which callbacks take longer than usual."""
+        self.clock_offset = 0.0
+        """Seconds by which its wall clock is ahead."""
+        self.queue: deque[tuple[Loop, asyncio.Handle]] = deque()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.connections: dict[Connection, None] = {}
+        self.signals: dict[int, Callable[[], object]] = {}
+        self._globals = {module: make() for module, make in (own_globals or {}).items()}
+        draw = random.Random(f"{world.seed}/{name}")
+        self._costs = [draw.expovariate(1 / ORDINARY_COST) for _ in range(COSTS)]
+        self._turn = 0
+        self._free_at = world.now
+        self._scheduled = False
+        world.processes.append(self)
+
+    def start(self, main: Callable[[], Coroutine[Any, Any, int]]) -> None:
+        """Run a coroutine; its result is the exit code."""
+        loop = self._main = Loop(self)
+
+        async def work() -> None:
+            code = await main()
+            self.exit(code)
+
+        loop.call_soon(lambda: loop.create_task(work(), name="main").add_done_callback(self._ended))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        failure = None if task.cancelled() else task.exception()
+        if self.alive:
+            self.failure = failure
+            self.world.log(self.name, f"died of {type(failure).__name__}: {failure}")
+            self.exit(70)
+
+    def exit(self, code: int) -> None:
+        """End; nothing more runs."""
+        if self.alive:
+            self.world.log(self.name, f"exits with {code}")
+            self.exit_code = code
+            self._vanish()
+
+    def kill(self) -> None:
+        """End at once, as by SIGKILL."""
+        if self.alive:
+            self.world.log(self.name, "killed")
+            self.exit_code = -9
+            self._vanish()
+
+    def _vanish(self) -> None:
+        self.alive = False
+        self.queue.clear()
+        for connection in list(self.connections):
+            connection.vanish()
+        self.connections.clear()
+        self.ended()
+
+    def pause(self) -> None:
+        """Hold every callback, as by SIGSTOP."""
+        if self.alive and not self.paused:
+            self.world.log(self.name, "paused")
+            self.paused = True
+
+    def resume(self) -> None:
+        """Go on, as by SIGCONT."""
+        if self.alive and self.paused:
+            self.world.log(self.name, "goes on")
+            self.paused = False
+            self._schedule()
+
+    def signal(self, number: int) -> None:
+        """Call the handler of a signal; without one the process is killed."""
+        handler = self.signals.get(number)
+        if handler is None:
+            self.kill()
+        elif self.alive:
+            self._main.call_soon(handler)
+
+    # --- running --------------------------------------------------------------------------------------
+
+    def ready(self, loop: Loop, handle: asyncio.Handle) -> None:
+        """Let a callback run when its turn comes."""
+        if self.alive:
+            self.queue.append((loop, handle))
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self.paused and self.queue:
+            self._scheduled = True
+            self.world.at(self._free_at, self._run)
+
+    def _run(self) -> None:
+        """Run callbacks until something else of the world is due."""
+        self._scheduled = False
+        world, queue, costs = self.world, self.queue, self._costs
+        if not queue or not self.alive or self.paused:
+            return
+        previous = self._enter()
+        try:
+            while queue and not self.paused:
+                loop, handle = queue.popleft()
+                if handle._cancelled:
+                    continue
+                asyncio._set_running_loop(loop)
+                try:
+                    handle._run()
+                except ProcessEndError:
+                    return
+                finally:
+                    asyncio._set_running_loop(None)
+                self._turn = (self._turn + 1) % COSTS
+                self._free_at = world.now + costs[self._turn] * self.slowness
+                if world.next_due() < self._free_at:
+                    break
+                world.now = self._free_at
+        finally:
+            self._leave(previous)
+        self._schedule()
+
+    def _enter(self) -> dict[str, dict[str, Any]]:
+        self.world.current = self
+        previous = {}
+        for module, values in self._globals.items():
+            names = sys.modules[module].__dict__
+            previous[module] = {name: names[name] for name in values}
+            names.update(values)
+        return previous
+
+    def _leave(self, previous: dict[str, dict[str, Any]]) -> None:
+        self.world.current = None
+        for module, values in previous.items():
+            sys.modules[module].__dict__.update(values)
+
+
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    """A future whose place in a set does not depend on its address."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task):  # type: ignore[type-arg]
+    """A task whose place in a set does not depend on its address."""
+
+    def __init__(self, number: int, coro: Any, **options: Any) -> None:
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class ProcessEndError(BaseException):
+    """Unwinds what runs in a process that has just ended itself."""
+
+
+class Loop(asyncio.BaseEventLoop):
+    """An event loop of a simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._world = process.world
+        super().__init__()
+
+    def time(self) -> float:
+        return self._world.now
+
+    def is_running(self) -> bool:
+        return True
+
+    def set_debug(self, enabled: bool) -> None:
+        """Keep no records for debugging."""
+        self._debug = False
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if self.process.alive:
+            if self._closed:
+                raise RuntimeError("Event loop is closed")
+            self.process.ready(self, handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._world.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        if self.process.alive:
+            self._world.at(when, lambda: None if timer._cancelled else self.process.ready(self, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are passed over when they fall due."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(self._world.next_number(), self)
+
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = _Task(
+            self._world.next_number(), coro, loop=self, name=name and str(name), context=context
+        )
+        self.process.tasks[task] = None  # the tasks of a killed process must not be collected, which would end them
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.process.tasks.pop(task, None)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.process.alive:
+            error = context.get("exception")
+            self._world.log(self.process.name, f"left an error: {context.get('message')} {type(error).__name__}")
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self.process.signals[sig] = lambda: callback(*args)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        raise SimulationError("work in a thread must go through 'offload'")
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
+        assert self._world.connect is not None, "this world has no network"
+        return await self._world.connect(self.process, self, protocol_factory, host, port)
+
+    async def getaddrinfo(self, *args: Any, **kwargs: Any) -> Any:
+        raise SimulationError("names are not looked up in a simulated world")
+
+    def close(self) -> None:
+        self._closed = True
+
+    def is_closed(self) -> bool:
+        return bool(self._closed)
+
+    def __del__(self, _warn: Any = None) -> None:
+        """Leave nothing to close."""
+
+
+class _Thread:
+    """In place of a thread of mode's: the thread's loop becomes a second loop of its process."""
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+
+    def start(self) -> None:
+        loop = self._service.thread_loop
+        loop.call_soon(lambda: loop.create_task(self._serve(), name="thread"))
+
+    async def _serve(self) -> None:
+        with suppress(Exception):
+            await self._service._serve()
+        self._service.set_shutdown()
+
+    def stop(self) -> None:
+        """Return at once: mode has waited for the end of the service."""
+
+
+# --- order --------------------------------------------------------------------------------------------
+
+
+def _crc(text: str) -> int:
+    return crc32(text.encode())
+
+
+def order_sets() -> None:
+    """Let the order of sets in the clients' libraries follow from their content, not from the process's hash seed.
+
+    They iterate over sets of partitions, brokers and tasks' names. Any order is right; here it is always the same one.
+    """
+    for kind in (structs.TopicPartition, TP):
+        kind.__hash__ = lambda self: _crc(self[0]) * 1000 + self[1]
+    structs.BrokerMetadata.__hash__ = lambda self: _crc(str(self[0]))
+    mode_services.Service._get_tasks = _tasks_by_name
+
+
+_get_tasks = mode_services.Service._get_tasks
+
+
+def _tasks_by_name(service: Any) -> list[Any]:
+    return sorted(_get_tasks(service), key=lambda task: str(task.fun.__qualname__))
+
+
+# --- guards -------------------------------------------------------------------------------------------
+
+
+class _Policy(asyncio.DefaultEventLoopPolicy):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._simulated = world
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._simulated.current is None:
+            return super().new_event_loop()
+        return Loop(self._simulated.current)
+
+
+def _sources(world: World) -> dict[Any, Any]:
+    """Return what replaces each source of time and chance."""
+
+    def process() -> Process:
+        if world.current is None:
+            raise SimulationError("time, chance and threads belong to simulated processes")
+        return world.current
+
+    def wall() -> float:
+        return world.wall + process().clock_offset
+
+    def end(code: int) -> None:
+        process().exit(code)
+        raise ProcessEndError
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise SimulationError("no thread and no socket in a simulated world")
+
+    def monotonic() -> float:
+        return world.now
+
+    async def at_once(work: Callable[..., Any], *arguments: Any, **_: Any) -> Any:
+        return work(*arguments)
+
+    return {
+        time.time: wall,
+        time.time_ns: lambda: int(wall() * 1_000_000) * 1000,
+        time.monotonic: monotonic,
+        time.monotonic_ns: lambda: int(world.now * 1_000_000) * 1000,
+        time.perf_counter: monotonic,
+        time.perf_counter_ns: lambda: int(world.now * 1_000_000) * 1000,
+        offload: at_once,
+        os.urandom: world.random_bytes,
+        os._exit: end,
+        socket.create_connection: refuse,
+        socket.socketpair: refuse,
+    }
+
+
+@contextmanager
+def guarded(world: World) -> Iterator[None]:
+    """Replace clocks, chance, threads and sockets in every module while a world runs; collect no garbage meanwhile."""
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    sources = {id(old): (old, new) for old, new in _sources(world).items()}
+    for name, module in list(sys.modules.items()):
+        if module is None or name.startswith(("_pytest", "pytest")):
+            continue
+        names = getattr(module, "__dict__", {})
+        for attribute, value in list(names.items()):
+            found = sources.get(id(value))
+            if found is not None:
+                replaced.append((names, attribute, value))
+                names[attribute] = found[1]
+    chance, policy = random.getstate(), asyncio.get_event_loop_policy()
+
+    def refuse(self: threading.Thread) -> None:
+        raise SimulationError("no thread in a simulated world: work goes through 'offload'")
+
+    order_sets()
+    random.seed(world.seed)
+    asyncio.set_event_loop_policy(_Policy(world))
+    changed: list[tuple[type, str, Any]] = [
+        (mode_threads.ServiceThread, "Worker", _Thread), (threading.Thread, "start", refuse),
+    ]  # fmt: skip
+    former = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
+    for owner, name, value in changed:
+        setattr(owner, name, value)
+    lines = _Lines(world)
+    logging.getLogger().addHandler(lines)
+    collecting, hook = gc.isenabled(), sys.unraisablehook
+    sys.unraisablehook = lambda _: None  # mode's generators complain when a service crashes
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(lines)
+        random.setstate(chance)
+        asyncio.set_event_loop_policy(policy)
+        for owner, name, value in former:
+            setattr(owner, name, value)
+        for names, attribute, value in replaced:
+            names[attribute] = value
+        _dispose(world)
+        gc.unfreeze()
+        sys.unraisablehook = hook
+        if collecting:
+            gc.enable()
+
+
+class _Lines(logging.Handler):
+    """Puts what the product logs on the time line."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(("connectors", "stream")) and self._world.current is not None:
+            self._world.log(self._world.current.name, record.getMessage())
+
+
+def _dispose(world: World) -> None:
+    """Let go of what is left, in silence: coroutines that nobody runs on end here, and complain."""
+    with redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        world.close()
+        gc.collect()

@@ -1,0 +1,382 @@
+"""Runs of a schedule: the product's programs go through it, everything is mended, and the checker reads the final log.
+
+``WireRun`` runs ingest and workers, Faust included, on simulated brokers; ``PortRun`` runs partition tasks and engines
+over a simulated log behind the product's interface.
+"""
+
+from __future__ import annotations
+
+import signal
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from connectors.keys import key_files
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE
+from tests.simulation import occupancy, port
+from tests.simulation.checker import Record, Topics, problems
+from tests.simulation.kafka_brokers import Cluster
+from tests.simulation.network import Network
+from tests.simulation.processes import Process, World, guarded
+from tests.simulation.schedules import BROKERS, PACE, WINDOWS, WORKERS, Event, Outcome, Schedule, draw
+
+LIVENESS = 120.0
+"""Seconds after the last fault within which every window must be out: the longest of the product's waits is 60 s."""
+ENDING = 20.0
+"""Seconds within which a worker that is told to stop has stopped."""
+STARVED = 300.0
+"""Factor by which the callbacks of a process that starves take longer."""
+TOPICS = Topics(AUDIT, LEAKAGE, QUARANTINE, occupancy.PRIVATE)
+RESULTS = (AUDIT, LEAKAGE, QUARANTINE, *occupancy.PRIVATE)
+KILLED = -9
+End = Callable[[], None]
+
+
+def _nothing() -> None:
+    """End nothing: the fault is over at once."""
+
+
+class _Run(ABC):
+    """What the runs of both levels have in common."""
+
+    def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
+        self.world = World(seed)
+        self.events = events
+        self.key = folder / "key"
+        self.processes: dict[str, Process] = {}
+        self.faults: list[str] = []
+        self._stopping = False
+
+    # --- processes ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _program(self, name: str) -> Coroutine[Any, Any, int]:
+        """Return the program of a process."""
+
+    def _start(self, name: str) -> None:
+        process = self.processes[name] = Process(self.world, name, occupancy.GLOBALS)
+        process.ended = lambda: self._ended(process)
+        process.start(lambda: self._program(name))
+
+    def _ended(self, process: Process) -> None:
+        """Start a program again that has ended by itself, as a supervisor does; 1 is the only code for that."""
+        if self._stopping or process.exit_code == KILLED:
+            return
+        if process.exit_code != 1:
+            self.faults.append(f"exit: {process.name} ended with {process.exit_code}: {process.failure!r}")
+        self.world.after(1.0 + self.world.random.random(), lambda: self._restart(process))
+
+    def _restart(self, process: Process) -> None:
+        if not self._stopping and self.processes[process.name] is process and not process.alive:
+            self._start(process.name)
+
+    # --- faults ---------------------------------------------------------------------------------------
+
+    def _begin(self, event: Event) -> None:
+        self.world.log("fault", str(event))
+        end: End = getattr(self, "_" + event.kind.replace(" ", "_"))(event.target)
+        self.world.after(event.length, end)
+
+    def _kill(self, target: str) -> End:
+        process = self.processes[target]
+        process.kill()
+        return lambda: self._restart(process)
+
+    def _pause(self, target: str) -> End:
+        process = self.processes[target]
+        process.pause()
+        return process.resume
+
+    def _starve(self, target: str) -> End:
+        process = self.processes[target]
+        process.slowness = STARVED
+        return lambda: setattr(process, "slowness", 1.0)
+
+    # --- the run --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Start everything."""
+
+    @abstractmethod
+    def _sent(self) -> bool:
+        """Return whether all messages are in the log."""
+
+    @abstractmethod
+    def _visible(self, topic: str) -> int:
+        """Return how many committed records a topic has."""
+
+    @abstractmethod
+    def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
+        """Return the final records of the results."""
+
+    @abstractmethod
+    def _input(self) -> Mapping[int, occupancy.Log]:
+        """Return the final records of the input."""
+
+    def run(self) -> Outcome:
+        """Run, and check."""
+        with guarded(self.world):
+            settled = self._play()
+            logs, sent = self._logs(), self._input()
+        found = [*self.faults, *problems(logs, TOPICS, occupancy.expected(sent, self.key))]
+        trace = self.world.trace
+        return Outcome(found, trace.digest(), trace.lines, self.world.now - 1000.0, settled, self.events)
+
+    def _play(self) -> float:
+        """Let everything happen; return how long it took after the last fault until all was out."""
+        world = self.world
+        self._prepare()
+        begin = world.now
+        for event in self.events:
+            world.at(begin + event.at, lambda event=event: self._begin(event))  # type: ignore[misc]
+        calm = max([event.at + event.length for event in self.events], default=0.0)
+        world.run(lambda: False, calm + 0.1)
+        world.log("faults", "are over")
+        over = world.now
+        if not world.run(self._complete, LIVENESS + WINDOWS * PACE):
+            self.faults.append(f"stalled: {self._left()} windows are not out {LIVENESS:.0f} s after the last fault")
+        settled = world.now - over
+        self._stop()
+        return settled
+
+    def _complete(self) -> bool:
+        return self._sent() and self._left() <= 0
+
+    def _left(self) -> int:
+        """Return how many windows are not out yet."""
+        due = len(occupancy.SITES) * (WINDOWS + 1)
+        return due - min(map(self._visible, occupancy.PRIVATE))
+
+    def _stop(self) -> None:
+        """Tell the workers to stop, as an operator does."""
+        self._stopping = True
+        running = [self.processes[name] for name in WORKERS if self.processes[name].alive]
+        for process in running:
+            process.signal(signal.SIGTERM)
+        self.world.run(lambda: not any(process.alive for process in running), ENDING)
+        self.faults += [
+            f"ending: {process.name} ended with {process.exit_code} when it was told to stop"
+            for process in running
+            if process.exit_code != 0
+        ]
+
+
+class WireRun(_Run):
+    """The product's programs on simulated brokers."""
+
+    def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
+        super().__init__(seed, events, folder)
+        self.network = Network(self.world)
+        self.cluster = Cluster(self.world, self.network, BROKERS)
+        self._usual = {name: getattr(self.cluster, name) for name in ("lost_answers", "service_time", "copy_time")}
+        self._feed = occupancy.Feed(seed, WINDOWS, PACE)
+        self._cut_by: Counter[tuple[str, str]] = Counter()
+        """How many faults have cut a link."""
+
+    def _program(self, name: str) -> Coroutine[Any, Any, int]:
+        if name == "ingest":
+            return occupancy.ingest(self.cluster.bootstrap, self._feed)
+        return occupancy.worker(self.cluster.bootstrap, self.key)
+
+    def _ended(self, process: Process) -> None:
+        if process.name != "ingest" or not self._feed.done:
+            super()._ended(process)
+
+    def _prepare(self) -> None:
+        operator = Process(self.world, "operator", occupancy.GLOBALS)
+
+        async def prepare() -> int:
+            key_files.create(self.key, laboratory=True)
+            return await occupancy.create(self.cluster.bootstrap)
+
+        operator.start(prepare)
+        self.world.run(lambda: operator.exit_code is not None, 60.0)
+        assert operator.exit_code == 0, operator.failure
+        for name in ("ingest", *WORKERS):
+            self._start(name)
+
+    def _sent(self) -> bool:
+        return self._feed.done
+
+    def _visible(self, topic: str) -> int:
+        return sum(record.committed for each in self.cluster.topics[topic] for record in each.records())
+
+    def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
+        return {topic: [list(each.records()) for each in self.cluster.topics[topic]] for topic in RESULTS}
+
+    def _input(self) -> Mapping[int, occupancy.Log]:
+        return {
+            each.number: [(one.offset, one.key, one.value or b"", one.timestamp * 1000) for one in each.records()]
+            for each in self.cluster.topics[OBSERVATIONS]
+        }
+
+    # --- faults ---------------------------------------------------------------------------------------
+
+    def _kill_broker(self, target: str) -> End:
+        broker = self.cluster.named(target)
+        if not broker.serves:
+            return _nothing
+        broker.kill()
+        return broker.recover
+
+    def _hang_broker(self, target: str) -> End:
+        broker = self.cluster.named(target)
+        if not broker.serves:
+            return _nothing
+        broker.hang()
+        return broker.recover
+
+    def _cut(self, target: str) -> End:
+        name, host = target.split()
+        return self._cut_links([(name, host)])
+
+    def _isolate(self, target: str) -> End:
+        return self._cut_links([(target, broker.host) for broker in self.cluster.brokers.values()])
+
+    def _cut_links(self, links: Sequence[tuple[str, str]]) -> End:
+        for link in links:
+            self._cut_by[link] += 1
+            self.network.cut_link(*link)
+
+        def mend() -> None:
+            for link in links:
+                self._cut_by[link] -= 1
+                if not self._cut_by[link]:
+                    self.network.mend_link(*link)
+
+        return mend
+
+    def _reset(self, target: str) -> End:
+        for connection in list(self.processes[target].connections):
+            connection.lost(ConnectionResetError("connection reset"))
+        return _nothing
+
+    def _set(self, name: str, value: float) -> End:
+        setattr(self.cluster, name, value)
+        return lambda: setattr(self.cluster, name, self._usual[name])
+
+    def _lose_answers(self, target: str) -> End:
+        return self._set("lost_answers", 0.02)
+
+    def _slow_brokers(self, target: str) -> End:
+        return self._set("service_time", 0.2)
+
+    def _slow_copies(self, target: str) -> End:
+        return self._set("copy_time", 2.0)
+
+    def _move_coordinators(self, target: str) -> End:
+        self.cluster.move_coordinators()
+        return _nothing
+
+
+class PortRun(_Run):
+    """Partition tasks and engines over a simulated log."""
+
+    def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
+        super().__init__(seed, events, folder)
+        self.log = port.Log(self.world)
+        self.assignment = port.Assignment()
+        self._waiting = occupancy.Movement(seed, WINDOWS).messages()
+
+    def _program(self, name: str) -> Coroutine[Any, Any, int]:
+        return port.worker(self.log, self.assignment, name, self.key)
+
+    def _prepare(self) -> None:
+        key_files.create(self.key, laboratory=True)
+        for name in WORKERS:
+            self._start(name)
+        self._balance()
+        self._send()
+
+    def _ended(self, process: Process) -> None:
+        super()._ended(process)
+        self.world.after(occupancy.SESSION_TIMEOUT * self.world.random.random(), self._balance)
+
+    def _restart(self, process: Process) -> None:
+        super()._restart(process)
+        self.world.after(0.5, self._balance)
+
+    def _balance(self) -> None:
+        """Give partitions to workers that are there, one each if there are enough."""
+        there = [name for name, process in self.processes.items() if process.alive and not process.paused]
+        for partition in range(occupancy.PARTITIONS):
+            owner = there[partition % len(there)] if there else None
+            if owner is not None and self.assignment.owners.get(partition) != owner:
+                self.assignment.give(partition, owner)
+
+    def _send(self) -> None:
+        """Send a window; sometimes a message comes twice, because its acknowledgement was lost."""
+        for message in self._waiting.pop(0):
+            self.log.send(message)
+            if self.world.random.random() < 0.05:
+                self.log.send(message)
+        if self._waiting:
+            self.world.after(PACE, self._send)
+
+    def _sent(self) -> bool:
+        return not self._waiting
+
+    def _visible(self, topic: str) -> int:
+        return sum(
+            entry.committed
+            for number in range(occupancy.PARTITIONS)
+            for entry in self.log.partition(topic, number)
+        )  # fmt: skip
+
+    def _logs(self) -> Mapping[str, Sequence[Sequence[Record]]]:
+        return {
+            topic: [self.log.partition(topic, number) for number in range(occupancy.PARTITIONS)] for topic in RESULTS
+        }
+
+    def _input(self) -> Mapping[int, occupancy.Log]:
+        return {
+            number: [(one.offset, one.key, one.value, one.stamp) for one in messages]
+            for number, messages in enumerate(self.log.input)
+        }
+
+    # --- faults ---------------------------------------------------------------------------------------
+
+    def _pause(self, target: str) -> End:
+        end = super()._pause(target)
+        self.world.after(occupancy.SESSION_TIMEOUT * self.world.random.random(), self._balance)
+
+        def resume() -> None:
+            end()
+            self.world.after(0.5, self._balance)
+
+        return resume
+
+    def _lose_answers(self, target: str) -> End:
+        self.log.lost = 0.1
+        return lambda: setattr(self.log, "lost", 0.0)
+
+    def _slow_log(self, target: str) -> End:
+        self.log.latency = 0.4
+        return lambda: setattr(self.log, "latency", 0.002)
+
+    def _outage(self, target: str) -> End:
+        self.log.available = False
+        return lambda: setattr(self.log, "available", True)
+
+    def _move(self, target: str) -> End:
+        partition = int(target)
+        other = next(name for name in WORKERS if name != self.assignment.owners.get(partition))
+        self.assignment.give(partition, other)
+        return _nothing
+
+
+def _runner(kind: type[_Run], level: str) -> Callable[[int, Schedule | None], Outcome]:
+    def run(seed: int, events: Schedule | None = None) -> Outcome:
+        """Run a schedule, by default the one that the seed draws."""
+        with TemporaryDirectory() as folder:
+            return kind(seed, draw(seed, level) if events is None else events, Path(folder)).run()
+
+    return run
+
+
+LEVELS = {"port": _runner(PortRun, "port"), "wire": _runner(WireRun, "wire")}
+"""By name, what runs a schedule at a level."""

@@ -1,0 +1,131 @@
+"""Schedules of faults: drawn from a seed, shrunk, kept as lists of events."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from tests.simulation import occupancy
+
+WINDOWS = 10
+PACE = 2.0
+"""Seconds of virtual time between two windows."""
+WORKERS = ("worker-1", "worker-2")
+BROKERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fault: when it begins, what it hits, how long it lasts."""
+
+    at: float
+    """Seconds after the start of the programs."""
+    kind: str
+    target: str
+    length: float
+
+    def __str__(self) -> str:
+        """Return the fault without its time."""
+        return f"{self.kind} {self.target}" + (f" for {self.length:.3f} s" if self.length else "")
+
+
+Schedule = Sequence[Event]
+
+LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
+    "wire": {
+        "kill": (0.1, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0), "kill broker": (0.2, 14.0),
+        "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0), "reset": (0.0, 0.0),
+        "lose answers": (0.5, 5.0), "slow brokers": (0.5, 8.0), "slow copies": (0.5, 8.0),
+        "move coordinators": (0.0, 0.0),
+    },
+    "port": {
+        "kill": (0.1, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0), "lose answers": (0.5, 5.0),
+        "slow log": (0.5, 8.0), "outage": (0.1, 12.0), "move": (0.0, 0.0),
+    },
+}  # fmt: skip
+"""By level, the kinds of faults, and how long they may last in seconds."""
+
+
+def draw(seed: int, level: str, *, most: int = 8) -> list[Event]:
+    """Draw a schedule: a random subset of the faults that a level knows, and so many of them."""
+    chance = random.Random(f"schedule {seed}")
+    lengths = LENGTHS[level]
+    kinds = [kind for kind in lengths if chance.random() < 0.4] or ["kill"]
+    events = []
+    for _ in range(chance.randint(1, most)):
+        kind = chance.choice(kinds)
+        shortest, longest = lengths[kind]
+        length = round(shortest + (longest - shortest) * chance.random() ** 2, 3)
+        at = round(chance.uniform(0.5, WINDOWS * PACE), 3)
+        events.append(Event(at, kind, _target(chance, kind, level), length))
+    return sorted(events, key=lambda event: event.at)
+
+
+def _target(chance: random.Random, kind: str, level: str) -> str:
+    broker = f"broker-{chance.randint(1, BROKERS)}"
+    process = chance.choice(WORKERS if level == "port" else [*WORKERS, *WORKERS, "ingest"])
+    match kind:
+        case "kill broker" | "hang broker":
+            return broker
+        case "cut":
+            return f"{process} {broker}"
+        case "kill" | "pause" | "starve" | "isolate" | "reset":
+            return process
+        case "move":
+            return str(chance.randrange(occupancy.PARTITIONS))
+    return "cluster"
+
+
+@dataclass
+class Outcome:
+    """What a run has shown."""
+
+    problems: list[str]
+    digest: str = ""
+    lines: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    """Virtual time."""
+    settled_after: float = 0.0
+    """Seconds from the end of the last fault until everything was out."""
+    events: Schedule = ()
+
+    def classes(self) -> set[str]:
+        """Return the classes of the problems: their first words."""
+        return {problem.partition(":")[0] for problem in self.problems}
+
+
+Run = Callable[[int, Schedule], Outcome]
+
+
+def shrink(seed: int, events: Schedule, run: Run, tries: int = 60) -> list[Event]:
+    """Return a shorter schedule that still fails in the same class of problem."""
+    kept = list(events)
+    wanted = run(seed, kept).classes()
+    left = tries
+
+    def fails(some: list[Event]) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and bool(run(seed, some).classes() & wanted)
+
+    size = max(len(kept) // 2, 1)
+    while size:
+        at = 0
+        while at < len(kept):
+            without = kept[:at] + kept[at + size :]
+            if fails(without):
+                kept = without
+            else:
+                at += size
+        size //= 2
+    for at, event in enumerate(kept):
+        shorter = replace(event, length=round(event.length / 2, 3))
+        if event.length > 0.2 and fails([*kept[:at], shorter, *kept[at + 1 :]]):
+            kept[at] = shorter
+    return kept
+
+
+def as_json(events: Schedule) -> list[dict[str, object]]:
+    """Return a schedule in the form in which it is kept."""
+    return [asdict(event) for event in events]

@@ -1,0 +1,142 @@
+"""Deterministic processes: virtual time, pause, kill, starvation, and guards against chance."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.simulation.processes import START, Process, SimulationError, World, guarded
+
+
+def run(
+    main: Callable[[], Coroutine[Any, Any, int]], meanwhile: Callable[[World, Process], None] | None = None
+) -> Process:
+    """Run one process to its end, at most for a minute of virtual time."""
+    world = World(1)
+    with guarded(world):
+        process = Process(world, "one")
+        process.start(main)
+        if meanwhile is not None:
+            meanwhile(world, process)
+        world.run(lambda: process.exit_code is not None, 60.0)
+    return process
+
+
+def test_time_passes_only_when_something_is_due() -> None:
+    seen: list[float] = []
+
+    async def main() -> int:
+        begin = time.monotonic()
+        await asyncio.sleep(30.0)
+        seen.extend((time.monotonic() - begin, time.time() - START))
+        return 0
+
+    assert run(main).exit_code == 0
+    assert seen == pytest.approx([30.0, 30.0], abs=0.01)
+
+
+def test_a_paused_process_runs_overdue_timers_when_it_goes_on() -> None:
+    woken: list[float] = []
+
+    async def main() -> int:
+        async def sleep(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            woken.append(time.monotonic() - 1000.0)
+
+        await asyncio.gather(sleep(1.0), sleep(3.0), sleep(5.0))
+        return 0
+
+    def pause(world: World, process: Process) -> None:
+        world.after(2.0, process.pause)
+        world.after(12.0, process.resume)
+
+    run(main, pause)
+    assert woken == pytest.approx([1.0, 12.0, 12.0], abs=0.01)
+
+
+def test_nothing_of_a_killed_process_runs_and_no_finally_does() -> None:
+    said: list[str] = []
+
+    async def main() -> int:
+        try:
+            await asyncio.sleep(10.0)
+        finally:
+            if asyncio.get_running_loop().is_running():
+                said.append("finally")
+        return 0
+
+    process = run(main, lambda world, process: world.after(1.0, process.kill))
+    assert process.exit_code == -9
+    assert said == []
+
+
+def test_a_process_that_starves_is_late() -> None:
+    late: list[float] = []
+
+    async def main() -> int:
+        async def work() -> None:
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+        begin = time.monotonic()
+        await asyncio.gather(*(work() for _ in range(10)))
+        late.append(time.monotonic() - begin)
+        return 0
+
+    run(main)
+    run(main, lambda world, process: setattr(process, "slowness", 300.0))
+    assert late[0] < 0.2
+    assert late[1] > 2.0
+
+
+def test_a_signal_calls_the_handler_and_an_exit_ends_the_process_only() -> None:
+    async def main() -> int:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: os._exit(3))
+        await asyncio.sleep(50.0)
+        return 0
+
+    assert run(main, lambda world, process: world.after(1.0, lambda: process.signal(signal.SIGTERM))).exit_code == 3
+
+
+def test_chance_and_time_follow_from_the_seed_and_exist_only_in_processes() -> None:
+    def drawn() -> list[object]:
+        found: list[object] = []
+
+        async def main() -> int:
+            found.extend((secrets.token_hex(8), os.urandom(4), random.random(), time.time_ns()))
+            return 0
+
+        run(main)
+        return found
+
+    assert drawn() == drawn() != []
+    with guarded(World(1)), pytest.raises(SimulationError):
+        time.time()
+    assert time.time() > START
+
+
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        lambda: threading.Thread(target=print).start(),
+        lambda: socket.create_connection(("127.0.0.1", 1)),
+        lambda: asyncio.get_running_loop().run_in_executor(None, print),
+    ],
+    ids=["thread", "socket", "executor"],
+)
+def test_threads_and_sockets_are_refused(forbidden: Callable[[], object]) -> None:
+    async def main() -> int:
+        forbidden()
+        return 0
+
+    assert isinstance(run(main).failure, SimulationError)

@@ -1,0 +1,89 @@
+"""The product's programs under schedules of faults, at the port and on the wire."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation import checker
+from tests.simulation.runs import LEVELS
+from tests.simulation.schedules import Event, Outcome, Schedule, shrink
+
+HERE = Path(__file__).parent
+KEPT: list[dict[str, Any]] = json.loads((HERE / "kept_schedules.json").read_text())
+PORT, WIRE = 100, 10
+"""Schedules of each level in an ordinary run; nightly there are more."""
+PARTS = 5
+
+
+def refuse(level: str, seeds: range) -> None:
+    for seed in seeds:
+        outcome = LEVELS[level](seed, None)
+        assert not outcome.problems, "\n".join([f"seed {seed}", *outcome.problems, *outcome.lines])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_faults_at_the_port_change_nothing_that_comes_out(part: int) -> None:
+    refuse("port", range(part, PORT, PARTS))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_faults_on_the_wire_change_nothing_that_comes_out(part: int) -> None:
+    refuse("wire", range(part, WIRE, PARTS))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("level", "runs"), [("port", 3000), ("wire", 600)])
+def test_many_faults_change_nothing_that_comes_out(level: str, runs: int) -> None:
+    refuse(level, range(1000, 1000 + runs))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=[kept["name"] for kept in KEPT])
+def test_a_schedule_that_has_found_something_finds_nothing_more(kept: dict[str, Any]) -> None:
+    events = [Event(**event) for event in kept["events"]]
+    outcome = LEVELS[kept["level"]](kept["seed"], events)
+    assert not outcome.problems, "\n".join([kept["found"], *outcome.problems, *outcome.lines])
+
+
+def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
+    line = [sys.executable, "-m", "tests.simulation", "--digest", "--seed", "1", "--runs", "2"]
+    digests = [
+        subprocess.run(
+            line, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=HERE.parents[1], capture_output=True, check=True
+        ).stdout.splitlines()[:2]
+        for seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1]
+    assert len(digests[0][0].split()[1]) == 32
+
+
+def test_a_run_that_fails_is_shrunk_to_the_events_that_make_it_fail() -> None:
+    def run(seed: int, events: Schedule) -> Outcome:
+        """Fail if a long pause and a kill come together; with the pause alone, in another way."""
+        kinds = {event.kind for event in events if event.kind != "pause" or event.length >= 2.0}
+        found = ["missing: it"] if {"pause", "kill"} <= kinds else ["stalled: it"] if "pause" in kinds else []
+        return Outcome(found)
+
+    events = [Event(at, kind, "worker-1", 6.0) for at, kind in enumerate(["reset", "pause", "cut", "kill", "starve"])]
+    assert shrink(1, events, run) == [Event(1, "pause", "worker-1", 3.0), Event(3, "kill", "worker-1", 3.0)]
+
+
+def test_the_checker_knows_nothing_of_the_product() -> None:
+    tree = ast.parse(Path(checker.__file__).read_text())
+    imported = {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        )
+    }  # fmt: skip
+    assert not {name for name in imported if name.split(".")[0] in ("stream", "connectors", "tacet", "tests")}
