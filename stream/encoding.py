@@ -14,15 +14,16 @@ Rows are stored by column, in the message and in the engine, which creates no ob
 
 Devices are pseudonyms of 8 bytes. A place is an index into the table, which is JSON: access points, and null for the
 end of a stay. A time is 4 bytes relative to the base, or 8 absolute bytes if the times of a batch span more than an
-hour. All integers are little-endian. Rows that do not fit such columns are JSON behind another form byte.
+hour. All integers are little-endian. Where the site counts logins, another form byte says so, and a column of logins, 8
+bytes each and zeros for none, precedes the table. Rows that do not fit such columns are JSON behind a third form byte.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, pairwise
-from typing import Any, NamedTuple, cast, overload
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -33,6 +34,7 @@ from stream.keys import key_day_of
 from stream.records import (
     LARGEST_COUNT,
     LATEST,
+    Columns,
     CountedWindow,
     Heartbeat,
     Message,
@@ -64,69 +66,13 @@ def counts_message(
 
 LONGEST = 64
 """Largest number of characters of a device or an access point."""
-COLUMNS, ROWS = 1, 0
+ROWS, COLUMNS, LOGIN_COLUMNS = 0, 1, 2
 """Form bytes."""
+_NO_LOGIN = "0" * 16
 _HEAD = struct.Struct("<BIBBq")
 _DEVICE = 8
 _NARROW = {1: 1 << 8, 2: 1 << 16}
 """Width of a place in bytes -> number of different places."""
-
-
-class Columns(Sequence[Row]):
-    """Rows of a batch, stored by column; as a sequence it yields ``Row`` objects."""
-
-    __slots__ = ("devices", "places", "table", "times")
-
-    def __init__(
-        self, devices: Sequence[str], places: Sequence[int], table: Sequence[str | None], times: Sequence[Micros]
-    ) -> None:
-        """The columns must have the same length; ``places`` are indices into ``table``."""
-        self.devices, self.places, self.table, self.times = devices, places, table, times
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> Columns:
-        """Return rows by column; columns are returned unchanged."""
-        if isinstance(rows, Columns):
-            return rows
-        if not rows:
-            return cls((), (), (), ())
-        devices, points, times = zip(*rows, strict=True)
-        number = {point: place for place, point in enumerate(dict.fromkeys(points))}
-        return cls(devices, [*map(number.__getitem__, points)], tuple(number), times)
-
-    def where(self, keep: Iterable[object]) -> Columns:
-        """Return the rows for which ``keep`` is true."""
-        chosen = list(keep)
-        devices, places, times = (
-            compress(self.devices, chosen),
-            compress(self.places, chosen),
-            compress(self.times, chosen),
-        )
-        return Columns([*devices], [*places], self.table, [*times])
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Row, ...]: ...
-    def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
-        if isinstance(place, slice):
-            return tuple(self)[place]
-        return Row(self.devices[place], self.table[self.places[place]], self.times[place])
-
-    def __iter__(self) -> Iterator[Row]:
-        return map(Row, self.devices, map(self.table.__getitem__, self.places), self.times)
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, Columns | tuple) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"Columns(of {len(self)} rows)"
 
 
 Problem = tuple[int, str]
@@ -134,29 +80,45 @@ Problem = tuple[int, str]
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
-    """Return the byte form of rows: columns if they fit, as those of a connector always do."""
+    """Return the byte form of rows: columns if they fit, as those of a connector always do.
+
+    Raises:
+        ValueError, TypeError, OverflowError: they have logins and do not fit.
+    """
+    columns = Columns.of(rows)
     try:
-        return _encoded(Columns.of(rows))
+        return _encoded(columns)
     except (ValueError, TypeError, OverflowError):
+        if columns.logins is not None:
+            raise
         return bytes((ROWS,)) + orjson.dumps(tuple(rows), default=tuple)  # rows are named tuples
 
 
 def _encoded(columns: Columns) -> bytes:
     """Return the byte form by column; ValueError, TypeError or OverflowError if the rows do not fit."""
-    count, devices = len(columns), bytes.fromhex("".join(columns.devices))
-    if len(devices) != _DEVICE * count or _names(devices) != list(columns.devices):
-        raise ValueError("devices")
+    count, devices = len(columns), _octets(columns.devices)
+    logins = b"" if columns.logins is None else _octets([login or _NO_LOGIN for login in columns.logins])
     width = min(width for width, most in _NARROW.items() if len(columns.table) <= most)
     times = np.array(columns.times, dtype=np.int64)
     base = int(times.min()) if count else 0
     wide = bool(count) and int(times.max()) - base >= 1 << 32
+    form = COLUMNS if columns.logins is None else LOGIN_COLUMNS
     return b"".join((
-        _HEAD.pack(COLUMNS, count, width, 8 if wide else 4, 0 if wide else base),
+        _HEAD.pack(form, count, width, 8 if wide else 4, 0 if wide else base),
         devices,
         np.array(columns.places, dtype=f"<u{width}").tobytes(),
         times.astype("<i8").tobytes() if wide else (times - base).astype("<u4").tobytes(),
+        logins,
         orjson.dumps(tuple(columns.table)),
     ))  # fmt: skip
+
+
+def _octets(names: Sequence[str]) -> bytes:
+    """Return pseudonyms as octets; ValueError or TypeError if one is not of 16 lower-case hexadecimal digits."""
+    octets = bytes.fromhex("".join(names))
+    if len(octets) != _DEVICE * len(names) or _names(octets) != list(names):
+        raise ValueError("devices")
+    return octets
 
 
 def _names(devices: bytes) -> list[str]:
@@ -173,18 +135,24 @@ def decode_rows(data: bytes) -> tuple[Sequence[Row], list[Problem]]:
     try:
         form, count, place_width, time_width, base = _HEAD.unpack_from(data)
         ends = [_HEAD.size]
-        for width in (_DEVICE, place_width, time_width):
+        for width in (_DEVICE, place_width, time_width, _DEVICE if form == LOGIN_COLUMNS else 0):
             ends.append(ends[-1] + count * width)
         if ends[-1] > len(data):
             raise ValueError("columns")
-        devices, places, times = (data[low:high] for low, high in pairwise(ends))
+        devices, places, times, logins = (data[low:high] for low, high in pairwise(ends))
         table = orjson.loads(data[ends[-1] :])
     except struct.error:
         form = -1
-    if form != COLUMNS or place_width not in _NARROW or time_width not in (4, 8) or type(table) is not list:
+    if (
+        form not in (COLUMNS, LOGIN_COLUMNS)
+        or place_width not in _NARROW
+        or time_width not in (4, 8)
+        or type(table) is not list
+    ):
         raise ValueError("columns")
     return _checked(
-        _names(devices), np.frombuffer(places, f"<u{place_width}"), table, _times(times, time_width, base)
+        _names(devices), np.frombuffer(places, f"<u{place_width}"), table, _times(times, time_width, base),
+        [None if login == _NO_LOGIN else login for login in _names(logins)] if form == LOGIN_COLUMNS else None,
     )  # fmt: skip
 
 
@@ -198,11 +166,11 @@ def _times(data: bytes, width: int, base: int) -> np.ndarray[tuple[int], np.dtyp
 
 def _checked(
     devices: list[str], places: np.ndarray[tuple[int], np.dtype[np.unsignedinteger]], table: list[object],
-    times: np.ndarray[tuple[int], np.dtype[np.int64]],
+    times: np.ndarray[tuple[int], np.dtype[np.int64]], logins: list[str | None] | None,
 ) -> tuple[Columns, list[Problem]]:  # fmt: skip
     """Return the rows with a valid place and a valid time, and the problems of the others."""
     sound = np.array([*map(_is_point, table)], dtype=bool)
-    columns = Columns(devices, places.tolist(), cast("list[str | None]", table), times.tolist())
+    columns = Columns(devices, places.tolist(), cast("list[str | None]", table), times.tolist(), logins)
     if not len(columns) or (
         sound.all() and places.max() < len(table) and times.min() >= 0 and times.max() < LATEST
     ):  # fmt: skip
@@ -284,7 +252,8 @@ def encode_message(message: Message, vault: Vault | None = None) -> bytes:
     if isinstance(message, CountedWindow):
         head |= {"kind": "counts", "window_end": message.window_end}
         return _sealed(head, orjson.dumps(dict(message.counts)), vault, message.window_end - 1)
-    head |= {"sequence": message.sequence} | ({} if message.epoch is None else {"epoch": message.epoch})
+    head |= {"sequence": message.sequence}
+    head |= {name: given for name in ("epoch", "identity") if (given := getattr(message, name)) is not None}
     latest = max((row.time for row in message.rows), default=0) if vault is not None else 0
     return _sealed(head, encode_rows(message.rows), vault, latest)
 
@@ -417,11 +386,13 @@ def _counts_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault 
 
 
 def _batch_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault | None) -> Read:
-    sequence, epoch = head["sequence"], head.get("epoch")
+    sequence, epoch, identity = head["sequence"], head.get("epoch"), head.get("identity")
     if type(sequence) is not int:
         return _unreadable(sender.source, "type", "sequence or rows")
     if epoch is not None and not _is_span(epoch):
         return _unreadable(sender.source, "type", "epoch")
+    if identity is not None and type(identity) is not str:
+        return _unreadable(sender.source, "type", "identity")
     try:
         rows, problems = decode_rows(unseal(Kind.OBSERVATIONS, value, vault))
     except ValueError as error:
@@ -429,7 +400,9 @@ def _batch_of(sender: Sender, head: dict[str, Any], value: bytes, vault: Vault |
             raise
         return _unreadable(sender.source, "type", "sequence or rows")
     day = None if epoch is None else PrivacyDay._make(epoch)
-    return ObservationBatch(*sender, sequence, rows, day), [_bad_row(sender.source, each) for each in problems]
+    return ObservationBatch(*sender, sequence, rows, day, identity), [
+        _bad_row(sender.source, each) for each in problems
+    ]
 
 
 def _bad_row(source: str, problem: Problem) -> Rejected:

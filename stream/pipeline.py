@@ -257,7 +257,7 @@ def _occupancy_operator(policy: Policy, site_id: str, options: Options, *, keep_
     ahead = max(MAX_CLOCK_SKEW, site.tick)  # the heartbeats of a file come once per tick length
     return OccupancyOperator(
         sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site),
-        by_visits=visits_of(policy, site_id), sessions=site.has_sessions, **common
+        by_visits=visits_of(policy, site_id), sessions=site.has_sessions, others=site.others == "count", **common
     )  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def definition_of(site: Site) -> ContributionBound | None:
         return None
     ignoring = site.residents == "ignore"
     return ContributionBound(
-        site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.counts_for
+        site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.counts_for, site.login_terms
     )
 
 
@@ -296,7 +296,8 @@ def visits_of(policy: PolicyDocument, site_id: str) -> VisitBound | None:
         return None
     zones = tuple((zone.id, zone.floor) for zone in site.zones)
     return VisitBound(
-        site.day_starts, site.timezone, site.visits, site.gap_ticks, site.tick, site.counts_for, zones
+        site.day_starts, site.timezone, site.visits, site.gap_ticks, site.tick, site.counts_for, zones,
+        logins=site.login_terms,
     )  # fmt: skip
 
 

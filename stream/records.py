@@ -6,11 +6,12 @@ Spends and epsilons are exact: ``Fraction`` inside, decimal strings outside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from itertools import compress
+from typing import Literal, NamedTuple, overload
 
 from stream.errors import DataError
 
@@ -47,6 +48,83 @@ class Row(NamedTuple):
         return self.access_point is not None and not self.access_point.startswith(LEFT)
 
 
+class Columns(Sequence[Row]):
+    """Rows of a batch, stored by column; as a sequence it yields ``Row`` objects, without logins."""
+
+    __slots__ = ("devices", "logins", "places", "table", "times")
+
+    def __init__(
+        self, devices: Sequence[str], places: Sequence[int], table: Sequence[str | None], times: Sequence[Micros],
+        logins: Sequence[str | None] | None = None,
+    ) -> None:  # fmt: skip
+        """The columns must have the same length; ``places`` are indices into ``table``.
+
+        ``logins`` are pseudonyms, None for a row whose message bore none; without the column, the site counts devices.
+        """
+        self.devices, self.places, self.table, self.times, self.logins = devices, places, table, times, logins
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Columns:
+        """Return rows by column; columns are returned unchanged."""
+        if isinstance(rows, Columns):
+            return rows
+        if not rows:
+            return cls((), (), (), ())
+        devices, points, times = zip(*rows, strict=True)
+        number = {point: place for place, point in enumerate(dict.fromkeys(points))}
+        return cls(devices, [*map(number.__getitem__, points)], tuple(number), times)
+
+    def with_logins(self, logins: Sequence[str | None]) -> Columns:
+        """Return the rows with the login of each, a pseudonym or None."""
+        return Columns(self.devices, self.places, self.table, self.times, logins)
+
+    def where(self, keep: Iterable[object]) -> Columns:
+        """Return the rows for which ``keep`` is true."""
+        chosen = list(keep)
+        devices, places, times = (
+            compress(self.devices, chosen),
+            compress(self.places, chosen),
+            compress(self.times, chosen),
+        )
+        logins = None if self.logins is None else [*compress(self.logins, chosen)]
+        return Columns([*devices], [*places], self.table, [*times], logins)
+
+    def login(self, place: int) -> str | None:
+        """Return the login of a row; None if it has none."""
+        return None if self.logins is None else self.logins[place]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Row, ...]: ...
+    def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
+        if isinstance(place, slice):
+            return tuple(self)[place]
+        return Row(self.devices[place], self.table[self.places[place]], self.times[place])
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(Row, self.devices, map(self.table.__getitem__, self.places), self.times)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Columns | tuple):
+            return NotImplemented
+        logins = other.logins if isinstance(other, Columns) else None
+        return tuple(self) == tuple(other) and _listed(self.logins) == _listed(logins)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Columns(of {len(self)} rows)"
+
+
+def _listed(logins: Sequence[str | None] | None) -> list[str | None] | None:
+    return None if logins is None else list(logins)
+
+
 class PrivacyDay(NamedTuple):
     """A site's privacy day, (start, end]: the tick at its start is the last of the day before."""
 
@@ -68,10 +146,13 @@ class ObservationBatch:
     sequence: int
     """Counts the batches of a (site, source, session) from 0; a number that comes again is a copy."""
     rows: Sequence[Row]
-    """A tuple, or columns."""
+    """A tuple, or columns; where the site counts logins, columns with the login of each row."""
     epoch: PrivacyDay | None = None
     """The privacy day for which its devices are named and in which all its rows lie; None where names are not by
     such days."""
+    identity: str | None = None
+    """What the logins of its rows follow from (``policy.sites.Site.login_terms``); None where its site counts
+    devices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from connectors.cli.options import (
 from connectors.cli.output import print_json, progress
 from connectors.keys import key_files
 from connectors.operations.audit.verification import merged_policies
-from connectors.sources.inputs import refuse_opt_outs
+from connectors.sources.inputs import refuse_logins, refuse_opt_outs
 from connectors.sources.recordings.dialect import Dialect
 from connectors.sources.recordings.observations import ObservationFile, shortfall
 from connectors.storage.embedded.reader import read_policies
@@ -115,6 +115,7 @@ def backfill(
         earlier_policies = merged_policies(read_policies(store), [read_policy(f) for f in earlier])
         task = Backfill(policy, keys, runner.partition, StoreHistory(opened_store), options, earlier_policies, names)
         refuse_opt_outs(policy)
+        refuse_logins(policy)
         file = ObservationFile(
             observations, policy, key_files.pseudonym_key(key_file), since=task.since, until=until,
             dialect=dialect, progress=advance,

@@ -26,9 +26,13 @@ MARKDOWN, PAGE = "dossier.md", "dossier.html"
 @click.option("--store", type=FOLDER, help="The embedded store: its account is added.")
 @click.option("--kafka", help="The brokers: the account and the topics are added.")
 @click.option(
-    "--public-body/--no-public-body", default=None, help="Whether the controller is a public authority at its tasks."
+    "--public-body/--no-public-body",
+    default=None,
+    help="Whether the controller is a public authority performing its tasks.",
 )
-@click.option("--language", type=click.Choice(dossier_languages()), default="en", show_default=True, help="Language.")
+@click.option(
+    "--language", type=click.Choice(dossier_languages()), default="en", show_default=True, help="Language of the words."
+)
 @click.option("--out", type=FOLDER, help=f"Folder for {MARKDOWN} and {PAGE}; created if missing.")
 @click.option("--check", "checked", type=FILE, help="Compare this completed document with the policy of today.")
 @click.pass_obj

@@ -38,7 +38,9 @@ from stream.settings import Settings
 @click.command()
 @policy_option
 @click.option("--to", type=FILE, help="Socket of 'tacet ingest --polls' or 'tacet run --polls'.")
-@click.option("--dry-run", is_flag=True, help="Read each table once, hand nothing over, and print what it took.")
+@click.option(
+    "--dry-run", is_flag=True, help="Read each table once, hand nothing over, and print rows, requests and time."
+)
 @metrics_option
 @json_option
 @click.pass_obj

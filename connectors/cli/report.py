@@ -61,7 +61,9 @@ async def report_of(origin: Origin, site: str | None, month: Month, language: st
     "--share", type=click.FloatRange(0.05, 1), default=SHARE, show_default=True,
     help="List rooms that were never above this share of their capacity.",
 )  # fmt: skip
-@click.option("--language", type=click.Choice(report_languages()), default="en", show_default=True, help="Language.")
+@click.option(
+    "--language", type=click.Choice(report_languages()), default="en", show_default=True, help="Language of the words."
+)
 @click.option("--out", type=NEW_FILE, help="The HTML file to write.  [default: Markdown on standard output]")
 @click.option("--folder", type=FOLDER, help="Write SITE-YYYY-MM.html to this folder; an earlier one is replaced.")
 @click.pass_obj

@@ -1,8 +1,8 @@
-"""Opt-outs: the file of devices that are not counted, as keyed digests.
+"""Opt-outs: the file of devices and logins that are not counted, as keyed digests.
 
-A digest is the first 128 bits of HMAC-SHA-256 over the address, under the opt-out key of the key file. That key stays
-the same for as long as the list is used, so whoever holds both files can ask whether any address is on the list, and
-can try all of them: there are only 2**48.
+A digest is the first 128 bits of HMAC-SHA-256 over the address or the login, under the opt-out key of the key file.
+That key stays the same for as long as the list is used, so whoever holds both files can ask whether any address or
+login is on the list, and can try all of them: there are only 2**48 addresses, and a directory lists all logins.
 
 An entry takes effect at the first start of a day after it was added, and ends at the first start of a day after it was
 removed: a whole day is counted or left out. The day is the site's privacy day, else the UTC day. Each ingest reads a
@@ -16,7 +16,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,18 +59,34 @@ class OptOuts:
 
     def leaves_out(self, address: bytes, start: Micros) -> bool:
         """Return whether a device is left out of the day that starts at ``start``."""
+        return self._leaves_out(Domain.OPT_OUT + address, start)
+
+    def leaves_out_login(self, login: bytes, start: Micros) -> bool:
+        """Return whether a login is left out of the day that starts at ``start``."""
+        return self._leaves_out(Domain.OPT_OUT_LOGIN + login, start)
+
+    def _leaves_out(self, subject: bytes, start: Micros) -> bool:
         try:
-            entry = self._found[address]
+            entry = self._found[subject]
         except KeyError:
             if len(self._found) >= _CACHED:
                 self._found.clear()
-            entry = self._found[address] = self._entries.get(digest(self._key, address))
+            entry = self._found[subject] = self._entries.get(_digest(self._key, subject))
         return entry is not None and entry.counts_at(start)
 
 
 def digest(key: bytes, address: bytes) -> bytes:
     """Return the digest of an address, 16 octets."""
-    return hmac.digest(key, Domain.OPT_OUT + address, "sha256")[:16]
+    return _digest(key, Domain.OPT_OUT + address)
+
+
+def _digests(key: bytes, addresses: Iterable[bytes], logins: Iterable[bytes]) -> Iterator[bytes]:
+    yield from (digest(key, address) for address in addresses)
+    yield from (_digest(key, Domain.OPT_OUT_LOGIN + login) for login in logins)
+
+
+def _digest(key: bytes, subject: bytes) -> bytes:
+    return hmac.digest(key, subject, "sha256")[:16]
 
 
 def key_of(path: Path) -> bytes:
@@ -99,28 +115,30 @@ class OptOutFile(ReloadingSecrets[OptOuts]):
         """Return whether a device is left out of the day that starts at ``start``."""
         return self.content.leaves_out(address, start)
 
+    def leaves_out_login(self, login: bytes, start: Micros) -> bool:
+        """Return whether a login is left out of the day that starts at ``start``."""
+        return self.content.leaves_out_login(login, start)
 
-def add(path: Path, key: bytes, addresses: Iterable[bytes], now: Micros) -> None:
-    """Add devices; the file is created if it is missing.
 
-    A device that is on the list keeps its entry. One whose removal may not have taken effect yet stays on it without a
+def add(path: Path, key: bytes, addresses: Iterable[bytes], now: Micros, logins: Iterable[bytes] = ()) -> None:
+    """Add devices, and logins in the form in which they are compared; the file is created if it is missing.
+
+    One that is on the list keeps its entry. One whose removal may not have taken effect yet stays on it without a
     break.
     """
     with locked(path):
         entries = _read(path, key) if path.exists() else {}
-        for address in addresses:
-            name = digest(key, address)
+        for name in _digests(key, addresses, logins):
             found = entries.get(name)
             entries[name] = _Entry(now, None) if found is None else found._replace(removed=None)
         _write(path, key, entries, now)
 
 
-def remove(path: Path, key: bytes, addresses: Iterable[bytes], now: Micros) -> None:
-    """Remove devices from the next day on; one that is not on the list changes nothing."""
+def remove(path: Path, key: bytes, addresses: Iterable[bytes], now: Micros, logins: Iterable[bytes] = ()) -> None:
+    """Remove devices and logins from the next day on; one that is not on the list changes nothing."""
     with locked(path):
         entries = _read(path, key)
-        for address in addresses:
-            name = digest(key, address)
+        for name in _digests(key, addresses, logins):
             if (found := entries.get(name)) is not None and found.removed is None:
                 entries[name] = found._replace(removed=now)
         _write(path, key, entries, now)

@@ -185,14 +185,15 @@ def promised(policy: Policy, audience: str) -> models.Promise:
 
 
 def _units(policy: Policy, promise: CountPromise) -> Iterator[models.Unit]:
-    counted = policy.site[promise.site].feed == "counts"
+    site = policy.site[promise.site]
+    counted = site.feed == "counts"
     for unit in COUNTED if counted else UNITS:
         if unit not in promise.units:
             continue
         tight, bound = promise.tight.get(unit), float(promise.units[unit])
         yield models.Unit(
             site=promise.site, release=promise.release, unit=unit,
-            words=describe_unit(unit, policy.privacy.w, counted=counted),
+            words=describe_unit(unit, policy.privacy.w, counted=counted, logins=site.counts_logins),
             epsilon=tight if tight is not None else "inf" if math.isinf(bound) else bound,
             delta=float(promise.delta) if tight is not None else 0.0,
         )  # fmt: skip

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from connectors.sources.counters.windows import WindowCollector, first_windows
 from connectors.sources.ingest.followed_logs import TailedFile
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.listeners import Listener
+from connectors.sources.ingest.logins import login_attributes
 from connectors.sources.ingest.receiver import Receiver, report_drops
 from connectors.sources.ingest.sighting import Sink
 from connectors.sources.ingest.source_filter import AllowList
@@ -74,9 +75,9 @@ class RadiusSource:
     address: tuple[str, int]
     clients: tuple[Client, ...] | ClientFile
 
-    def listener(self, sources: Sequence[str]) -> Listener:
-        """Return the listener for accounting of the policy's sources."""
-        return AccountingListener(self.address, Clients(self.clients, sources))
+    def listener(self, sources: Sequence[str], logins: Collection[str] = ()) -> Listener:
+        """Return the listener for accounting of the policy's sources, which reads the attributes that name logins."""
+        return AccountingListener(self.address, Clients(self.clients, sources), logins=logins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,7 @@ class FileSource:
     ) -> ObservationFile | CountsFile:
         """Return the file's messages; nothing is read yet."""
         refuse_opt_outs(policy)
+        refuse_logins(policy)
         if self.counts:
             return CountsFile(self.path, policy, since=self.since, until=self.until, progress=progress)
         return ObservationFile(
@@ -303,7 +305,12 @@ async def receiver(
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
-        [source.listener(sources) for source in live],
+        [
+            source.listener(sources, login_attributes(policy))
+            if isinstance(source, RadiusSource)
+            else source.listener(sources)
+            for source in live
+        ],
         ingest=Ingest.of_policy(policy, pseudonym_key, start=uptime_start(live), opt_outs=opt_outs),
         sink=sink,
         clock=clock,
@@ -357,6 +364,14 @@ def refuse_opt_outs(policy: PolicyDocument) -> None:
     used = [name for name, site in policy.site.items() if site.opt_out == "list"]
     if used:
         msg = f"site {used[0]}: must have opt_out = 'none' to release a recording; only live sources are checked"
+        raise UsageError(msg)
+
+
+def refuse_logins(policy: PolicyDocument) -> None:
+    """Raise UsageError if a site counts logins: a recording contains none."""
+    used = [name for name, site in policy.site.items() if site.counts_logins]
+    if used:
+        msg = f"site {used[0]}: must have identity = 'device' to release a recording, which contains no logins"
         raise UsageError(msg)
 
 

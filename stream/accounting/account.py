@@ -65,6 +65,7 @@ from stream.accounting.units import (
     PRESENCE_TUPLE,
     UNITS,
     Day,
+    GroupOf,
     Neighbours,
     Scope,
     added_or_replaced,
@@ -102,7 +103,7 @@ class ReaderSpend:
         return self.totals.largest + sum((run.epsilon for run in self.runs), Fraction(0))
 
     def units(
-        self, days: Iterable[Day], since: Micros, span: Micros, devices: int, delta: Fraction
+        self, days: Iterable[Day], since: Micros, span: Micros, group_of: GroupOf, delta: Fraction
     ) -> dict[str, UnitCost]:
         """Return unit -> cost.
 
@@ -110,7 +111,7 @@ class ReaderSpend:
             days: those that count at this window, of every definition.
             since: the last w windows end after it.
             span: of w windows.
-            devices: number of devices that a person carries.
+            group_of: how many devices or logins change together in a unit.
             delta: at which two days without a pure epsilon are compared.
         """
         window, n = self.totals.at(self.end), self.ticks_per_observation
@@ -129,7 +130,7 @@ class ReaderSpend:
             Scope.DAY: added_or_replaced(day, day_moved),
             Scope.TOTAL: {Neighbours.ADD_OR_REMOVE: total},
         }
-        return {name: UnitCost(cost, devices if unit.person else 1) for name, unit, cost in device_costs(costs)}
+        return {name: UnitCost(cost, group_of(unit)) for name, unit, cost in device_costs(costs)}
 
     def _changed(self, start: Micros) -> Cost:
         """Return the cost of replacing the paid days that have windows after ``start``."""
@@ -241,6 +242,8 @@ class Account:
     """Days of the site; without them, UTC days."""
     exact_from: Micros | None = None
     """First window whose epsilons at delta are computed exactly, which takes longer; None: never."""
+    counts_logins: bool = False
+    """Whether the site counts logins, so that one message may change the days of two."""
 
     def initial(self) -> AccountState:
         """Return an empty account."""
@@ -358,7 +361,8 @@ class Account:
         """Return unit -> cost for a reader, and the figures of informed adversaries; attributes come before counts."""
         spend = self._reader(state, reader, end, paid)
         since = end - self._span if counted else end - self._span - self.tick_length
-        units = spend.units(days, since, self._span, self.devices_per_person, self.delta)
+        group_of = GroupOf(self.devices_per_person, self.counts_logins)
+        units = spend.units(days, since, self._span, group_of, self.delta)
         report = written(units, self.delta, exact=self.exact_from is not None and end >= self.exact_from)
         tick = float(units[PRESENCE_TUPLE].pure)
         temporal = self.knowledge.temporal(max(float(spend.largest), tick))

@@ -30,20 +30,20 @@ from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.costs import Cost, Readers, UnitCost, all_of, as_decimal, decode_tally, encode_tally, pure
 from stream.accounting.gaussian_shift import CELLS, likely_loss_of, unit_shifts
 from stream.accounting.privacy_loss import likely_loss
-from stream.accounting.units import Day, Scope, added_or_replaced, device_costs
+from stream.accounting.units import Day, GroupOf, Scope, added_or_replaced, device_costs
 from stream.records import CHANGES, DAY, HOUR, PURE, CountCharge, DayTerms, Micros, PrivacyDay
 
 SHORTEST_DAY: Micros = DAY - HOUR
 """A privacy day in which the clocks are set forward."""
 
 
-def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[str, UnitCost]:
+def day_units(terms: DayTerms, w_span: Micros, group_of: GroupOf) -> dict[str, UnitCost]:
     """Return unit -> cost of one day's price.
 
     Args:
         terms: of the day.
         w_span: length of w windows.
-        devices_per_person: number of devices that a person carries.
+        group_of: how many days change together in a unit.
     """
     changed = UnitCost(cost_of(terms, replaced=True))
     day, sliding = UnitCost(cost_of(terms)), UnitCost(changed.cost.times(days_touched(w_span)))
@@ -53,10 +53,7 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
         Scope.WINDOWS: added_or_replaced(sliding, sliding),
         Scope.DAY: added_or_replaced(day, changed),
     }
-    return {
-        name: cost._replace(group=devices_per_person) if unit.person else cost
-        for name, unit, cost in device_costs(costs)
-    }
+    return {name: cost._replace(group=group_of(unit)) for name, unit, cost in device_costs(costs)}
 
 
 def cost_of(terms: DayTerms, *, replaced: bool = False) -> Cost:

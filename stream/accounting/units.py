@@ -84,6 +84,24 @@ UNITS: dict[str, PrivacyUnit] = {
 }
 """Name in records and reports -> unit, in the order of records."""
 
+LOGINS_OF_A_MESSAGE = 2
+"""Logins whose days one message may change: its own, and the one that used its device before (``sensing.logins``)."""
+
+
+class GroupOf(NamedTuple):
+    """How many devices, or logins, change together in a unit, at one site."""
+
+    devices_per_person: int
+    logins: bool = False
+    """Whether the site counts logins."""
+
+    def __call__(self, unit: PrivacyUnit) -> int:
+        """Return the number."""
+        if unit.person:
+            return self.devices_per_person
+        return LOGINS_OF_A_MESSAGE if self.logins and unit.scope is Scope.OBSERVATION else 1
+
+
 CostT = TypeVar("CostT")
 
 

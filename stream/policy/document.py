@@ -155,6 +155,7 @@ class PolicyDocument(Frozen):
     def _check_covered(self, release: Release) -> None:
         """Check a release against the sites in which it covers zones."""
         covered = {site: zones for site in self.site if (zones := self.zones_of(release, site))}
+        _check_logins(release, [site for site in covered if self.site[site].counts_logins])
         if isinstance(release, CountRelease):
             check_unit(release, {site: self.site[site] for site in covered})
             _check_states(release, {site: {zone.id: zone.largest for zone in zones} for site, zones in covered.items()})
@@ -216,6 +217,16 @@ class PolicyDocument(Frozen):
     def zones_of(self, release: Release, site: str) -> tuple[Zone, ...]:
         """Return the zones of a site that a release covers, in registry order."""
         return tuple(zone for zone in self.site[site].zones if release.zones.covers(zone))
+
+
+def _check_logins(release: Release, sites: Sequence[str]) -> None:
+    """Raise ValueError unless a release at sites that count logins pays for a login's day, or for nothing."""
+    if isinstance(release, ThresholdRelease) or (isinstance(release, CountRelease) and release.by_day):
+        return
+    for name in sites:
+        paid = "unit = 'device_day'" if isinstance(release, CountRelease) else "counts and thresholds"
+        msg = f"release '{release.name}': site.{name}.identity = 'login' must go with {paid}: the rest has no proof"
+        raise ValueError(msg)
 
 
 def _in_order(table: dict[str, object]) -> object:

@@ -9,6 +9,7 @@ polls are not part of a policy's version.
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import math
 import re
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
+import orjson
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -214,6 +216,22 @@ SHORTEST_SESSION, LONGEST_SESSION = 10 * MINUTE, 12 * HOUR
 later."""
 
 
+MOST_REALMS, MOST_SHARED = 64, 4096
+"""Largest number of ``home_realms``, and of ``shared_logins``."""
+
+
+def _login_text(text: str) -> str:
+    if not text.isprintable() or text != text.strip():
+        msg = "must be printable characters, without blanks at its ends"
+        raise ValueError(msg)
+    return text
+
+
+LoginText = Annotated[str, StringConstraints(min_length=1, max_length=253), AfterValidator(_login_text)]
+"""A login or a realm, at most as long as a RADIUS attribute (RFC 2865, section 5)."""
+_OF_LOGINS = ("login_attribute", "home_realms", "shared_logins", "others")
+
+
 class Site(Frozen):
     """A building: one partition key, one ledger, one zone registry."""
 
@@ -248,6 +266,16 @@ class Site(Frozen):
     """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building."""
     randomised: Literal["count", "ignore"] = "count"
     """Whether devices with a locally administered address are counted."""
+    identity: Literal["device", "login"] = "device"
+    """What counts once, however often it is there: a device, or a login with all its devices."""
+    login_attribute: Literal["user_name", "chargeable_user_identity"] = "user_name"
+    """With logins: the RADIUS attribute that names them, User-Name or Chargeable-User-Identity (RFC 4372)."""
+    home_realms: tuple[LoginText, ...] = Field(default=(), max_length=MOST_REALMS)
+    """With logins: realms and domains of one's own; a user name is the same in each of them and without one."""
+    shared_logins: tuple[LoginText, ...] = Field(default=(), max_length=MOST_SHARED)
+    """With logins: names that several people use, which are therefore no login."""
+    others: Literal["ignore", "count"] = "ignore"
+    """With logins: whether a device without one counts."""
     opt_out: Literal["none", "list"] = "none"
     """Whether devices on the ingest's list of opt-outs are left out; with ``list`` no ingest starts without one."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
@@ -332,8 +360,23 @@ class Site(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _logins_need_days(self) -> Self:
+        if self.identity == "device":
+            for key in _OF_LOGINS:
+                if getattr(self, key) != Site.model_fields[key].default:
+                    msg = f"{key} must be given with identity = 'login' only"
+                    raise ValueError(msg)
+        elif self.day_starts is None:
+            msg = "identity = 'login' needs day_starts, which is not given: a login is known for a privacy day"
+            raise ValueError(msg)
+        if self.home_realms and self.login_attribute != "user_name":
+            msg = "home_realms must go with login_attribute = 'user_name': the other attribute has no realm"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
-        keys = ("sources", "presence", "validity", "max_devices", "residents", "randomised", "opt_out")
+        keys = ("sources", "presence", "validity", "max_devices", "residents", "randomised", "opt_out", "identity")
         given = keys if self.feed == "counts" else ()
         for key in given:
             if getattr(self, key) != Site.model_fields[key].default:
@@ -363,7 +406,7 @@ class Site(Frozen):
         Of ``validity`` and ``session_limit`` only the one that applies is in a document.
         """
         plain: dict[str, Any] = handler(self)
-        for key in ("feed", "zeros", "presence", "visits", "gap", "randomised", "opt_out"):
+        for key in ("feed", "zeros", "presence", "visits", "gap", "randomised", "opt_out", "identity", *_OF_LOGINS):
             if getattr(self, key) == Site.model_fields[key].default:
                 plain.pop(key, None)
         plain.pop("session_limit" if self.presence == "events" else "validity", None)
@@ -441,7 +484,21 @@ class Site(Frozen):
     def day_terms(self) -> list[Any]:
         """What decides which counts a device's privacy day can change; part of the digest of a day's terms."""
         terms = [self.day_starts, self.timezone, self.contribution, self.residents, self.tick, self.counts_for]
-        return [*terms, self.presence] if self.has_sessions else terms
+        terms += [self.presence] if self.has_sessions else []
+        return [*terms, self.login_terms] if self.counts_logins else terms
+
+    @property
+    def counts_logins(self) -> bool:
+        """Whether all devices of a login count once."""
+        return self.identity == "login"
+
+    @property
+    def login_terms(self) -> str | None:
+        """A digest of what decides which messages belong to one login; None if the site counts devices."""
+        if not self.counts_logins:
+            return None
+        terms = [self.login_attribute, sorted(self.home_realms), sorted(self.shared_logins), self.others]
+        return hashlib.sha256(orjson.dumps(terms)).hexdigest()[:16]
 
     @property
     def counts_for(self) -> Micros:

@@ -1,8 +1,9 @@
-"""Keyed, rotating pseudonyms for radio addresses.
+"""Keyed, rotating pseudonyms for radio addresses and logins.
 
 A pseudonym (``name``) is the first 64 bits of HMAC-SHA-256 (RFC 2104) over the address, under a separate key for each
 epoch. An epoch is the UTC day of the observation. At a site with privacy days it is a privacy day, and the pseudonyms
 are specific to that site. In TTL mode it is the lifetime of one salt, as in the salted re-hash of Ghayyur's thesis.
+Logins have keys of their own, and are named at sites with privacy days only.
 Without the key a pseudonym reveals nothing. With the key, all 2**48 addresses can be tried quickly: its holder can
 reverse every pseudonym that was ever derived from it. Two of n addresses share a pseudonym with probability about
 n**2 / 2**65.
@@ -67,10 +68,15 @@ class Pseudonyms:
         return cls(lambda salt: _derive(key, Epoch.TTL, f"{ttl}/{salt}"), ttl)
 
     @classmethod
-    def by_privacy_day(cls, key: bytes, site: str, days: PrivacyDays) -> Pseudonyms:
-        """Return the pseudonyms of one site, which change at the start of its privacy day."""
+    def by_privacy_day(
+        cls, key: bytes, site: str, days: PrivacyDays, domain: Domain = Domain.PSEUDONYM
+    ) -> Pseudonyms:  # fmt: skip
+        """Return the pseudonyms of one site, which change at the start of its privacy day.
+
+        ``domain`` is that of addresses or ``Domain.LOGIN``.
+        """
         _check_key(key)
-        return cls(lambda day: _derive(key, Epoch.PRIVACY_DAY, f"{site}/{_date(day)}"), days=days)
+        return cls(lambda day: _derive(key, Epoch.PRIVACY_DAY, f"{site}/{_date(day)}", domain), days=days)
 
     def epoch(self, time: Micros) -> int:
         """Return the epoch that an observation at ``time`` belongs to."""
@@ -138,5 +144,5 @@ def _date(number: int) -> str:
     return (EPOCH.date() + timedelta(days=number)).isoformat()
 
 
-def _derive(key: bytes, mode: Epoch, epoch: str) -> bytes:
-    return hmac.digest(key, Domain.PSEUDONYM + mode + b" " + epoch.encode(), "sha256")
+def _derive(key: bytes, mode: Epoch, epoch: str, domain: Domain = Domain.PSEUDONYM) -> bytes:
+    return hmac.digest(key, domain + mode + b" " + epoch.encode(), "sha256")

@@ -139,6 +139,7 @@ def account_stage(policy: PolicyDocument, site: str, *, laboratory: bool, reader
         delta=policy.privacy.delta,
         factor_delta=policy.privacy.factor_delta,
         privacy_days=place.privacy_days,
+        counts_logins=place.counts_logins,
     )
 
 

@@ -31,7 +31,7 @@ from stream.accounting.attribute_leakage import day_model, queried_attributes
 from stream.accounting.costs import Epsilon, UnitCost, coalition_cost, readers_of
 from stream.accounting.day_charges import day_units, finest
 from stream.accounting.leakage.entries import exp_or_inf
-from stream.accounting.units import DeviceCosts, day_cells
+from stream.accounting.units import DeviceCosts, GroupOf, day_cells
 from stream.errors import PolicyError, UsageError
 from stream.policy.attributes import ATTRIBUTES, BREAK, AttributeRelease, DayShape, Logic, Sensitive, Value
 from stream.policy.counts import CountRelease
@@ -218,7 +218,8 @@ def _by_day(
 
 
 def _units_of(terms: DayTerms, site: Site, policy: PolicyDocument) -> dict[str, UnitCost]:
-    return day_units(terms, policy.privacy.w * site.tick, policy.privacy.devices_per_person)
+    group_of = GroupOf(policy.privacy.devices_per_person, site.counts_logins)
+    return day_units(terms, policy.privacy.w * site.tick, group_of)
 
 
 def counts_exponent(policy: PolicyDocument, site: str, zone: str, audiences: frozenset[str]) -> Fraction:

@@ -19,9 +19,9 @@ is counted until the next day begins: two runs in one day could count one device
 
 from __future__ import annotations
 
-from collections.abc import KeysView, Mapping
+from collections.abc import Container, Hashable, KeysView, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stream.policy.privacy_days import EARLY, PrivacyDays
 from stream.records import Micros, PrivacyDay
@@ -45,6 +45,10 @@ class DayBound(Protocol):
     def ignore_residents(self) -> bool:
         """Whether residents count only after they have left."""
 
+    @property
+    def logins(self) -> str | None:
+        """What decides which messages belong to one login; None: devices count, each by itself."""
+
 
 class ContributionBound(NamedTuple):
     """The definition of the counters; another definition is another run."""
@@ -58,6 +62,8 @@ class ContributionBound(NamedTuple):
     ignore_residents: bool
     tick_length: Micros
     validity: Micros
+    logins: str | None = None
+    """Where logins count instead of devices, what decides which messages belong to one (``Site.login_terms``)."""
 
 
 @dataclass(slots=True)
@@ -97,7 +103,7 @@ class DayCounter:
 
     def to_plain(self) -> list[Any]:
         """Return lists, numbers and strings, in one fixed order."""
-        definition, day = (None if each is None else list(each) for each in (self.definition, self.day))
+        definition, day = plain_definition(self.definition), None if self.day is None else list(self.day)
         return [definition, day, self.resumes, sorted(self.counted.items()), sorted(self.residents.items())]
 
     @classmethod
@@ -113,11 +119,19 @@ class DayCounter:
         )
 
 
+def plain_definition(definition: Any) -> list[Any] | None:
+    """Return the fields of a definition; that of logins only if there are any, as it came later than the others."""
+    if definition is None:
+        return None
+    fields = definition._asdict()
+    return [fields[name] for name in fields if name != "logins" or fields[name] is not None]
+
+
 class DayCounts:
     """The privacy day of each tick, and the devices that its counters consider; ticks come in order."""
 
     def __init__(self, bound: DayBound) -> None:
-        self._ignore_residents = bound.ignore_residents
+        self._ignore_residents = bound.ignore_residents and bound.logins is None  # else ``sensing.logins`` does
         self.days = PrivacyDays(bound.day_starts, bound.timezone)
 
     def suspend(self, tally: DayCounter, next_tick: Micros | None) -> None:
@@ -138,7 +152,7 @@ class DayCounts:
             return None
         here = {device: zone for device, (zone, time) in present.items() if time > start}
         if self._ignore_residents:
-            _note_residents(tally, here, early=tick <= start + EARLY)
+            note_residents(tally.residents, tally.seen, here, early=tick <= start + EARLY)
         return here
 
     def _day_of(self, tally: DayCounter, tick: Micros) -> PrivacyDay:
@@ -198,14 +212,26 @@ class BoundedCounts(DayCounts):
         return tuple(counts)
 
 
-def _note_residents(tally: DayCounter, here: Mapping[str, int], *, early: bool) -> None:
-    """Add the devices that are resident at this tick, and remove those that were absent for long enough."""
+DeviceT = TypeVar("DeviceT", bound=Hashable)
+
+
+def note_residents(
+    residents: dict[DeviceT, int], seen: Container[DeviceT], here: Mapping[DeviceT, object], *, early: bool
+) -> None:
+    """Add the devices that are resident at this tick, and remove those that were absent for long enough.
+
+    Args:
+        residents: resident that does not count yet -> number of ticks in a row at which it was absent.
+        seen: the devices that were present at an earlier tick of the day.
+        here: the devices that are present at this tick.
+        early: whether the tick lies in the first minutes of the day (``EARLY``).
+    """
     if early:
-        tally.residents |= dict.fromkeys(here.keys() - tally.seen, 0)
-    for device, absent in list(tally.residents.items()):
-        tally.residents[device] = 0 if device in here else absent + 1
-        if tally.residents[device] == EMPTY_TICKS:
-            del tally.residents[device]
+        residents |= {device: 0 for device in here if device not in seen}
+    for device, absent in list(residents.items()):
+        residents[device] = 0 if device in here else absent + 1
+        if residents[device] == EMPTY_TICKS:
+            del residents[device]
 
 
 def migrated_counter(

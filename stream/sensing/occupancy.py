@@ -44,12 +44,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stream.encoding import Columns
 from stream.errors import UsageError
 from stream.records import (
     LEFT,
     MINUTE,
     SECOND,
+    Columns,
     CountedWindow,
     Heartbeat,
     LevelCounts,
@@ -64,7 +64,9 @@ from stream.records import (
 from stream.sensing import presence, watermark
 from stream.sensing import state as sense_state
 from stream.sensing.contribution import BoundedCounts, ContributionBound, changes_pseudonyms, migrated_counter
-from stream.sensing.state import END, LEAVING, UNKNOWN, Entry, PendingWindows, SensingState, TickRun
+from stream.sensing.logins import Logins, LoginState
+from stream.sensing.presence import END, LEAVING, UNKNOWN, Entry
+from stream.sensing.state import PendingWindows, SensingState, TickRun
 from stream.sensing.visits import VisitBound, VisitCounts, migrated_visits
 
 ROWS_A_DEVICE = 64
@@ -79,6 +81,8 @@ FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time", "epoch"
 """Reason that rejects a row -> the field at fault; the other reasons only drop the row and count it."""
 
 Out = OccupancyWindow | Stay | Rejected
+ZonesPresent = Mapping[str, tuple[int, Micros]]
+"""Who is present -> zone, and time of the last observation."""
 
 
 class Window(NamedTuple):
@@ -128,11 +132,14 @@ class OccupancyOperator:
     of a privacy day. Places are then access points instead of zones."""
     by_visits: VisitBound | None = None
     """The bound on visits per privacy day, only together with ``by_day``; None: visits are not counted."""
+    others: bool = False
+    """Where logins count (``by_day.logins``): whether devices without one count too."""
     places: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names of the places in the state."""
     _zone_of_place: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _visit_counts: VisitCounts | None = field(init=False, repr=False, compare=False)
     _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
+    _logins: Logins | None = field(init=False, repr=False, compare=False)
     _place_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -150,12 +157,23 @@ class OccupancyOperator:
         object.__setattr__(self, "_zone_of_place", zone_of_place)
         object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
         object.__setattr__(self, "_visit_counts", None if self.by_visits is None else VisitCounts(self.by_visits))
+        object.__setattr__(self, "_logins", self._login_stage())
+
+    def _login_stage(self) -> Logins | None:
+        """Return how logins are present; None if devices count."""
+        if self.by_day is None or self._day_counts is None or self.by_day.logins is None:
+            return None
+        ignore = self.by_day.ignore_residents
+        return Logins(
+            self._day_counts.days, self._zone_of_place, self.validity, others=self.others, ignore_residents=ignore
+        )  # fmt: skip
 
     def initial(self) -> SensingState:
         """Return the state of a site before its first message."""
         return SensingState(
             tally=None if self._day_counts is None else self._day_counts.initial(),
             visits=None if self._visit_counts is None else self._visit_counts.initial(),
+            logins=None if self._logins is None else LoginState(),
         )
 
     def step(self, state: SensingState, item: Message) -> tuple[SensingState, list[Out]]:
@@ -201,7 +219,8 @@ class OccupancyOperator:
         after, limit = self._stored(state), self.max_devices
         if any(now > max(limit, then) for then, now in zip(before, after, strict=True)):
             return self._suspend(state, batch)
-        if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
+        buffered = sum(map(len, state.rows.values())), 0 if state.logins is None else state.logins.waiting
+        if max(buffered) > limit * ROWS_A_DEVICE:
             return self._suspend(state, batch)
         state.count(batch, dropped)
         return out
@@ -217,6 +236,8 @@ class OccupancyOperator:
             return Rejected(item.source, "unknown_source", "source")
         if isinstance(item, ObservationBatch) and not self._is_epoch(item.epoch):
             return Rejected(item.source, "epoch", "epoch")
+        if isinstance(item, ObservationBatch) and item.identity != (self.by_day and self.by_day.logins):
+            return Rejected(item.source, "epoch", "identity")
         return None
 
     def _is_epoch(self, epoch: PrivacyDay | None) -> bool:
@@ -279,6 +300,8 @@ class OccupancyOperator:
         times = columns.times
         if len(times) < MANY or self.keep_presence or min(places) <= UNKNOWN or sorted(times) != list(times):
             return False
+        if self._logins is not None:
+            return False
         first, last = times[0], times[-1]
         if any(self._refusal(state, time, batch.epoch) for time in (first, last)):
             return False
@@ -317,7 +340,9 @@ class OccupancyOperator:
                 self._note_latest(window, latest)
             entry = (time, stamp, row, place)
             last = entries.get(device)
-            if place <= LEAVING:
+            if self._logins is not None and state.logins is not None:
+                known.add(self._logins.file(state.logins, window.tick, entry, device, columns.login(row)))
+            elif place <= LEAVING:
                 known.add(device)
                 window.pending.leave(device, LEAVING - place, entry)
             elif last is None or last < entry:
@@ -382,11 +407,30 @@ class OccupancyOperator:
         return range(state.next_tick, end, self.tick_length)
 
     def _close(self, state: SensingState, tick: Micros) -> OccupancyWindow:
-        """Bring ``current`` up to ``tick``, remove expired presences, and count."""
-        current = state.current
+        """Bring presence up to ``tick``, and count."""
+        counts = [0] * len(self.zones)
+        if self._logins is not None and state.logins is not None:
+            for earlier in [t for t in state.pending if t <= tick]:
+                del state.pending[earlier]
+            everybody, present = self._logins.close(state.logins, tick)
+            for zone, _ in everybody.values():
+                counts[zone] += 1
+        else:
+            self._close_devices(state, tick, counts)
+            present = self._present(state)
+        day, bounded = self._count_by_day(state, tick, present)
+        by_visits = self._count_visits(state, tick, present)
+        state.update_known_devices()
+        state.closed = tick
+        share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
+        watermark.remove_intervals(state.clock, tick)
+        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded, by_visits)
+
+    def _close_devices(self, state: SensingState, tick: Micros, counts: list[int]) -> None:
+        """Bring ``current`` up to ``tick``, remove expired presences, and add each device to the count of its zone."""
+        current, zones = state.current, self._zone_of_place
         for earlier in sorted(t for t in state.pending if t <= tick):
             state.pending.pop(earlier).move_into(current)
-        counts, zones = [0] * len(self.zones), self._zone_of_place
         expired, oldest = [], self._oldest(tick)
         for device, (place, time) in current.items():
             if time > oldest:
@@ -395,13 +439,6 @@ class OccupancyOperator:
                 expired.append(device)
         for device in expired:
             del current[device]
-        day, bounded = self._count_by_day(state, tick)
-        by_visits = self._count_visits(state, tick)
-        state.update_known_devices()
-        state.closed = tick
-        share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
-        watermark.remove_intervals(state.clock, tick)
-        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded, by_visits)
 
     def _oldest(self, tick: Micros) -> Micros:
         """Return the time up to which no observation counts any more at a tick."""
@@ -410,30 +447,32 @@ class OccupancyOperator:
             return max(oldest, self._day_counts.days.at(tick).start)
         return oldest
 
-    def _count_by_day(self, state: SensingState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
-        """Return the privacy day of a tick and its bounded counts, by the devices present at the tick."""
+    def _count_by_day(
+        self, state: SensingState, tick: Micros, present: ZonesPresent
+    ) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
+        """Return the privacy day of a tick and its bounded counts, by who is present at the tick."""
         tally = state.tally
         if tally is None or self._day_counts is None:
             if tally is not None and tally.is_over(tick):
                 state.tally = None
             return None, None
-        counts = self._day_counts.count(tally, tick, self._present(state), len(self.zones))
+        counts = self._day_counts.count(tally, tick, present, len(self.zones))
         return self._day_counts.days.at(tick), counts
 
-    def _present(self, state: SensingState) -> Mapping[str, tuple[int, Micros]]:
+    def _present(self, state: SensingState) -> ZonesPresent:
         """Return the zone of each present device, and the time of its last observation."""
         if not self.sessions:
             return state.current
         zones = self._zone_of_place
         return {device: (zones[place], time) for device, (place, time) in state.current.items()}
 
-    def _count_visits(self, state: SensingState, tick: Micros) -> LevelCounts | None:
-        """Return the counts by visits of a tick, by the devices present at the tick."""
+    def _count_visits(self, state: SensingState, tick: Micros, present: ZonesPresent) -> LevelCounts | None:
+        """Return the counts by visits of a tick, by who is present at the tick."""
         if state.visits is None or self._visit_counts is None:
             if state.visits is not None and state.visits.is_over(tick):
                 state.visits = None
             return None
-        return self._visit_counts.count(state.visits, tick, self._present(state))
+        return self._visit_counts.count(state.visits, tick, present)
 
     def mark_data_loss(self, state: SensingState) -> SensingState:
         """Return the state after a loss in the log: no source covers any time before its next heartbeat."""
@@ -470,6 +509,8 @@ class OccupancyOperator:
             for (device, place), entry in waiting.departures.items():
                 tick = self._grid(entry[0])
                 state.pending.setdefault(tick, PendingWindows(tick)).leave(device, place, entry)
+        if state.logins is not None:
+            state.logins.rebase(self.tick_length)
         return state
 
     def _finish_stays(self, state: SensingState, until: Micros | None) -> list[Stay]:
@@ -520,12 +561,24 @@ class OccupancyOperator:
         state = sense_state.decode(data, self.places)
         reach = None if state.clock.watermark is None else state.clock.watermark + self.ahead
         renamed = changes_pseudonyms(state.tally, self.by_day)
+        logins = None if state.tally is None or state.tally.definition is None else state.tally.definition.logins
         if renamed:
             state.remove_after(reach)
         state.tally = migrated_counter(state.tally, self.by_day, reach)
         state.visits = migrated_visits(state.visits, self.by_visits, reach if renamed else None)
+        self._migrate_logins(state, changed=logins != (self.by_day and self.by_day.logins))
         state.update_known_devices()
         return state
+
+    def _migrate_logins(self, state: SensingState, *, changed: bool) -> None:
+        """Forget who is present if others count from now on: logins, devices, or logins by other rules.
+
+        The counters of the day wait for the next one all the same, since their definition has changed.
+        """
+        if changed:
+            state.current, state.pending, state.logins = {}, {}, None
+        if self._logins is not None and state.logins is None:
+            state.logins = LoginState()
 
 
 def _check(operator: OccupancyOperator) -> None:

@@ -17,6 +17,29 @@ from typing import NamedTuple
 
 from stream.records import Micros
 
+END = -1
+"""Place of a row that ends the device's stay."""
+UNKNOWN = -2
+"""Place of an access point that the site does not have."""
+LEAVING = -3
+"""``LEAVING`` - n is the place of a row that ends the device's stay if it is at place n."""
+Stamp = tuple[str, int, int]
+"""(source, session, sequence) of a batch: orders observations of the same time."""
+
+Entry = tuple[Micros, Stamp, int, int]
+"""(time, stamp, row, place or END); the greater of two entries of a device is the later one.
+
+A place is the index of a zone, or with sessions that of an access point.
+"""
+
+
+def moved(place: int, now: Mapping[int, int]) -> int:
+    """Return the place of a row under the present registry; of a row about a removed place, ``END``."""
+    if place > LEAVING:
+        return now[place]
+    return END if now[LEAVING - place] == END else LEAVING - now[LEAVING - place]
+
+
 Cut = Callable[[Micros], int]
 """Maps an instant to the number of its period; a stay does not cross from one period into another."""
 

@@ -21,25 +21,14 @@ from stream.errors import DataError
 from stream.records import CountedWindow, Message, Micros, ObservationBatch
 from stream.sensing import presence, watermark
 from stream.sensing.contribution import DayCounter
+from stream.sensing.logins import LoginState
+from stream.sensing.presence import END, LEAVING, Entry, Stamp, moved
 from stream.sensing.visits import VisitCounter
 from stream.sensing.watermark import SiteClock
 
-END = -1
-"""Place of a row that ends the device's stay."""
-UNKNOWN = -2
-"""Place of an access point that the site does not have."""
-LEAVING = -3
-"""``LEAVING`` - n is the place of a row that ends the device's stay if it is at place n."""
 MOST_ROWS = 16_384
 """Largest number of rows that are buffered by column; further rows become entries, one per device."""
 
-Stamp = tuple[str, int, int]
-"""(source, session, sequence) of a batch: orders observations of the same time."""
-Entry = tuple[Micros, Stamp, int, int]
-"""(time, stamp, row, place or END); the greater of two entries of a device is the later one.
-
-A place is the index of a zone, or with sessions that of an access point.
-"""
 Present = dict[str, tuple[int, Micros]]
 """Device -> (place, time) of its last observation."""
 Departures = dict[tuple[str, int], Entry]
@@ -177,6 +166,8 @@ class SensingState:
     """The counters of the privacy day; None if the site does not bound counts."""
     visits: VisitCounter | None = None
     """The visits of the privacy day; None if no release counts changes."""
+    logins: LoginState | None = None
+    """Presence and buffered rows of a site that counts logins; ``current`` and ``pending`` are then empty."""
 
     def count(self, batch: ObservationBatch, dropped: Counter[str]) -> None:
         """Count the rows of a batch: dropped ones by reason, the others as accepted."""
@@ -194,6 +185,7 @@ class SensingState:
     def remove_devices(self) -> None:
         """Remove all devices and no other data."""
         self.current, self.pending, self.rows, self.open_stays, self.known_devices = {}, {}, {}, {}, set()
+        self.logins = None if self.logins is None else LoginState()
 
     def update_known_devices(self) -> None:
         """Derive ``known_devices`` again."""
@@ -201,6 +193,8 @@ class SensingState:
         for counter in (self.tally, self.visits):
             if counter is not None:
                 self.known_devices |= counter.seen
+        if self.logins is not None:
+            self.known_devices.update(self.logins.devices())
 
     def remove_after(self, instant: Micros | None) -> None:
         """Remove the buffered observations later than an instant; None: all of them."""
@@ -209,6 +203,8 @@ class SensingState:
         for entries in (*waiting, *self.rows.values()):
             for key in [key for key, entry in entries.items() if instant is None or entry[0] > instant]:
                 del entries[key]
+        if self.logins is not None:
+            self.logins.remove_after(instant)
 
 
 def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
@@ -216,7 +212,7 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
 
     ``zones`` are the names of the places, in the order of their indices.
     """
-    stamps = sorted({entry[1] for entry in _entries(state)})
+    stamps = sorted({entry[1] for entry in _entries(state)} | _stamps_of(state.logins))
     number = {stamp: i for i, stamp in enumerate(stamps)}
     plain = {
         "form": FORM,
@@ -234,7 +230,10 @@ def encode(state: SensingState, zones: tuple[str, ...]) -> bytes:
     if left:
         plain["left"] = left
     counters = {"tally": state.tally, "visits": state.visits}
-    return orjson.dumps(plain | {name: each.to_plain() for name, each in counters.items() if each is not None})
+    plain |= {name: each.to_plain() for name, each in counters.items() if each is not None}
+    if state.logins is not None:
+        plain["logins"] = state.logins.to_plain(number)
+    return orjson.dumps(plain)
 
 
 def decode(data: bytes, zones: tuple[str, ...]) -> SensingState:
@@ -252,6 +251,10 @@ def _entries(state: SensingState) -> list[Entry]:
     pending = [entry for waiting in state.pending.values() for entry in waiting.entries.values()]
     pending += [entry for waiting in state.pending.values() for entry in waiting.departures.values()]
     return pending + [entry for entries in state.rows.values() for entry in entries.values()]
+
+
+def _stamps_of(logins: LoginState | None) -> set[Stamp]:
+    return set() if logins is None else {row.stamp for rows in logins.pending.values() for row in rows}
 
 
 def _flat(entries: Mapping[Any, Entry], number: Mapping[Stamp, int]) -> list[list[Any]]:
@@ -303,17 +306,12 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SensingState:
             if now[place] != END:
                 state.pending[tick].leave(device, now[place], (time, stamps[s], row, LEAVING - now[place]))
     for tick, entries in plain["rows"]:
-        state.rows[tick] = {tuple(k): (time, stamps[s], row, _moved(zone, now)) for k, time, s, row, zone in entries}
+        state.rows[tick] = {tuple(k): (time, stamps[s], row, moved(zone, now)) for k, time, s, row, zone in entries}
     state.open_stays = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
     state.tally = DayCounter.from_plain(plain["tally"]) if "tally" in plain else None
     state.visits = VisitCounter.from_plain(plain["visits"]) if "visits" in plain else None
+    if "logins" in plain:
+        state.logins = LoginState.from_plain(plain["logins"], stamps, now)
     state.update_known_devices()
     return state
-
-
-def _moved(place: int, now: Mapping[int, int]) -> int:
-    """Return the place of a row under the present registry; of a row about a removed place, ``END``."""
-    if place > LEAVING:
-        return now[place]
-    return END if now[LEAVING - place] == END else LEAVING - now[LEAVING - place]

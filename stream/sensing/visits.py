@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stream.records import LevelCounts, Micros, PrivacyDay
-from stream.sensing.contribution import DayCounter, DayCounts, resumption
+from stream.sensing.contribution import DayCounter, DayCounts, plain_definition, resumption
 
 OUT = -1
 """In place of a node: the device does not count."""
@@ -56,6 +56,8 @@ class VisitBound(NamedTuple):
     zones: tuple[tuple[str, str], ...]
     """Each zone with its floor, in the order of the registry."""
     ignore_residents: bool = True
+    logins: str | None = None
+    """As in ``ContributionBound``."""
 
 
 class Visit(NamedTuple):
@@ -89,7 +91,7 @@ class VisitCounter(DayCounter):
 
     def to_plain(self) -> list[Any]:
         """Return lists, numbers and strings, in one fixed order."""
-        definition, day = (None if each is None else list(each) for each in (self.definition, self.day))
+        definition, day = plain_definition(self.definition), None if self.day is None else list(self.day)
         levels = [[[device, *visit] for device, visit in sorted(level.items())] for level in self.levels]
         return [definition, day, self.resumes, sorted(self.residents.items()), levels]
 

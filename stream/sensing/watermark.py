@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from stream.encoding import Columns
-from stream.records import MINUTE, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
+from stream.records import MINUTE, Columns, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
 
 BREAKS_REMEMBERED = 64
 """Listening intervals stored per source; older ones no longer count for coverage."""

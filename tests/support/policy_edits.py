@@ -486,6 +486,33 @@ def _count_changes(**keys: Sequence[Any]) -> Edit:
     return edit
 
 
+_LOGINS = ("identity", "login_attribute", "home_realms", "shared_logins", "others")
+
+
+def _count_logins(**keys: Sequence[Any]) -> Edit:
+    """Let a site count logins, or devices if it does; give it one value of each of these keys."""
+
+    def edit(rng: random.Random, document: Document) -> None:
+        site = rng.choice(_sites_of_devices(document))
+        counts_logins = "identity" in site
+        for name in _LOGINS:
+            site.pop(name, None)
+        if counts_logins and not keys:
+            return
+        site.update({"identity": "login"} | {key: rng.choice(values) for key, values in keys.items()})
+        document["release"] = [made for each in document["release"] if (made := _paid_by_the_day(each)) is not None]
+
+    return edit
+
+
+def _paid_by_the_day(release: Document) -> Document | None:
+    """Return a release that a site of logins may have in place of another; None for one that it may not have."""
+    if release["query"] == "count" and release.get("unit") != "device_day":
+        kept = {key: release[key] for key in ("name", "query", "zones", "epsilon") if key in release}
+        return kept | {"mechanism": "laplace", "noise": "gaussian", "unit": "device_day"}
+    return release if release["query"] == "count" or "epsilon" in release else None
+
+
 EDITS: dict[str, tuple[Edit, ...]] = {
     "Policy.site": (_toggle_site,),
     "Policy.audience": (
@@ -520,6 +547,11 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "Site.gap": (_count_changes(gap=("10min", "30min", "60min")),),
     "Site.randomised": (_to(_sites_of_devices, "randomised", "ignore", "count"),),
     "Site.opt_out": (_to(_sites_of_devices, "opt_out", "list", "none"),),
+    "Site.identity": (_count_logins(),),
+    "Site.login_attribute": (_count_logins(login_attribute=("user_name", "chargeable_user_identity")),),
+    "Site.home_realms": (_count_logins(home_realms=(["example.org"], ["example.org", "EXAMPLE"])),),
+    "Site.shared_logins": (_count_logins(shared_logins=(["lab"], ["bert"])),),
+    "Site.others": (_count_logins(others=("ignore", "count")),),
     "Site.sources": (_shuffle_sites_sources,),
     "Site.zones": (_rearrange_zones,),
     "Site.floors": (_order_floors,),

@@ -113,6 +113,9 @@ def _grid(site: str, before: Site, now: Site) -> Iterator[Effect]:
     if before.presence != now.presence:
         how = "nobody is present at first: devices count from their next messages on"
         yield Effect("anew", f"{site}.presence", how)
+    if before.login_terms != now.login_terms:
+        what = "logins count by other rules" if before.identity == now.identity else f"{now.identity}s count"
+        yield Effect("anew", f"{site}.identity", f"{what}, and nobody is present at first")
     kept = "session_limit" if now.has_sessions else "validity"
     for key in (kept, "lateness", "max_devices", "working_hours", "randomised", "opt_out", "sources"):
         if getattr(before, key) != getattr(now, key):
@@ -347,10 +350,11 @@ def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
         stated = _stated(old, before) != _stated(new, now)
         delta = next((float(p.delta) for p in (now, before) if p is not None and p.delta), None)
         at_delta = "" if delta is None else f", at delta {delta:g},"
-        counted = site in new.site and new.site[site].feed == "counts"
+        place = new.site.get(site)
+        counted, logins = place is not None and place.feed == "counts", place is not None and place.counts_logins
         for unit in (unit for unit in COMPARED if not counted or unit in COUNTED):
             prices = _price(before, unit), _price(now, unit)
-            words = describe_unit(unit, counted=counted)
+            words = describe_unit(unit, counted=counted, logins=logins)
             yield from _compared(f"{site}/{release} for {reader}", f"{words}{at_delta}", prices, stated=stated)
 
 

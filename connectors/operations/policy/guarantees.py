@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from stream.accounting.costs import UnitCost
+from stream.accounting.day_charges import cost_of
 from stream.accounting.units import UNITS as PRIVACY_UNITS
 from stream.accounting.units import Neighbours, PrivacyUnit, Scope
 from stream.policy.attributes import AttributeRelease
@@ -57,26 +59,32 @@ COUNTED = {
 """The units of a site with people counters, which know no devices: a count is of people, one each."""
 
 
-def describe_unit(unit: str, w: int | str = "w", *, counted: bool = False) -> str:
-    """Return a unit in words, ``counted`` for a site with people counters; an unknown unit keeps its name."""
-    return (COUNTED if counted else UNITS).get(unit, unit.replace("_", " ")).format(w=w)
+def describe_unit(unit: str, w: int | str = "w", *, counted: bool = False, logins: bool = False) -> str:
+    """Return a unit in words; an unknown unit keeps its name.
+
+    ``counted`` is for a site with people counters, ``logins`` for one that counts logins.
+    """
+    words = (COUNTED if counted else UNITS).get(unit, unit.replace("_", " ")).format(w=w)
+    return words.replace("one device", "one login").replace("one trap", "one message") if logins else words
 
 
 def unit_rows(
-    readers: Sequence[Mapping[str, Any]], only: Collection[str] = UNITS, *, counted: bool = False
+    readers: Sequence[Mapping[str, Any]], only: Collection[str] = UNITS, *, counted: bool = False, logins: bool = False
 ) -> Iterator[list[str]]:
     """Yield a row for each unit of an account: its name, and its cost for each reader.
 
     If a unit has an epsilon at a delta, that one comes first, with its delta, because it is never the larger one.
     All readers have the same units. For a site with people counters (``counted``) the units of devices are omitted.
+    ``logins`` as of ``describe_unit``.
     """
     known = [unit for unit in readers[0] if unit in only and (not counted or unit in COUNTED)]
     for unit in known:
+        words = describe_unit(unit, counted=counted, logins=logins)
         tight = [units["tight"].get(unit) for units in readers]
         if any(tight):
             delta = next(one["delta"] for one in tight if one)
-            yield [f"{describe_unit(unit, counted=counted)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
-        yield [describe_unit(unit, counted=counted), *(str(units[unit]) for units in readers)]
+            yield [f"{words}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
+        yield [words, *(str(units[unit]) for units in readers)]
 
 
 def _at_delta(tight: Mapping[str, float] | None) -> str:
@@ -139,6 +147,27 @@ _ROTATING = (
     "Devices that change their address count as another device after each change. Where a device uses n addresses in a "
     "day, its day costs up to n times what is printed for a device."
 )
+_LOGINS = (
+    "Site {site} counts logins: all devices of a login count once, and where this report says device it means login. "
+    "A message that bears no login belongs to the login that its device used last that day, or {others}."
+)
+_OTHERS = {
+    "ignore": "counts for nobody",
+    "count": "to the device itself, which then counts like a login",
+}
+_ONE_PERSON = (
+    "{release} for {reader}: if a person has one account and each message of the person's day belongs to it, "
+    "one person's whole day costs epsilon {day:.3g}."
+)
+_IDENTITIES = (
+    "{release} for {reader}: only if each message of a person's day belongs to one login, one person's whole day "
+    "costs epsilon {day:.3g}; with two identities, such as a login and a device that never logs in, it costs "
+    "{two:.3g}, and with three {three:.3g}."
+)
+_ONE_MESSAGE = (
+    " One message costs up to {one:.3g}, and {two:.3g} where it is a login on a device that another login used before: "
+    "what follows without a login then belongs to another."
+)
 _OPT_OUTS = (
     "{site}: devices whose owners opted out count nowhere, from the first day that starts after they did. An opt-out "
     "is of an address and lapses when the device changes it."
@@ -155,6 +184,7 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
         _UNIT.format(devices=policy.privacy.devices_per_person),
         *counted_lines(policy),
         *session_lines(policy, audience),
+        *login_lines(policy, audience),
         *opt_out_lines(policy),
         *_counts(policy, audience),
         *_days(policy, audience),
@@ -189,6 +219,32 @@ def session_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
             added = 2 * site.ticks_per_observation
             limit = spaced(duration_text(site.session_limit))
             yield _SESSIONS.format(site=name, limit=limit, added=added, moved=2 * added)
+
+
+def login_lines(policy: Policy, audience: str = EVERYBODY) -> Iterator[str]:
+    """Yield for each site that counts logins what that means, and what a person's day and a message cost there."""
+    for name, site in policy.site.items():
+        if site.counts_logins:
+            yield _LOGINS.format(site=name, others=_OTHERS[site.others])
+    for promise in count_promises(policy):
+        if promise.reader == audience and policy.site[promise.site].counts_logins:
+            yield _day_of_a_person(policy, promise)
+
+
+def _day_of_a_person(policy: Policy, promise: CountPromise) -> str:
+    ignored, tight = policy.site[promise.site].others == "ignore", promise.tight
+    two, three = (identities_cost(promise, number) for number in (2, 3))
+    sentence = (_ONE_PERSON if ignored else _IDENTITIES).format(
+        release=promise.release, reader=promise.reader, day=tight["device_day"], two=two, three=three
+    )
+    return sentence + _ONE_MESSAGE.format(one=tight["device_day_moved"], two=tight["observation"])
+
+
+def identities_cost(promise: CountPromise, number: int) -> float:
+    """Return the epsilon, at the promise's delta, of a day of a person who has this number of identities."""
+    assert promise.terms is not None  # noqa: S101 - a site that counts logins pays by the day
+    cost = UnitCost(cost_of(promise.terms), number)
+    return float(cost.pure) if not math.isinf(cost.pure) else cost.composed(promise.delta)
 
 
 def spaced(duration: str) -> str:
@@ -244,24 +300,23 @@ def _number(epsilon: Fraction | float) -> str:
     return decimal_string(epsilon) if isinstance(epsilon, Fraction) else f"{epsilon:g}"
 
 
-def _exceptions(delta: Fraction) -> str:
-    """Return the meaning of a delta, for one device and for a building over a month."""
+def _exceptions(delta: Fraction, who: str = "device") -> str:
+    """Return the meaning of a delta, for one device or login and for a building over a month."""
     many = float(delta) * DEVICES * MONTH
-    return (
-        f"with delta {float(delta):.2g} for each device and day: {many:.2g} for {DEVICES:,} devices over {MONTH} days"
-    )
+    return f"with delta {float(delta):.2g} for each {who} and day: {many:.2g} for {DEVICES:,} {who}s over {MONTH} days"
 
 
 def signed_sentence(policy: Policy, promise: CountPromise) -> str:
     """Return the sentence that a privacy officer can sign for a release that is charged per day."""
     site, day = policy.site[promise.site], policy.site[promise.site].contribution
+    who = "login" if site.counts_logins else "device"
     changes = promise.terms is not None and promise.terms.noise == CHANGES
     bound = f"of which it counts for at most {(day or 0) / HOUR:g} h"
     if changes:
         bound = f"in which it makes at most {site.bound_text(changes=True)} at each level"
-    at = f", {_exceptions(promise.delta)}" if promise.delta else ""
+    at = f", {_exceptions(promise.delta, who)}" if promise.delta else ""
     return (
-        f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
+        f"{promise.release} for {promise.reader}: everything that is published of one {who}'s day, from "
         f"{site.day_starts} to {site.day_starts}, {bound}, costs epsilon "
         f"{promise.tight['device_day']:.3g} where that day is added or removed, "
         f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}."

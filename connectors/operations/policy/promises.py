@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from connectors.operations.policy.guarantees import signed_sentence
+from connectors.operations.policy.guarantees import identities_cost, signed_sentence
 from stream.accounting.adversaries import Knowledge
 from stream.accounting.attribute_leakage import day_model, queried_attributes
 from stream.policy.attributes import AttributeRelease
@@ -73,7 +73,7 @@ def promises(policy: Policy) -> dict[str, Any]:
         "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
         "thresholds": [promise.figures() for promise in threshold_promises(policy)],
         "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
-    } | _people(policy) | _sessions(policy)  # fmt: skip
+    } | _people(policy) | _sessions(policy) | _logins(policy)  # fmt: skip
 
 
 def _people(policy: Policy) -> dict[str, Any]:
@@ -128,6 +128,21 @@ def _sessions(policy: Policy) -> dict[str, Any]:
         for name, site in policy.site.items() if site.has_sessions
     }  # fmt: skip
     return {"sessions": found} if found else {}
+
+
+def _logins(policy: Policy) -> dict[str, Any]:
+    """Return, for each site that counts logins, by what, and what a day of two and three identities costs."""
+    found = {
+        name: {
+            "attribute": site.login_attribute, "others": site.others,
+            "identities": [
+                {"release": p.release, "reader": p.reader, "two": identities_cost(p, 2), "three": identities_cost(p, 3)}
+                for p in count_promises(policy) if p.site == name
+            ],
+        }
+        for name, site in policy.site.items() if site.counts_logins
+    }  # fmt: skip
+    return {"logins": found} if found else {}
 
 
 def _pseudonyms(policy: Policy) -> str | dict[str, Any]:

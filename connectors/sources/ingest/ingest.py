@@ -24,6 +24,12 @@ No session id decides. Memory decides only as follows, and carries no message fu
    this connector, which therefore remembers it. So the end is there whatever else is remembered.
 4. Rows that end a device's names of earlier epochs come with its first message of an epoch.
 
+At a site that counts **logins** each row bears the pseudonym of the login that its message bore, and the engine
+(``stream.sensing.logins``) knows to whom a row without one belongs. Memory is kept by device and login, so that nothing
+that one login sends decides about another's messages. A message without a login is sent as it is, and not remembered: a
+restart of an access server, or a message from elsewhere, ends no stay that such a message opened. A message from
+another site ends none at all. Names of earlier epochs need no end, as stays end with their day.
+
 A restarted connector remembers nothing, and its messages are never older than itself. Names of earlier epochs are then
 ended all the same; a stay at another site, or of an access server that restarts, lasts until ``session_limit``.
 
@@ -35,19 +41,20 @@ laboratory's uptime mode is the one exception: there the time is start + uptime.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from connectors.sources.ingest.addresses import access_point_name, sender
+from connectors.sources.ingest.logins import LoginNames
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Message, Sighting
-from connectors.sources.ingest.state import BatchKey, IngestState, OpenBatch, RememberedDevice
+from connectors.sources.ingest.state import ADDRESS, BatchKey, IngestState, OpenBatch, RememberedDevice
 from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import base_range
 from stream.policy.sites import Site
 from stream.pseudonyms.derivation import Pseudonyms, is_locally_administered, names_by_site
-from stream.records import DAY, LEFT, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
+from stream.records import DAY, LEFT, SECOND, Columns, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
 
 MOST_AGE: Micros = 60 * SECOND
 """Maximum age of an observation: at most one tick lies within it."""
@@ -58,6 +65,9 @@ class OptOuts(Protocol):
 
     def leaves_out(self, address: bytes, start: Micros) -> bool:
         """Return whether a device is left out of the day that starts at ``start``."""
+
+    def leaves_out_login(self, login: bytes, start: Micros) -> bool:
+        """Return whether a login is left out of the day that starts at ``start``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +93,16 @@ class SiteLimits:
     """Whether devices on the list of opt-outs are left out."""
     ignores_randomised: bool = False
     """Whether devices with a locally administered address are left out."""
+    logins: LoginNames | None = None
+    """Its logins, if it counts them instead of devices."""
 
     @classmethod
-    def of_site(cls, site: Site, names: Pseudonyms) -> SiteLimits:
+    def of_site(cls, site: Site, names: Pseudonyms, logins: LoginNames | None = None) -> SiteLimits:
         """Return the limits of a policy's site."""
         probed = frozenset(probe.source for probe in site.probe)
         return cls(
             site.sources, site.counts_for, site.max_devices, names, site.lateness, probed, site.has_sessions,
-            opt_outs=site.opt_out == "list", ignores_randomised=site.randomised == "ignore",
+            opt_outs=site.opt_out == "list", ignores_randomised=site.randomised == "ignore", logins=logins,
         )  # fmt: skip
 
     @property
@@ -237,6 +249,8 @@ class Ingest:
         self._screens = opt_outs is not None or any(limits.ignores_randomised for limits in sites.values())
         self._access_points = AccessPoints(access_points, sites, aliases or {}, base_radios)
         self._with_sessions = tuple(site for site, limits in sites.items() if limits.sessions)
+        self._rules = {site: limits.logins.rules for site, limits in sites.items() if limits.logins is not None}
+        self._with_logins = tuple(self._rules)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
         self._accepted = {pair: Outcome(None, pair) for pair in self.pairs}
 
@@ -248,7 +262,10 @@ class Ingest:
         names = names_by_site(policy, key)
         return cls(
             access_points=policy.access_points(),
-            sites={name: SiteLimits.of_site(site, names[name]) for name, site in policy.site.items()},
+            sites={
+                name: SiteLimits.of_site(site, names[name], LoginNames.of_site(site, name, key))
+                for name, site in policy.site.items()
+            },
             aliases={
                 name: zone.radios[0]
                 for site in policy.site.values()
@@ -278,7 +295,7 @@ class Ingest:
             state.listened_since = interval + GRID
         state.awake = max(state.awake, interval)
 
-    def screen(self, now: Micros, address: str, sighting: Sighting) -> str | None:
+    def screen(self, state: IngestState, now: Micros, address: str, sighting: Sighting) -> str | None:
         """Return why a sighting that came from ``address`` at ``now`` must not be queued; None: it may be.
 
         ``OPTED_OUT``: nothing may differ from a world in which the message never arrived. ``RANDOMISED``: the site
@@ -290,11 +307,37 @@ class Ingest:
         limits = None if place is None else self._sites[place.site]
         if self._opt_outs is not None and (limits is None or limits.opt_outs):
             time = now if self._start is None else self._uptime(sighting)
-            if time is not None and self._opt_outs.leaves_out(sighting.client, _day_start(time, sighting.age, limits)):
+            if time is not None and self._leaves_out(
+                state, self._opt_outs, sighting, place, _day_start(time, sighting.age, limits)
+            ):
                 return OPTED_OUT
         if limits is not None and limits.ignores_randomised and is_locally_administered(sighting.client):
             return RANDOMISED
         return None
+
+    def _leaves_out(
+        self, state: IngestState, opt_outs: OptOuts, sighting: Sighting, place: AccessPointEntry | None, start: Micros
+    ) -> bool:  # fmt: skip
+        """Return whether a device or login is left out of the day that starts at ``start``.
+
+        Where logins count, a device whose last login opted out is left out until it uses another one.
+        """
+        if opt_outs.leaves_out(sighting.client, start):
+            return True
+        known = self._with_logins if place is None else [site for site in self._with_logins if site == place.site]
+        for site in known:
+            rules, device = self._rules[site], (site, sighting.client)
+            login = rules.login(sighting.user_name, sighting.cui)
+            if login is None:
+                if state.left_out.get(device) == start:
+                    return True
+            elif any(opt_outs.leaves_out_login(each, start) for each in rules.spellings(login)):
+                if place is not None and sighting.kind is not Kind.LEAVE:
+                    state.left_out[device] = start
+                return True
+            elif place is not None and sighting.kind is not Kind.LEAVE:
+                state.left_out.pop(device, None)
+        return False
 
     def observe(self, state: IngestState, now: Micros, source: str, address: str, sighting: Sighting) -> Outcome:
         """Process one sighting that came from ``address`` (listed as ``source``) at ``now``."""
@@ -317,16 +360,45 @@ class Ingest:
         refused = _refusal(state, source, place.site, limits, sighting.age)
         if refused is not None:
             return Outcome(refused, None)
-        time = self._time_of(state, sighting, limits)
+        return self._follow(state, source, place, sighting, self._time_of(state, sighting, limits))
+
+    def _follow(
+        self, state: IngestState, source: str, place: AccessPointEntry, sighting: Sighting, time: Micros
+    ) -> Outcome:
+        """Process a sighting at a listed access point."""
+        limits, leaves, device = self._sites[place.site], sighting.kind is Kind.LEAVE, sighting.client
+        if limits.logins is not None:
+            login = limits.logins.rules.login(sighting.user_name, sighting.cui)
+            if login is None:
+                return self._pass_on(state, (place.site, source), place.radio, sighting, time)
+            names = limits.logins.names
+            sighting = sighting._replace(client=device + bytes.fromhex(names.name(login, names.epoch(time))))
         if not limits.sessions:
-            follow = self._end_stay if sighting.kind is Kind.LEAVE else self._record_sighting
+            follow = self._end_stay if leaves else self._record_sighting
         else:
-            follow = self._leave if sighting.kind is Kind.LEAVE else self._place
-            if follow == self._place and time < state.latest.get(sighting.client, -1):
+            follow = self._leave if leaves else self._place
+            if not leaves and time < state.latest.get(sighting.client, -1):
                 return Outcome(COLLAPSED, None)
-        if self._with_sessions and sighting.kind is not Kind.LEAVE:
-            self._leave_others(state, sighting.client, time, place.site)
+        if self._with_sessions and not leaves:
+            self._leave_others(state, device, time, place.site)
+            state.latest[sighting.client] = max(time, state.latest.get(sighting.client, time))
         return follow(state, source, place, sighting, time)
+
+    def _pass_on(
+        self, state: IngestState, batch: BatchKey, radio: str, sighting: Sighting, time: Micros
+    ) -> Outcome:  # fmt: skip
+        """Send what a message without a login says, at a site that counts logins."""
+        site, leaves = batch[0], sighting.kind is Kind.LEAVE
+        limits, client = self._sites[site], sighting.client
+        if leaves and not limits.sessions:
+            return Outcome(NO_STAY, None)
+        if self._with_sessions and not leaves:
+            self._leave_others(state, client, time, site)
+        row = Row(limits.names.name(client, limits.names.epoch(time)), LEFT + radio if leaves else radio, time)
+        self._add(state, batch, [row], limits.names.day(time))
+        if not leaves and is_locally_administered(client):
+            state.locally_administered += 1
+        return self._accepted[batch]
 
     def _time_of(self, state: IngestState, sighting: Sighting, limits: SiteLimits) -> Micros:
         """Return the time of a sighting that has just come: its source may declare an age."""
@@ -371,11 +443,15 @@ class Ingest:
         """Put a device's place into a batch, behind the ends of its earlier pseudonyms."""
         limits = self._sites[batch[0]]
         names, epoch = limits.names, limits.names.epoch(time)
-        rows = [Row(names.name(client, epoch), radio, time)]
+        rows = [Row(names.name(client[:ADDRESS], epoch), radio, time)]
         since = None if last is None or time < last.time else last.epoch
         if since != epoch:  # otherwise it has had this pseudonym since then
-            rows[:0] = [Row(name, None, time) for name in names.outlived(client, time, limits.validity, since)]
-        self._add(state, batch, rows, names.day(time))
+            rows[:0] = [Row(name, None, time) for name in self._earlier_names(limits, client, time, since)]
+        self._add(state, batch, rows, names.day(time), _login_of(client))
+
+    def _earlier_names(self, limits: SiteLimits, client: bytes, time: Micros, since: int | None) -> list[str]:
+        """Return the pseudonyms of earlier epochs that a message has to end; where logins count, their days do."""
+        return [] if limits.logins is not None else limits.names.outlived(client, time, limits.validity, since)
 
     def _count_device(self, state: IngestState, site: str, client: bytes) -> None:
         """Count a device that was placed, and suspend its site if that is one too many."""
@@ -396,8 +472,9 @@ class Ingest:
         time, names = max(time, last.time), limits.names
         if time - last.time > limits.validity:
             return Outcome(NO_STAY, None)
-        ended = [*names.outlived(client, time, limits.validity, last.epoch), names.name(client, names.epoch(time))]
-        self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time))
+        now = names.name(client[:ADDRESS], names.epoch(time))
+        ended = [*self._earlier_names(limits, client, time, last.epoch), now]
+        self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time), _login_of(client))
         del seen[client]
         return self._accepted[batch]
 
@@ -439,8 +516,9 @@ class Ingest:
         site, limits = batch[0], self._sites[batch[0]]
         names, last = limits.names, self._last(state, site, client, time)
         since = None if last is None or time < last.time else last.epoch
-        ended = [*names.outlived(client, time, limits.validity, since), names.name(client, names.epoch(time))]
-        self._add(state, batch, [Row(name, LEFT + radio, time) for name in ended], names.day(time))
+        now = names.name(client[:ADDRESS], names.epoch(time))
+        ended = [*self._earlier_names(limits, client, time, since), now]
+        self._add(state, batch, [Row(name, LEFT + radio, time) for name in ended], names.day(time), _login_of(client))
         if last is not None and last.time <= time and last.radio == radio:
             del state.devices[site][client]
 
@@ -491,7 +569,9 @@ class Ingest:
                 self._end(state, batch, client, time, radio)
             self._close(state, batch)  # its answer waits for no batch, so all rows are sent before it
 
-    def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
+    def _add(
+        self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None, login: str | None = None
+    ) -> None:  # fmt: skip
         """Put rows into one batch: the ends of a device's earlier pseudonyms and its sighting stay together."""
         waiting = state.open.get(batch)
         if waiting is not None and (len(waiting.rows) + len(rows) > BATCH_ROWS or waiting.epoch != epoch):
@@ -500,6 +580,7 @@ class Ingest:
         if waiting is None:
             waiting = state.open[batch] = OpenBatch(state.now, epoch)
         waiting.rows += rows
+        waiting.logins += [login] * len(rows)
         if len(waiting.rows) >= BATCH_ROWS - 1:  # space for a pair
             self._close(state, batch)
 
@@ -579,8 +660,17 @@ class Ingest:
         if waiting is not None:
             sequence = state.sequences.get(batch, 0)
             state.sequences[batch] = sequence + 1
-            rows = tuple(waiting.rows)
-            state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch))
+            rows: Sequence[Row] = tuple(waiting.rows)
+            logins = self._sites[batch[0]].logins
+            if logins is not None:
+                rows = Columns.of(rows).with_logins(waiting.logins)
+            terms = None if logins is None else logins.terms
+            state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch, terms))
+
+
+def _login_of(client: bytes) -> str | None:
+    """Return the login's pseudonym behind a device's address; None if there is none."""
+    return client[ADDRESS:].hex() or None
 
 
 def _cell(time: Micros) -> int:

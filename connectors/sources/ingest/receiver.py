@@ -212,7 +212,7 @@ class Receiver:
         return bool(self._queue.sightings)
 
     def _left_out(self, arrival: QueuedSighting) -> str | None:
-        return self._ingest.screen(arrival.time, arrival.host, arrival.sighting)
+        return self._ingest.screen(self.state, arrival.time, arrival.host, arrival.sighting)
 
     async def _append(self, message: ObservationBatch | Heartbeat) -> None:
         await self._sink.append(message)

@@ -26,7 +26,7 @@ OBSERVATIONS = frozenset({Kind.ASSOCIATE, Kind.ROAM, Kind.RUN, Kind.LEAVE})
 
 
 class Sighting(NamedTuple):
-    """The output of a decoder: device and place, and nothing else of the message; its repr hides both."""
+    """The output of a decoder: device, place and login, and nothing else of the message; its repr hides them."""
 
     kind: Kind
     client: bytes = b""
@@ -50,6 +50,11 @@ class Sighting(NamedTuple):
     nas: bytes = b""
     """A value that stands for the access server that reports it; empty if the source names none. ``RESTART`` ends the
     stays that the same server reported, at a site that counts sessions."""
+
+    user_name: bytes = b""
+    """The user name as sent, if some site counts logins by it; empty if there is none."""
+    cui: bytes = b""
+    """The Chargeable-User-Identity as sent, likewise."""
 
     def __repr__(self) -> str:
         """Show the kind, never device or place."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from connectors.sources.ingest.sighting import Message
-from stream.records import MINUTE, Micros, PrivacyDay, Row
+from stream.records import DAY, MINUTE, Micros, PrivacyDay, Row
 
+ADDRESS = 6
+"""Octets of a radio address."""
 PROBE_GRID: Micros = 1 * MINUTE
 """Sources are probed at multiples of it on the connector's clock."""
 
@@ -95,6 +97,8 @@ class OpenBatch:
     epoch: PrivacyDay | None
     """The privacy day of all its rows, if pseudonyms change with privacy days."""
     rows: list[Row] = field(default_factory=list)
+    logins: list[str | None] = field(default_factory=list)
+    """The login of each row, where the site counts logins."""
 
 
 @dataclass(slots=True)
@@ -114,11 +118,15 @@ class IngestState:
     open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
     sequences: dict[BatchKey, int] = field(default_factory=dict)
     devices: dict[str, dict[bytes, RememberedDevice]] = field(default_factory=dict)
-    """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
+    """By site the devices of the last V and of one step of the grid; at most ``max_devices``. Where the site counts
+    logins, of messages with a login only, by the device's address and the login's pseudonym behind it."""
     restarts: dict[tuple[BatchKey, bytes], Micros] = field(default_factory=dict)
     """When an access server of a (site, source) last restarted, while messages from before it may still come."""
     latest: dict[bytes, Micros] = field(default_factory=dict)
-    """With sessions: the time of the last message that placed a device, while earlier ones may still come."""
+    """With sessions: the time of the last message that placed a device, while earlier ones may still come; likewise by
+    address and login."""
+    left_out: dict[tuple[str, bytes], Micros] = field(default_factory=dict)
+    """(site, device) whose last login opted out -> start of the day for which that holds."""
     suspended: set[str] = field(default_factory=set)
     """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
     simulated: dict[str, Micros] = field(default_factory=dict)
@@ -143,6 +151,7 @@ class IngestState:
     def forget_order(self, before: Micros) -> None:
         """Drop what decides about late messages: none comes any more from before this instant."""
         self.latest = {client: time for client, time in self.latest.items() if time >= before}
+        self.left_out = {device: start for device, start in self.left_out.items() if start >= before - 2 * DAY}
         self.restarts = {server: time for server, time in self.restarts.items() if time >= before}
 
 
@@ -152,6 +161,6 @@ def most_unknown(state: IngestState) -> dict[str, int]:
     Only radio addresses are reported: they belong to equipment in the owner's network that the policy lacks. A name is
     free text, and an address that was also seen as a client's may belong to a person's device.
     """
-    clients = {client.hex(":") for seen in state.devices.values() for client in seen}
+    clients = {client[:ADDRESS].hex(":") for seen in state.devices.values() for client in seen}
     report = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
     return dict(sorted(report, key=lambda each: (-each[1], each[0]))[:MOST_UNKNOWN])

@@ -6,8 +6,8 @@ RFC 2866 section 5 (accounted values), RFC 3580 section 3 (addresses of station 
 section 5.3 (Event-Timestamp).
 
 Octets after the declared length are padding. Every attribute must lie wholly within that length. Only the attributes in
-``KEPT`` are read from the datagram; user names and all others stay in it. The name of the network after an access
-point's address does not leave this module.
+``KEPT`` are read from the datagram, and the one that names logins where a site counts them; all others stay in it. The
+name of the network after an access point's address does not leave this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from connectors.sources.ingest.addresses import LONGEST_NAME, NOWHERE, parse_address
@@ -25,6 +25,7 @@ from stream.errors import DataError
 from stream.records import SECOND, Micros
 
 ACCOUNTING_REQUEST, ACCOUNTING_RESPONSE, STATUS_SERVER = 4, 5, 12
+USER_NAME, CHARGEABLE_USER_IDENTITY = 1, 89
 NAS_IP_ADDRESS, CALLED_STATION_ID, CALLING_STATION_ID, NAS_IDENTIFIER, PROXY_STATE = 4, 30, 31, 32, 33
 ACCT_STATUS_TYPE, ACCT_DELAY_TIME, ACCT_SESSION_ID, EVENT_TIMESTAMP, MESSAGE_AUTHENTICATOR = 40, 41, 44, 55, 80
 KEPT = frozenset({
@@ -56,7 +57,7 @@ class Request(NamedTuple):
     identifier: int
     authenticator: bytes
     attributes: Mapping[int, bytes]
-    """The attributes in ``KEPT`` that it contains, by type."""
+    """The attributes in ``KEPT`` that it contains, and those of a login that were asked for, by type."""
     proxy_states: bytes
     """Its Proxy-State attributes, whole and in order."""
     secret: bytes
@@ -72,8 +73,14 @@ class Request(NamedTuple):
         return None if content is None else int.from_bytes(content, "big")
 
 
-def read(datagram: bytes, secrets: tuple[bytes, ...]) -> Request:
+LOGIN_ATTRIBUTES = {"user_name": USER_NAME, "chargeable_user_identity": CHARGEABLE_USER_IDENTITY}
+"""``login_attribute`` of a site -> the attribute."""
+
+
+def read(datagram: bytes, secrets: tuple[bytes, ...], logins: Collection[int] = ()) -> Request:
     """Return the request in a datagram that is genuine under one of the secrets.
+
+    ``logins`` are those of ``LOGIN_ATTRIBUTES`` that are read as well.
 
     An Accounting-Request is verified by its Request Authenticator, and by Message-Authenticator if it has one. A
     Status-Server, whose authenticator is random, is verified by Message-Authenticator only. Raises ``RefusedPacket``.
@@ -85,7 +92,7 @@ def read(datagram: bytes, secrets: tuple[bytes, ...]) -> Request:
         secrets = tuple(each for each in secrets if hmac.compare_digest(_md5(signed + each), authenticator))
         if not secrets:
             raise RefusedPacket(BAD_AUTHENTICATOR)
-    attributes, proxy_states, place = _attributes(packet)
+    attributes, proxy_states, place = _attributes(packet, KEPT.union(logins))
     if place is not None:
         signed = signed[:place] + bytes(16) + signed[place + 16 :]
         sent = attributes[MESSAGE_AUTHENTICATOR]
@@ -129,7 +136,7 @@ def _packet(datagram: bytes) -> bytes:
     return datagram[:size]
 
 
-def _attributes(packet: bytes) -> tuple[dict[int, bytes], bytes, int | None]:
+def _attributes(packet: bytes, kept: Collection[int]) -> tuple[dict[int, bytes], bytes, int | None]:
     """Return the kept attributes, the Proxy-States, and the position of Message-Authenticator's content."""
     found: dict[int, bytes] = {}
     proxy_states, place, pos, end = b"", None, HEADER, len(packet)
@@ -141,7 +148,7 @@ def _attributes(packet: bytes) -> tuple[dict[int, bytes], bytes, int | None]:
         content = packet[pos + 2 : stop]
         if kind == PROXY_STATE:
             proxy_states += packet[pos:stop]
-        elif kind in KEPT:
+        elif kind in kept:
             if kind == MESSAGE_AUTHENTICATOR and (place is not None or len(content) != 16):
                 raise RefusedPacket(MALFORMED)
             _keep(found, kind, content)
@@ -207,7 +214,9 @@ def account(request: Request, now: Micros) -> Accounted:
     if not (radio or name):
         return Accounted(Sighting(Kind.IGNORED), NO_ACCESS_POINT)
     age, session, nas = _age(request, now), _session(request), _server(request)
-    return Accounted(Sighting(kind, client, radio, name, age=age, session=session, nas=nas), "")
+    user_name, cui = (request.attributes.get(each, b"") for each in (USER_NAME, CHARGEABLE_USER_IDENTITY))
+    seen = Sighting(kind, client, radio, name, age=age, session=session, nas=nas, user_name=user_name, cui=cui)
+    return Accounted(seen, "")
 
 
 def _client(request: Request) -> bytes:

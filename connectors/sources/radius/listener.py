@@ -7,6 +7,7 @@ durable, or when there is nothing to store. A copy gets the same answer and is n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from connectors.sources.ingest.addresses import sender
@@ -19,6 +20,7 @@ from connectors.sources.radius.decoder import (
     ACCOUNTING_REQUEST,
     EVENT_TIMESTAMP,
     IGNORED_REASONS,
+    LOGIN_ATTRIBUTES,
     NAS_IDENTIFIER,
     REFUSED_REASONS,
     RefusedPacket,
@@ -44,9 +46,13 @@ class AccountingListener(UdpListener):
     )  # fmt: skip
     harmless = frozenset({DUPLICATE_REQUEST, *IGNORED_REASONS})
 
-    def __init__(self, address: tuple[str, int], clients: Clients, receive_buffer: int = RECEIVE_BUFFER) -> None:
-        """Set the address to listen on, and the accepted clients."""
+    def __init__(
+        self, address: tuple[str, int], clients: Clients, receive_buffer: int = RECEIVE_BUFFER,
+        logins: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """Set the address to listen on, the accepted clients, and which attributes name a login at some site."""
         super().__init__(address, receive_buffer)
+        self._logins = frozenset(LOGIN_ATTRIBUTES[name] for name in logins)
         self._clients = clients
         self._requests = Requests(self._answer, MEMORY, LIMIT)
 
@@ -62,7 +68,7 @@ class AccountingListener(UdpListener):
             return
         client, secrets = known
         try:
-            request = read(datagram, secrets)
+            request = read(datagram, secrets, self._logins)
             refused = self._enqueue(now, host, client, request, address)
         except RefusedPacket as error:
             refused = error.reason

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from connectors.sources.ingest.sighting import Message
 from connectors.sources.recordings.row_sort import Packed, unpacked
-from stream.encoding import Columns
 from stream.policy.document import PolicyDocument
 from stream.pseudonyms.derivation import Pseudonyms
-from stream.records import LATEST, Heartbeat, Micros, ObservationBatch, PrivacyDay
+from stream.records import LATEST, Columns, Heartbeat, Micros, ObservationBatch, PrivacyDay
 
 BATCH_ROWS = 1000
 FULL = BATCH_ROWS - 1

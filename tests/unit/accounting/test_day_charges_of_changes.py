@@ -9,6 +9,7 @@ import pytest
 from stream.accounting.composition import Gaussian, compose
 from stream.accounting.day_charges import DayLines, cost_of, day_units, decode_lines, encode_lines, finest
 from stream.accounting.gaussian_shift import epsilon_of
+from stream.accounting.units import GroupOf
 from stream.mechanisms.changes.factor import factor_of
 from stream.records import CHANGES, DAY, HOUR, MINUTE, CountCharge, DayTerms, PrivacyDay
 from stream.release.prices import DayPrice
@@ -30,14 +31,14 @@ def terms(epsilon: int = 2, day: PrivacyDay = TODAY) -> DayTerms:
 
 @pytest.mark.parametrize("shares", [(Fraction(1),), (Fraction(1, 5), Fraction(3, 10), Fraction(1, 2))])
 def test_a_day_costs_its_price_however_it_is_shared(shares: tuple[Fraction, ...]) -> None:
-    units = day_units(DayTerms(TODAY, CHANGES, price(2, shares).parameters, 8), 12 * 5 * MINUTE, 3)
+    units = day_units(DayTerms(TODAY, CHANGES, price(2, shares).parameters, 8), 12 * 5 * MINUTE, GroupOf(3))
     assert units["device_day"].composed(DELTA) == pytest.approx(2, rel=2e-3)
     assert units["device_day"].composed(DELTA) <= 2.002
 
 
 def test_any_part_of_a_day_that_is_another_costs_a_shift_twice_as_long() -> None:
     mu = sum(price().parameters)
-    units = day_units(terms(), 12 * 5 * MINUTE, 3)
+    units = day_units(terms(), 12 * 5 * MINUTE, GroupOf(3))
     moved = units["device_day_moved"].composed(DELTA)
     assert moved == pytest.approx(epsilon_of(4 * mu, DELTA), rel=2e-3)
     assert 4.2 < moved < 4.4
@@ -45,7 +46,7 @@ def test_any_part_of_a_day_that_is_another_costs_a_shift_twice_as_long() -> None
 
 
 def test_the_devices_of_a_person_shift_together() -> None:
-    units = day_units(terms(), 12 * 5 * MINUTE, 3)
+    units = day_units(terms(), 12 * 5 * MINUTE, GroupOf(3))
     assert units["person_day"].composed(DELTA) == pytest.approx(
         epsilon_of(9 * sum(price().parameters), DELTA), rel=2e-3
     )

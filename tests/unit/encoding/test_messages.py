@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from connectors.keys.data_keys import DataKeys
 from stream.encoding import (
-    Columns,
     LaterMessageError,
     decode_message,
     decode_rows,
@@ -23,7 +22,7 @@ from stream.encoding import (
 )
 from stream.encryption import Kind, clear_of, seal, unseal
 from stream.errors import KeyFileError
-from stream.records import DAY, LATEST, CountedWindow, Heartbeat, ObservationBatch, PrivacyDay, Rejected, Row
+from stream.records import DAY, LATEST, Columns, CountedWindow, Heartbeat, ObservationBatch, PrivacyDay, Rejected, Row
 
 VAULT = DataKeys(20_000, b"k" * 32)
 BEGINS = 20_001 * DAY

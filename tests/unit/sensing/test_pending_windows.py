@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from stream.sensing import state
-from stream.sensing.state import END, PendingWindows, Present, TickRun
+from stream.sensing.presence import END
+from stream.sensing.state import PendingWindows, Present, TickRun
 
 
 def runs(chance: random.Random, number: int) -> list[TickRun]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream.encoding import Columns
-from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, PrivacyDay, Row
+from stream.records import MINUTE, SECOND, Columns, Heartbeat, ObservationBatch, PrivacyDay, Row
 from stream.sensing import occupancy
 from stream.sensing.occupancy import OccupancyOperator
 
