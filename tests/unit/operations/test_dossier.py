@@ -143,7 +143,14 @@ def test_the_command_writes_a_draft_once_and_checks_it(tmp_path: Path) -> None:
     assert run("--out", str(out))[0] == 2
     assert run("--check", str(out / "dossier.md"))[0] == 0
     policy.write_text(TEXT.replace('facilities = "0.5", board', 'facilities = "0.25", board'))
-    code, output = run("--check", str(out / "dossier.md"))
+    code, said = run("--check", str(out / "dossier.md"))
     assert code == 1
-    assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in output
-    assert "\n  today  | plain, dbh | facilities | 0.25 |" in output
+    assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in said
+    assert "\n  today  | plain, dbh | facilities | 0.25 |" in said
+
+
+def test_a_site_that_counts_logins_says_so() -> None:
+    rows = statements(made(policy_text(day_release(), site=day_site() + 'identity = "login"\n')))
+    for name in ("heard", "unit", "not_protected", "data", "notice"):
+        assert f"logins.{name}/dbh" in rows
+    assert not any(name.startswith("logins.") for name in statements(made()))
