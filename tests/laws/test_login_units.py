@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,6 +19,7 @@ from connectors.operations.policy.promises import promises
 from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.subscribe.nodes import counted_in
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros, Published
 from stream.release.account_stage import account_stage
@@ -279,6 +280,22 @@ def test_a_site_of_devices_says_nothing_of_logins() -> None:
     devices = load_policy(policy_text(BY_TICKS, site=SITE_KEYS.replace('identity = "login"', 'contribution = "8h"')))
     assert not [*login_lines(devices)]
     assert "logins" not in promises(devices)
+
+
+@pytest.mark.parametrize(("others", "counted"), [("ignore", "logins"), ("count", "logins and devices")])
+def test_records_say_that_they_count_logins(others: str, counted: str) -> None:
+    policy = changes(others)
+    pipeline, core = Pipeline(policy, SITE, laboratory()), Ingest.of_policy(policy, bytes(32))
+    state, states, records = core.initial(BEGINS), pipeline.initial(), list[dict[str, Any]]()
+    for now in range(BEGINS, BEGINS + 3 * TICK, MINUTE):
+        core.record_running(state, now)
+        for message in core.poll(state, now):
+            states, out = pipeline.step(states, message)
+            made = [each for each in out if isinstance(each, Published) and "moves" in each.topic]
+            records += [parse_record(each.value) for each in made]
+    assert records
+    assert {record["counted"] for record in records} == {counted}
+    assert {counted_in(record) for record in records} == {counted}
 
 
 def test_the_account_charges_one_message_with_the_days_of_two_logins() -> None:
