@@ -1,4 +1,4 @@
-"""optout: leave the devices and logins of those who ask for it out of all counts."""
+"""optout: leave devices and logins out of all counts."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ OF_QUERIES = (
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
 PARTS = "tests/unit/kafka/test_hanging_brokers.py::test_every_wait_is_a_part_of_the_one_session_timeout"
 FACTORS = "tests/docs/test_reference.py::test_fields_units_and_factors_of_the_account_are_exactly_those_listed"
-UNOPENED = "tests/integration/test_stalls.py::test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1"
+UNOPENED = "tests/simulation/test_stalls.py::test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1"
 HANGS = (
     "tests/integration/test_three_brokers.py::"
     "test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and_a_session"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.kafka_brokers import free_port
 from tests.support.patience import PATIENCE
 
 _BESIDE = "/usr/sbin:/usr/bin:/usr/local/bin"
@@ -30,12 +31,6 @@ def program(name: str, setting: str) -> str:
             pytest.fail(f"{setting}=1, but {reason}")
         pytest.skip(reason)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Running:

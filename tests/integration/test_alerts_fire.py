@@ -31,8 +31,8 @@ from connectors.storage.kafka.topic_readers import end_offsets, read_tail
 from stream.records import HOUR, SECOND, ObservationBatch, Row
 from stream.schemas import OBSERVATIONS, rfc3339
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
-from tests.integration.external_programs import Running, free_port, program, prometheus
-from tests.integration.kafka_brokers import Broker
+from tests.integration.external_programs import Running, program, prometheus
+from tests.integration.kafka_brokers import Broker, free_port
 from tests.integration.metrics_services import Watched, until, watched
 from tests.integration.test_alert_rules import FOLDER
 from tests.integration.test_prometheus_export import answer

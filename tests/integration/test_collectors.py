@@ -34,7 +34,7 @@ from connectors.storage.kafka.topics import create_topics
 from stream.errors import UsageError
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
-from tests.integration.kafka_brokers import Broker, administrator, delete_topics
+from tests.integration.kafka_brokers import Broker, administrator, delete_topics, free_port
 from tests.support.documents import section
 from tests.support.patience import until, within_patience
 from tests.support.receivers import Hands, Log
@@ -61,12 +61,6 @@ async def trap(port: int, device: str, *, community: str = "c0mm", version: str 
     words = ["snmptrap", "-v", version, "-c", community, f"127.0.0.1:{port}", *begin, *where]
     child = await asyncio.create_subprocess_exec(*words, env={**os.environ, "MIBS": "", "PATH": PATH})
     assert await within_patience(child.wait(), "snmptrap") == 0
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def needed(program: str, required: str) -> None:
@@ -104,7 +98,7 @@ async def test_snmptrapds_log_is_read_over_its_rotation_and_our_restart(
 ) -> None:
     needed("snmptrapd", "TACET_REQUIRE_SNMPTRAP")
     monkeypatch.chdir(tmp_path)
-    port, sink = free_port(), Log()
+    port, sink = free_port(socket.SOCK_DGRAM), Log()
 
     def entrance() -> SnmptrapdLogListener:
         return SnmptrapdLogListener(
@@ -224,7 +218,7 @@ async def test_telegraf_itself(bootstrap: str, tmp_path: Path, form: str) -> Non
         pytest.skip("telegraf is not on this machine; it builds from the Go module proxy, and TACET_TELEGRAF names it")
     needed("snmptrapd", "TACET_REQUIRE_SNMPTRAP")
     (text,) = re.findall(r"```toml\n(.*?)```", section("docs/sources.md", "telegraf"), re.DOTALL)
-    port, sink = free_port(), Log()
+    port, sink = free_port(socket.SOCK_DGRAM), Log()
     text = (
         text.replace('data_format = "json"', f'data_format = "{form}"')
         .replace("udp://:162", f"udp://127.0.0.1:{port}")

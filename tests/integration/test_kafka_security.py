@@ -49,7 +49,7 @@ from stream.schemas import (
 )
 from tests.acceptance.command_line import command, run
 from tests.acceptance.test_kafka_end_to_end import until_answered
-from tests.integration.external_programs import free_port
+from tests.integration.kafka_brokers import free_port
 from tests.integration.secured_kafka import (
     ADMIN,
     FOREIGN,

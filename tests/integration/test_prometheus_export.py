@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.acceptance.command_line import command
-from tests.integration.external_programs import free_port, program, prometheus
+from tests.integration.external_programs import program, prometheus
+from tests.integration.kafka_brokers import free_port
 from tests.support.documents import ROOT
 from tests.support.patience import PATIENCE
 from tests.support.released_store import give

@@ -24,6 +24,7 @@ from connectors.sources.radius.clients import Client, Clients
 from connectors.sources.radius.listener import AccountingListener
 from stream.pseudonyms.derivation import Pseudonyms
 from stream.records import MINUTE, SECOND
+from tests.integration.kafka_brokers import free_port
 from tests.support.documents import ROOT
 from tests.support.patience import within_patience
 from tests.support.receivers import Log
@@ -145,7 +146,7 @@ async def test_run_listens_for_accounting_beside_traps_and_tells_nothing_of_it(t
         )  # fmt: skip
 
     assert await (await tacet("key", "create", "key", "--laboratory")).wait() == 0
-    ports = [free_port() for _ in range(2)]
+    ports = [free_port(socket.SOCK_DGRAM) for _ in range(2)]
     run = await tacet(
         "run", "--policy", "policy.toml", "--key-file", "key", "--store", "store", "--json",
         "--udp", f"127.0.0.1:{ports[0]}", "--radius", f"127.0.0.1:{ports[1]}",
@@ -165,12 +166,6 @@ async def test_run_listens_for_accounting_beside_traps_and_tells_nothing_of_it(t
     shown = (printed + logged).decode().lower()
     for needle in ("anne", "eduroam", "5a3f", "3c-00", "3c00", "3c:00", SECRET, "another-secret"):
         assert needle not in shown
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 CLIENTS = f'[[client]]\naddress = "127.0.0.1"\nsecrets = ["{SECRET}"]\n'

@@ -6,7 +6,6 @@ One broker that is lost for good is in the storm.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,11 +23,7 @@ from stream.engine.outputs import OutputRecord
 from stream.engine.ports import InterruptedWriteError
 from stream.schemas import OBSERVATIONS, private_topic
 from tests.acceptance.command_line import tacet
-from tests.integration import chain_storm
-from tests.integration.chain_engine import Topics
 from tests.integration.kafka_brokers import JavaCluster, administrator, delete_topics
-from tests.integration.test_stalls import LONG, Held
-from tests.integration.test_strict_consumer import expected, heads, send, wait_for
 from tests.integration.two_writers import (
     PARTITIONS,
     Ground,
@@ -163,30 +158,3 @@ def test_observations_that_an_unclean_election_took_away_are_a_loss_with_a_way_o
     accepting.terminate()
     assert accepting.wait(timeout=PATIENCE) == 0
     assert_one_history(ground.kafka)
-
-
-async def test_who_was_paused_while_the_other_worker_died_opens_all_partitions_on_three_brokers(
-    three_brokers: JavaCluster, prefix: str, tmp_path: Path
-) -> None:
-    """A survivor once owned all partitions and opened none, without an error; it opens them, or it ends with 1."""
-    topics = Topics.of(prefix)
-    await create_topics(three_brokers.bootstrap, topics, partitions=chain_storm.PARTITIONS)
-    await send(three_brokers, topics.source, range(10))
-    survivor, other = (Held(three_brokers, prefix, tmp_path / name) for name in ("survivor", "other"))
-    try:
-        for each in (survivor, other):
-            await each.until_it_says("opened at offset")
-        await wait_for(three_brokers, topics.private, 2)
-        survivor.process.send_signal(signal.SIGSTOP)
-        other.process.kill()
-        await asyncio.sleep(LONG)
-        survivor.process.send_signal(signal.SIGCONT)
-        await send(three_brokers, topics.source, range(10, 20))
-        await wait_for(three_brokers, topics.private, 4)
-        survivor.process.terminate()
-        assert await survivor.ended() == 0
-        assert await heads(three_brokers, topics) == expected(range(20))
-    finally:
-        for each in (survivor, other):
-            each.process.kill()
-            each.process.wait()

@@ -33,7 +33,8 @@ COPIED = (
     "CONTRIBUTING.md",
     "LICENSE",
 )
-_LEFT_OUT = shutil.ignore_patterns(".*", "*.egg-info")  # compiled modules come along; the changed one is compiled anew
+_LEFT_OUT = shutil.ignore_patterns(".*", "*.egg-info", "*.pyc.*")
+"""Compiled modules come along, but none that another process is just writing; a changed module is compiled anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,10 @@
 - ``kafka_groups``: the coordinators of consumer groups and of transactions.
 - ``kafka_brokers``: brokers that speak Kafka's protocol over the network of the world.
 - ``network``: connections between processes and brokers.
+- ``port``: a log behind the product's own interface, with fewer faults and ten times faster.
+- ``occupancy``: policy, people, the product's programs as processes, and what must come out.
+- ``schedules``, ``runs``: faults drawn from a seed, and the runs of both levels; ``checker`` judges the final log.
+- ``put_back``: a known fault in the product's code, to see within how many runs it is found.
 
 ``docs/simulation.md`` explains the levels, and how to run a seed and read its time line.
 """

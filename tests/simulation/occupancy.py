@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,16 +25,17 @@ from connectors.storage.kafka.topics import BESIDES, create_topics, result_topic
 from connectors.storage.kafka.worker import PeriodicTask, WorkerConfig, run_until_stopped
 from connectors.storage.kafka.writers import EngineTopics
 from connectors.storage.site_metadata import site_metadata
+from stream.encoding import decode_message
 from stream.engine.cluster_state import refuse_superseded
 from stream.engine.key_rotation import refuse_other_key
 from stream.engine.partition import PartitionEngine
-from stream.errors import TacetError
+from stream.errors import TacetError, UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
-from stream.schemas import AUDIT, LEAKAGE, private_topic
+from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
 from tests.simulation import processes
 
 PARTITIONS = 2
@@ -84,6 +85,8 @@ def policy_text(capacity: int = 60) -> str:
 
 
 POLICY = load_policy(policy_text())
+CHANGED = load_policy(policy_text(61))
+"""The policy to which a cluster may change."""
 
 
 @dataclass
@@ -158,19 +161,29 @@ async def ingest(bootstrap: str, feed: Feed) -> int:
     return 0
 
 
-async def worker(bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False) -> int:
-    """Run a worker, as ``tacet worker`` does."""
+async def _at_once() -> None:
+    """Hold nothing up."""
+
+
+async def worker(
+    bootstrap: str, key_file: Path, policy: Policy = POLICY, *, accept_policy: bool = False,
+    open_timeout: float = OPEN_TIMEOUT, hold: Callable[[], Awaitable[None]] = _at_once,
+) -> int:  # fmt: skip
+    """Run a worker, as ``tacet worker`` does; ``hold`` is awaited in each opening."""
     keys = key_files.FileKeys(key_file)
     try:
         await checked(bootstrap)
         control = await join(bootstrap, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy)
         await metadata.publish(bootstrap, site_metadata(policy))
+    except UsageError:
+        return 2
     except (TacetError, KafkaError, OSError):
         return 1
     partitions = control.partitions or 0
     results = result_topics(topic_names(policy), (policy, *control.accepted()))
 
     async def engine(partition: int) -> PartitionEngine:
+        await hold()
         state = await read(bootstrap)
         refuse_other_key(state, fingerprint(keys), keys.ledger)
         refuse_superseded(state, policy, MECHANISMS)
@@ -184,7 +197,7 @@ async def worker(bootstrap: str, key_file: Path, policy: Policy = POLICY, *, acc
         fence=ENGINE_FENCE,
         topics=EngineTopics(results=results),
         session_timeout=SESSION_TIMEOUT,
-        open_timeout=OPEN_TIMEOUT,
+        open_timeout=open_timeout,
         chores=[PeriodicTask(lambda: refuse_ended(bootstrap, fingerprint(keys), keys.ledger), 10.0)],
     )
     return await run_until_stopped(config, engine)
@@ -196,20 +209,40 @@ Log = list[tuple[int, bytes | None, bytes, Micros]]
 """Offset, key, value and append time of the records of a partition, in order."""
 
 
-def expected(logs: Mapping[int, Log], key_file: Path, policy: Policy = POLICY) -> dict[str, list[bytes]]:
-    """Return what one process makes of the final log, by topic: the values of what must be visible, in order."""
+Begun = Mapping[tuple[str, str], str]
+"""The version of the policy under which a window (site, end) was released."""
+
+
+def expected(logs: Mapping[int, Log], key_file: Path, begun: Begun) -> dict[str, list[bytes]]:
+    """Return what one process makes of the final log, by topic: the values of what must be visible.
+
+    Each window is released under the policy under which the cluster began it.
+    """
     keys = key_files.FileKeys(key_file)
     values: dict[str, list[bytes]] = {topic: [] for topic in (*PRIVATE, AUDIT, LEAKAGE)}
-    for partition, log in sorted(logs.items()):
-        engine = PartitionEngine(
-            policy,
-            keys,
-            Options(),
-            owns=lambda site, own=partition: partition_of(site, PARTITIONS) == own,  # type: ignore[misc]
-        )
-        engine.restore(None)
-        for offset, key, value, stamp in log:
-            for outputs, _ in engine.process_in_steps(offset, key, value, stamp):
-                for output in outputs:
-                    values.setdefault(output.topic, []).append(output.value)
+    for site in SITES:
+        log = [each for each in logs[partition_of(site, PARTITIONS)] if each[1] == site.encode()]
+        for topic, value in _released(site, log, keys, begun):
+            values.setdefault(topic, []).append(value)
     return values
+
+
+def _released(site: str, log: Log, keys: key_files.FileKeys, begun: Begun) -> Iterator[tuple[str, bytes]]:
+    policies = {policy.version: policy for policy in (POLICY, CHANGED)}
+    version = begun.get((site, rfc3339(BEGIN)), POLICY.version)
+    engine = _engine(site, policies[version], keys, None)
+    for offset, key, value, stamp in log:
+        message, _ = decode_message(value)
+        if isinstance(message, Heartbeat):
+            due = begun.get((site, rfc3339(message.watermark // TICK * TICK)), version)
+            if due != version:
+                version = due
+                engine = _engine(site, policies[version], keys, engine.snapshot(offset, 0))
+        for outputs, _ in engine.process_in_steps(offset, key, value, stamp):
+            yield from ((output.topic, output.value) for output in outputs)
+
+
+def _engine(site: str, policy: Policy, keys: key_files.FileKeys, snapshot: bytes | None) -> PartitionEngine:
+    engine = PartitionEngine(policy, keys, Options(), accept_policy=True, owns=lambda each: each == site)
+    engine.restore(snapshot)
+    return engine

@@ -145,6 +145,7 @@ class World:
             process.alive = False
             process.queue.clear()
             process.signals.clear()
+            process.forget()
             for connection in process.connections:
                 connection.vanish()
             process.connections.clear()
@@ -233,6 +234,10 @@ class Process:
             connection.vanish()
         self.connections.clear()
         self.ended()
+
+    def forget(self) -> None:
+        """Let go of everything that keeps tasks alive; for the end of the world."""
+        self._globals = {}
 
     def pause(self) -> None:
         """Hold every callback, as by SIGSTOP."""
@@ -551,7 +556,10 @@ def guarded(world: World) -> Iterator[None]:
     for owner, name, value in changed:
         setattr(owner, name, value)
     lines = _Lines(world)
-    logging.getLogger().addHandler(lines)
+    loggers = [(logger, logger.level) for logger in map(logging.getLogger, ("connectors", "stream"))]
+    for logger, _ in loggers:
+        logger.addHandler(lines)
+        logger.setLevel(logging.INFO)
     collecting, hook = gc.isenabled(), sys.unraisablehook
     sys.unraisablehook = lambda _: None  # mode's generators complain when a service crashes
     gc.disable()
@@ -559,7 +567,9 @@ def guarded(world: World) -> Iterator[None]:
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(lines)
+        for logger, level in loggers:
+            logger.removeHandler(lines)
+            logger.setLevel(level)
         random.setstate(chance)
         asyncio.set_event_loop_policy(policy)
         for owner, name, value in former:
@@ -581,7 +591,7 @@ class _Lines(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith(("connectors", "stream")) and self._world.current is not None:
+        if self._world.current is not None:
             self._world.log(self._world.current.name, record.getMessage())
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import orjson
+
 from connectors.keys import key_files
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE
 from tests.simulation import occupancy, port
@@ -49,6 +51,8 @@ class _Run(ABC):
         self.processes: dict[str, Process] = {}
         self.faults: list[str] = []
         self._stopping = False
+        self._restarted = {1}
+        """Exit codes after which a program is started again."""
 
     # --- processes ------------------------------------------------------------------------------------
 
@@ -62,10 +66,10 @@ class _Run(ABC):
         process.start(lambda: self._program(name))
 
     def _ended(self, process: Process) -> None:
-        """Start a program again that has ended by itself, as a supervisor does; 1 is the only code for that."""
+        """Start a program again that has ended by itself, as a supervisor does."""
         if self._stopping or process.exit_code == KILLED:
             return
-        if process.exit_code != 1:
+        if process.exit_code not in self._restarted:
             self.faults.append(f"exit: {process.name} ended with {process.exit_code}: {process.failure!r}")
         self.world.after(1.0 + self.world.random.random(), lambda: self._restart(process))
 
@@ -122,7 +126,13 @@ class _Run(ABC):
         with guarded(self.world):
             settled = self._play()
             logs, sent = self._logs(), self._input()
-        found = [*self.faults, *problems(logs, TOPICS, occupancy.expected(sent, self.key))]
+        begun = {
+            (entry["site"], entry["window_end"]): entry["policy_version"]
+            for partition in logs[AUDIT]
+            for entry in (orjson.loads(each.value) for each in partition if each.value and each.committed)
+        }
+        lost = [f"stalled: {line}" for line in self.world.trace.lines if "worker stopped: StalledError" in line]
+        found = [*self.faults, *lost, *problems(logs, TOPICS, occupancy.expected(sent, self.key, begun))]
         trace = self.world.trace
         return Outcome(found, trace.digest(), trace.lines, self.world.now - 1000.0, settled, self.events)
 
@@ -174,13 +184,16 @@ class WireRun(_Run):
         self.cluster = Cluster(self.world, self.network, BROKERS)
         self._usual = {name: getattr(self.cluster, name) for name in ("lost_answers", "service_time", "copy_time")}
         self._feed = occupancy.Feed(seed, WINDOWS, PACE)
+        self._changed = False
+        """Whether workers are started under the other policy."""
         self._cut_by: Counter[tuple[str, str]] = Counter()
         """How many faults have cut a link."""
 
     def _program(self, name: str) -> Coroutine[Any, Any, int]:
         if name == "ingest":
             return occupancy.ingest(self.cluster.bootstrap, self._feed)
-        return occupancy.worker(self.cluster.bootstrap, self.key)
+        policy = occupancy.CHANGED if self._changed else occupancy.POLICY
+        return occupancy.worker(self.cluster.bootstrap, self.key, policy, accept_policy=self._changed)
 
     def _ended(self, process: Process) -> None:
         if process.name != "ingest" or not self._feed.done:
@@ -250,6 +263,12 @@ class WireRun(_Run):
 
         return mend
 
+    def _change_policy(self, target: str) -> End:
+        """Start a worker with another policy; who works under the one before ends with 2, and is started so too."""
+        self._changed, self._restarted = True, {0, 1, 2}
+        self.processes[target].signal(signal.SIGTERM)
+        return _nothing
+
     def _reset(self, target: str) -> End:
         for connection in list(self.processes[target].connections):
             connection.lost(ConnectionResetError("connection reset"))
@@ -263,7 +282,7 @@ class WireRun(_Run):
         return self._set("lost_answers", 0.02)
 
     def _slow_brokers(self, target: str) -> End:
-        return self._set("service_time", 0.2)
+        return self._set("service_time", 0.8)
 
     def _slow_copies(self, target: str) -> End:
         return self._set("copy_time", 2.0)

@@ -36,8 +36,8 @@ LENGTHS: dict[str, dict[str, tuple[float, float]]] = {
     "wire": {
         "kill": (0.1, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0), "kill broker": (0.2, 14.0),
         "hang broker": (0.2, 16.0), "cut": (0.1, 12.0), "isolate": (0.1, 12.0), "reset": (0.0, 0.0),
-        "lose answers": (0.5, 5.0), "slow brokers": (0.5, 8.0), "slow copies": (0.5, 8.0),
-        "move coordinators": (0.0, 0.0),
+        "lose answers": (0.5, 5.0), "slow brokers": (0.5, 28.0), "slow copies": (0.5, 8.0),
+        "move coordinators": (0.0, 0.0), "change policy": (0.0, 0.0),
     },
     "port": {
         "kill": (0.1, 4.0), "pause": (0.05, 14.0), "starve": (1.0, 12.0), "lose answers": (0.5, 5.0),
@@ -72,6 +72,8 @@ def _target(chance: random.Random, kind: str, level: str) -> str:
             return f"{process} {broker}"
         case "kill" | "pause" | "starve" | "isolate" | "reset":
             return process
+        case "change policy":
+            return chance.choice(WORKERS)
         case "move":
             return str(chance.randrange(occupancy.PARTITIONS))
     return "cluster"

@@ -18,9 +18,9 @@ from tests.simulation.schedules import Event, Outcome, Schedule, shrink
 
 HERE = Path(__file__).parent
 KEPT: list[dict[str, Any]] = json.loads((HERE / "kept_schedules.json").read_text())
-PORT, WIRE = 100, 10
+PORT, WIRE = 60, 6
 """Schedules of each level in an ordinary run; nightly there are more."""
-PARTS = 5
+PARTS = 3
 
 
 def refuse(level: str, seeds: range) -> None:
@@ -54,11 +54,11 @@ def test_a_schedule_that_has_found_something_finds_nothing_more(kept: dict[str, 
 
 
 def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
-    line = [sys.executable, "-m", "tests.simulation", "--digest", "--seed", "1", "--runs", "2"]
+    line = [sys.executable, "-m", "tests.simulation", "--digest", "--seed", "1"]
     digests = [
         subprocess.run(
             line, env=os.environ | {"PYTHONHASHSEED": seed}, cwd=HERE.parents[1], capture_output=True, check=True
-        ).stdout.splitlines()[:2]
+        ).stdout.splitlines()[:1]
         for seed in ("1", "2")
     ]
     assert digests[0] == digests[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.noise import Ints, pmf
 
 
 def one_sample(observed: Ints, expected: NDArray[np.float64]) -> float:
@@ -22,6 +24,15 @@ def two_sample(one: Ints, other: Ints) -> float:
     joined = np.array([_cells(one, reach), _cells(other, reach)], dtype=float)
     expected = joined.sum(axis=0) * joined.sum(axis=1, keepdims=True) / joined.sum()
     return float(chi2.sf(((joined - expected) ** 2 / expected).sum(), 2 * reach))
+
+
+def of_laplace(observed: Ints, epsilon: float) -> float:
+    """Return the p-value of Pearson's test against DLap(1/ε), tails joined so that cells expect 25 or more."""
+    law = Fraction(epsilon)
+    reach = int(np.log(25 / (len(observed) * pmf(law, np.array([0]))[0])) / -epsilon)
+    inner = pmf(law, np.arange(-reach, reach + 1))
+    inner[[0, -1]] += (1 - inner.sum()) / 2
+    return one_sample(observed, len(observed) * inner)
 
 
 def _cells(observed: Ints, reach: int) -> NDArray[np.int64]:

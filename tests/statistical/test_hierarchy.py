@@ -9,13 +9,14 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, chi2
+from scipy.stats import binomtest
 
 from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.consistency import site_tree
 from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning
 from stream.mechanisms.noise import Ints, pmf
 from stream.mechanisms.noise_labels import Context
+from tests.statistical.chi_square import of_laplace
 
 F = Fraction
 KEY = b"hierarchy".ljust(32, b".")
@@ -40,17 +41,6 @@ def input_of(window: int, counts: Ints) -> TickInput:
     return TickInput(counts, np.zeros_like(counts), KEY, context, WeekSlot(0, 0, False))
 
 
-def chi_square(observed: Ints, epsilon: float) -> float:
-    """The p-value of Pearson's test against DLap(1/ε), tails joined so that cells expect 25 or more."""
-    law = Fraction(epsilon)
-    reach = int(np.log(25 / (len(observed) * pmf(law, np.array([0]))[0])) / -epsilon)
-    cells = np.bincount(np.clip(observed, -reach, reach) + reach, minlength=2 * reach + 1)
-    inner = pmf(law, np.arange(-reach, reach + 1))
-    inner[[0, -1]] += (1 - inner.sum()) / 2
-    expected = len(observed) * inner
-    return float(chi2.sf(((cells - expected) ** 2 / expected).sum(), 2 * reach))
-
-
 # Noise scales
 
 
@@ -71,9 +61,9 @@ def test_noise_of_each_level_has_the_scale_of_its_share(perturber: str, kind: in
     zero = np.zeros(made.tree.nodes, np.int64)
     noise = made.drawn(input_of(0, zero[:N]), zero, np.full(made.tree.nodes, kind if level else MEASURED))
     drawn = noise[made.tree.levels[level]]
-    assert chi_square(drawn, epsilon) > ALPHA
-    assert chi_square(drawn, epsilon * 1.05) < ALPHA
-    assert chi_square(drawn, epsilon * 0.95) < ALPHA
+    assert of_laplace(drawn, epsilon) > ALPHA
+    assert of_laplace(drawn, epsilon * 1.05) < ALPHA
+    assert of_laplace(drawn, epsilon * 0.95) < ALPHA
 
 
 @pytest.mark.parametrize("below", [1, 5, -3])

@@ -11,13 +11,14 @@ from random import Random
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, chi2
+from scipy.stats import binomtest
 
 from stream.mechanisms.base import TickInput, WeekSlot
 from stream.mechanisms.noise import Ints, pmf
 from stream.mechanisms.noise_labels import Context
 from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where
+from tests.statistical.chi_square import of_laplace
 from tests.support.w_event import w_event_mechanism
 
 F = Fraction
@@ -29,17 +30,6 @@ N = 200_000
 def input_of(window: int, counts: Ints) -> TickInput:
     context = Context("dbh", "w", window, 1, ("a",))
     return TickInput(counts, np.zeros_like(counts), KEY, context, WeekSlot(0, 0, False))
-
-
-def chi_square(observed: Ints, epsilon: float) -> float:
-    """The p-value of Pearson's test against DLap(1/ε), tails joined so that cells expect 25 or more."""
-    law = Fraction(epsilon)
-    reach = int(np.log(25 / (len(observed) * pmf(law, np.array([0]))[0])) / -epsilon)
-    cells = np.bincount(np.clip(observed, -reach, reach) + reach, minlength=2 * reach + 1)
-    inner = pmf(law, np.arange(-reach, reach + 1))
-    inner[[0, -1]] += (1 - inner.sum()) / 2
-    expected = len(observed) * inner
-    return float(chi2.sf(((cells - expected) ** 2 / expected).sum(), 2 * reach))
 
 
 # Noise scales
@@ -65,9 +55,9 @@ def test_publications_have_the_noise_that_is_booked(name: str, place: int, epsil
     """BA: u = 3/12 at first; that noise is itself a distance of 1/u > 1/2u, so 2 u next; one passes; one stays; 2 u."""
     errors = published(name, 5)
     assert len(errors) == {"uniform": 5, "sample": 1, "ba": 3}[name]
-    assert chi_square(errors[place], epsilon) > ALPHA
-    assert chi_square(errors[place], epsilon * 1.05) < ALPHA
-    assert chi_square(errors[place], epsilon * 0.95) < ALPHA
+    assert of_laplace(errors[place], epsilon) > ALPHA
+    assert of_laplace(errors[place], epsilon * 1.05) < ALPHA
+    assert of_laplace(errors[place], epsilon * 0.95) < ALPHA
 
 
 @pytest.mark.parametrize(("distance", "least"), [(4, -2), (8, -6)])

@@ -90,7 +90,7 @@ export const strings = {
     noTotal: "The total of the building is not released to this reader.",
     noCounts: "No counts of this building are released to this reader.",
     peopleBand: "90 % band, estimated from the devices",
-    peopleNone: "People: no estimate now. Nobody counted people at this place, hour or number of devices, or the devices are no longer as they were then.",
+    peopleNone: "People: no estimate now. Nobody counted people at this place, hour or number of devices, the devices are no longer as they were then, or this window came before the model.",
     usual: (mean, deviation, day) => `usual ${day} at this time: ${mean}, typically within ±${deviation}`,
     classes: { workday: "on a workday", saturday: "on a Saturday", sunday: "on a Sunday" },
     usualNot: "usual value not known yet: it needs figures of at least 3 similar days",

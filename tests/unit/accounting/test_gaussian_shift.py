@@ -30,6 +30,12 @@ def test_normal_law(x: str) -> None:
     assert float(normal(Decimal(x))) == pytest.approx(math.erfc(-float(x) / math.sqrt(2)) / 2, rel=1e-13)
 
 
+def test_normal_law_has_60_digits() -> None:
+    """The value at 1 is that of mpmath."""
+    known = Decimal("0.841344746068542948585232545632037922477912966726604390987394")
+    assert abs(normal(Decimal(1)) - known) < Decimal("1e-60")
+
+
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.5), (0.44833, 2.0), (1.5, 4.0)])
 def test_delta_is_that_of_the_gaussian_mechanism(mu: float, epsilon: float) -> None:
     closed = PHI(mu / 2 - epsilon / mu) - math.exp(epsilon) * PHI(-mu / 2 - epsilon / mu)
@@ -85,5 +91,9 @@ def test_likely_loss_holds_at_any_time_of_the_day() -> None:
 def test_ranges_are_named() -> None:
     with pytest.raises(UsageError, match=r"epsilon must lie in \[0.01, 100\], got 0.001"):
         largest_shift(F(1, 1000), MILLIONTH)
+    with pytest.raises(UsageError, match=r"epsilon must lie in \[0.01, 100\], got 101"):
+        largest_shift(F(101), MILLIONTH)
+    with pytest.raises(UsageError, match=r"delta must lie in \[1e-10, 0.01\], got 0.02"):
+        largest_shift(F(1), F(1, 50))
     with pytest.raises(UsageError, match="mu must be above 0 and at most 16"):
         unit_shifts(F(300))

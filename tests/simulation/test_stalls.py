@@ -1,0 +1,125 @@
+"""A worker opens what the group gives to it, however long that takes, or it ends with 1 and says why."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.keys import key_files
+from tests.simulation import occupancy
+from tests.simulation.checker import problems
+from tests.simulation.processes import Process, guarded
+from tests.simulation.runs import RESULTS, TOPICS, WireRun
+
+LONG = 22.0
+"""Seconds for which an opening takes longer than any wait of Faust's or the group's."""
+
+
+class Ground(WireRun):
+    """Simulated brokers with a feed, and workers whose openings a test can hold up."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(1, [], folder)
+        self.held: dict[str, bool] = {}
+
+    def prepare(self) -> None:
+        """Create topics and key, and start the ingest."""
+        operator = Process(self.world, "operator", occupancy.GLOBALS)
+
+        async def main() -> int:
+            key_files.create(self.key, laboratory=True)
+            return await occupancy.create(self.cluster.bootstrap)
+
+        operator.start(main)
+        assert self.world.run(lambda: operator.exit_code == 0, 60.0)
+        self._start("ingest")
+
+    def worker(self, name: str, *, open_timeout: float = 3600.0, held: bool = False) -> Process:
+        """Start a worker; while it is held, its openings wait."""
+        self.held[name] = held
+
+        async def hold() -> None:
+            while self.held[name]:
+                self.world.trace.lines.append(f"{name} opens")
+                await asyncio.sleep(0.1)
+
+        process = self.processes[name] = Process(self.world, name, occupancy.GLOBALS)
+        process.start(lambda: occupancy.worker(self.cluster.bootstrap, self.key, open_timeout=open_timeout, hold=hold))
+        return process
+
+    def until(self, there: Callable[[], bool], seconds: float = 300.0) -> None:
+        """Let time pass until something is there."""
+        assert self.world.run(there, seconds), "\n".join(self.world.trace.lines[-40:])
+
+    def says(self, text: str) -> bool:
+        return any(text in line for line in self.world.trace.lines)
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the final log."""
+        return problems(self._logs(), TOPICS, occupancy.expected(self._input(), self.key, {}))
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    made = Ground(tmp_path)
+    with guarded(made.world):
+        made.prepare()
+        yield made
+
+
+@pytest.mark.parametrize("why", ["it is paused", "its opening is slow"])
+def test_who_takes_over_a_dead_workers_partitions_opens_them_however_long_that_takes(ground: Ground, why: str) -> None:
+    """Paused, it also loses its place in the group, and what it has begun to open is given to it again."""
+    survivor, other = ground.worker("survivor"), ground.worker("other")
+    ground.until(lambda: all(ground.says(f"{name:<10} partition") for name in ("survivor", "other")))
+    ground.until(lambda: min(map(ground._visible, occupancy.PRIVATE)) >= 6)
+    ground.held["survivor"] = True
+    other.kill()
+    ground.until(lambda: ground.says("survivor opens"))
+    if why == "it is paused":
+        survivor.pause()
+    ground.world.run(lambda: False, LONG)
+    survivor.resume()
+    ground.held["survivor"] = False
+    ground.until(ground._complete)
+    survivor.signal(signal.SIGTERM)
+    ground.until(lambda: not survivor.alive)
+    assert survivor.exit_code == 0
+    assert ground.check() == []
+
+
+def test_partitions_that_do_not_open_in_time_end_the_worker_with_1_and_it_says_which(ground: Ground) -> None:
+    stuck = ground.worker("stuck", open_timeout=2.0, held=True)
+    ground.until(lambda: not stuck.alive)
+    assert stuck.exit_code == 1
+    assert ground.says("worker stopped: StalledError: partitions 0, 1 were assigned and have not opened within 2 s")
+
+
+def test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1(ground: Ground) -> None:
+    stuck = ground.worker("stuck", held=True)
+    ground.until(lambda: ground.says("partitions 0, 1 were assigned and have not opened for 6 s"))
+    stuck.signal(signal.SIGTERM)
+    ground.until(lambda: not stuck.alive)
+    assert stuck.exit_code == 1
+    assert ground.says("StalledError: told to stop while partitions 0, 1 were assigned and had not opened for")
+
+
+@pytest.mark.parametrize("task", ["Recovery._restart_recovery", "Fetcher._fetcher", "Conductor._subscriber"])
+def test_a_task_of_fausts_that_ends_by_itself_ends_the_worker_with_1_and_is_named(ground: Ground, task: str) -> None:
+    """Faust goes on without it, in the group, and does nothing."""
+    maimed = ground.worker("maimed")
+    ground.until(lambda: ground.says("Worker ready"))
+    for each in maimed.tasks:
+        if task in each.get_name():
+            each.get_loop().call_soon(each.cancel)
+    ground.until(lambda: not maimed.alive)
+    assert maimed.exit_code == 1
+    assert ground.says("worker stopped: ")
+
+
+def test_every_topic_of_results_is_read() -> None:
+    assert {*TOPICS.private, TOPICS.audit, TOPICS.account, TOPICS.quarantine} == set(RESULTS)
