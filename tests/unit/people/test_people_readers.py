@@ -76,7 +76,10 @@ def test_mqtt_and_home_assistant_say_that_people_are_counted() -> None:
     assert (body["value"], body["low"], body["high"], body["counted"], body["band"]) == (7, 4, 11, "people", 0.9)
     assert "counted" not in json.loads(messages("t", count(1, {"a": 1}), {})["t/dbh/zone/a/occupancy"])
     topics = ["t/dbh/zone/a/occupancy-people", "t/dbh/zone/a/occupancy"]
-    units = [json.loads(text)["unit_of_measurement"] for text in discovery("h", "t", topics, {}, topics[:1]).values()]
+    units = [
+        json.loads(text)["unit_of_measurement"]
+        for text in discovery("h", "t", topics, {}, {topics[0]: "people"}).values()
+    ]
     assert units == ["people", "devices"]
 
 
