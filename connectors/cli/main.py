@@ -44,7 +44,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "serve": "Serve released records over HTTP",
         "token": "Manage the access tokens of 'tacet serve'",
         "account": "Show what all releases together have cost",
-        "sink": "Deliver releases to an MQTT broker or a webhook",
+        "sink": "Deliver releases to an MQTT broker, a webhook or by mail",
         "export": "Expose releases as metrics",
         "report": "Write a report of a month",
         "calibrate": "Learn how many people there are per device",

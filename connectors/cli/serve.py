@@ -42,6 +42,14 @@ from stream.settings import Settings
 @click.option("--listen", type=Address(), default="127.0.0.1:8050", show_default=True, help="Address to serve.")
 @click.option("--tokens", type=FILE, help="File of access tokens, made by 'tacet token new'.")
 @click.option("--open", "opened", metavar="AUDIENCE", help="Let anyone read this audience of counts without a token.")
+@click.option(
+    "--room", "rooms", multiple=True, metavar="AUDIENCE",
+    help="Show where there is room, at /room, by the counts of this audience; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--embed", "embedders", multiple=True, metavar="ORIGIN",
+    help="With --room: let pages of this origin embed that page, such as https://intranet.example.org.",
+)  # fmt: skip
 @click.option("--index", type=FILE, help="Store the index of released records in this file.  [default: in memory]")
 @click.option("--plans", type=FOLDER, help="Floor plans: SITE/FLOOR.svg or .geojson.")
 @click.option(
@@ -62,7 +70,8 @@ from stream.settings import Settings
 def serve(
     settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path, audiences: tuple[str, ...],
     account: bool, operator: bool, listen: tuple[str, int], tokens: Path | None, opened: str | None,
-    index: Path | None, plans: Path | None, play: float | None, names: tuple[str, ...],
+    rooms: tuple[str, ...], embedders: tuple[str, ...], index: Path | None, plans: Path | None, play: float | None,
+    names: tuple[str, ...],
     tls_cert: Path | None, tls_key: Path | None,
     behind_proxy: bool, metrics: MetricsPort | None,
 ) -> None:  # fmt: skip
@@ -81,7 +90,8 @@ def serve(
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     config = ServeConfig(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,
-        listen=listen, tokens=tokens, opened=opened, index=index, plans=plans, play=play, names=names, tls=tls,
+        listen=listen, tokens=tokens, opened=opened, rooms=rooms, embedders=embedders,
+        index=index, plans=plans, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
     )  # fmt: skip
     with monitor_of("serve", config.policy, metrics) as monitor:

@@ -16,7 +16,7 @@ from connectors.cli.options import (
 from connectors.cli.output import print_json
 from connectors.runtime.clock import wall_clock
 from connectors.secrets.private_files import write_new_bytes
-from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role
+from connectors.serve.access import ACCOUNT, OPERATOR, TokenFile, audience_role, room_role
 from stream.errors import TacetError, UsageError
 from stream.records import Micros
 from stream.schemas import rfc3339
@@ -34,22 +34,28 @@ _tokens = click.option("--tokens", type=FILE, required=True, help="The file of t
 @_tokens
 @click.option("--name", required=True, help="Name of the reader.")
 @click.option("--audience", "audiences", multiple=True, help="May read this audience's releases; may be repeated.")
+@click.option("--room", "rooms", multiple=True, metavar="AUDIENCE", help="A screen: may see where there is room.")
 @click.option("--account", is_flag=True, help="May read the account.")
 @click.option("--operator", is_flag=True, help="May read the operator's figures.")
 @click.option("--expires", type=Duration(), default="90d", show_default=True, help="How long it is valid.")
+@click.option("--link", metavar="URL", help="With --room: print a link to the page of this service, with the token.")
 @click.option("--out", type=NEW_FILE, help="Write the token to this new file (mode 0600) instead of printing it.")
 def new(
-    tokens: Path, name: str, audiences: tuple[str, ...], *, account: bool, operator: bool, expires: Micros,
-    out: Path | None,
+    tokens: Path, name: str, audiences: tuple[str, ...], rooms: tuple[str, ...], link: str | None,
+    *, account: bool, operator: bool, expires: Micros, out: Path | None,
 ) -> None:  # fmt: skip
     """Create a token, and print it or write it to a file. It is shown once; the file of tokens stores only a digest."""
     more = [role for role, granted in ((ACCOUNT, account), (OPERATOR, operator)) if granted]
-    roles = [*map(audience_role, audiences), *more]
+    roles = [*map(audience_role, audiences), *map(room_role, rooms), *more]
+    if link is not None and (len(rooms) != 1 or len(roles) != 1):
+        raise click.UsageError("--link: must go with one --room and no other role, as whoever has it is let in")
     if not roles:
-        msg = "--audience: must be given, or --account or --operator; otherwise the token grants nothing"
+        msg = "--audience: must be given, or --room, --account or --operator; otherwise the token grants nothing"
         raise UsageError(msg)
     file = TokenFile(tokens)
     secret = file.add(name, roles, wall_clock() + expires)
+    if link is not None:
+        secret = f"{link.rstrip('/')}/room?audience={rooms[0]}#token={secret}"
     if out is None:
         click.echo(secret)
         return

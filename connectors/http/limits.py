@@ -34,7 +34,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from connectors.http.responses import HEADERS, RefusalError
+from connectors.http.responses import RefusalError, common_headers
 
 # Connections.
 MOST_CONNECTIONS = 1024
@@ -538,11 +538,13 @@ def _check_length(request: Request, largest: int) -> None:
 
 def _with_headers(send: Send) -> Send:
     """Add the common headers to every answer."""
-    extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", []), *extra]}
+            own = [(name.lower(), value) for name, value in message.get("headers", [])]
+            extra = common_headers({name.decode("latin-1") for name, _ in own})
+            more = [(name.encode(), value.encode()) for name, value in extra.items()]
+            message = {**message, "headers": [*own, *more]}
         await send(message)
 
     return sending

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import orjson
 from starlette.responses import Response
 
+_OWN = "default-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none'; frame-ancestors "
+POLICY, FRAME_OPTIONS = "content-security-policy", "x-frame-options"
 HEADERS = {
-    "content-security-policy": (
-        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
-    ),
+    POLICY: f"{_OWN}'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "x-frame-options": "DENY",
+    FRAME_OPTIONS: "DENY",
 }
 """Only the service's own scripts, no framing, and no referrer to other origins."""
 _SHOWN = 64
+
+
+def framed_by(origins: Iterable[str]) -> str:
+    """Return the content security policy of a page that these origins may embed, and no other."""
+    return _OWN + " ".join(origins)
+
+
+def common_headers(own: Container[str]) -> dict[str, str]:
+    """Return the headers that an answer gets besides its own. A policy of its own says who may embed it."""
+    left_out = {POLICY, FRAME_OPTIONS} if POLICY in own else set[str]()
+    return {name: value for name, value in HEADERS.items() if name not in left_out}
 
 
 class RefusalError(Exception):

@@ -1,7 +1,8 @@
 """Authentication and authorisation: token file, browser sessions and one-time links.
 
-A role is ``audience:<name>``, ``account`` or ``operator``; only roles that this service serves exist. A principal gets
-its roles from a token, from a browser's session, from a one-time link, or because an audience is open to anyone.
+A role is ``audience:<name>``, ``room:<name>``, ``account`` or ``operator``; only roles that this service serves
+exist. A principal gets its roles from a token, from a browser's session, from a one-time link, or because an audience
+is open to anyone.
 
 The token file states which token has which roles and when it expires. It contains SHA-256 digests, never tokens. It is
 checked again on every request, so that a revoked or expired token stops working at once, for open streams as well.
@@ -24,7 +25,7 @@ from stream.errors import UsageError
 from stream.records import HOUR, Micros
 from stream.schemas import parse_time, rfc3339
 
-ACCOUNT, OPERATOR = "account", "operator"
+ACCOUNT, OPERATOR, ROOM = "account", "operator", "room"
 PREFIX = "tacet_"
 """Prefix of every token, by which scanners for leaked secrets recognise one."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -34,6 +35,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def audience_role(audience: str) -> str:
     """Return the role of the readers of an audience's releases."""
     return f"audience:{audience}"
+
+
+def room_role(audience: str) -> str:
+    """Return the role of screens that show where there is room, by an audience's releases, and nothing else."""
+    return f"{ROOM}:{audience}"
 
 
 def new_secret() -> str:
@@ -180,6 +186,11 @@ class Principal:
     def reader(self) -> tuple[str, str | None]:
         """The key by which rate limits count: the token's name, or the address of a caller without a token."""
         return self.name, self.address
+
+    @property
+    def is_screen(self) -> bool:
+        """Whether the principal may see where there is room, and nothing else."""
+        return bool(self.roles) and all(role.startswith(f"{ROOM}:") for role in self.roles)
 
     @property
     def audiences(self) -> tuple[str, ...]:

@@ -23,14 +23,14 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from connectors.http.limits import Rates, RequestLimits
-from connectors.http.responses import RefusalError, answer
-from connectors.serve import api, learn, models
+from connectors.http.responses import RefusalError, answer, framed_by
+from connectors.serve import api, learn, models, room
 from connectors.serve.openapi import Operation, document, interface_page
 from connectors.serve.service import Service, shown_by
 from stream.errors import TacetError
 
 FOLDER = Path(__file__).parent / "static"
-INDEX = "/static/index.html"
+INDEX, ROOM_PAGE = "/static/index.html", "/static/room.html"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -56,13 +56,14 @@ class PageFile:
 
 
 def page_files(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """Return the page's files by path; ``/`` is index.html."""
+    """Return the page's files by path; ``/`` is index.html, ``/room`` is room.html."""
     found = {
         f"/static/{path.relative_to(folder).as_posix()}": _file(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix in TYPES
     }
-    return found | ({"/": found[INDEX]} if INDEX in found else {})
+    own = {"/": INDEX, "/room": ROOM_PAGE}
+    return found | {path: found[file] for path, file in own.items() if file in found}
 
 
 def _file(path: Path) -> PageFile:
@@ -78,6 +79,9 @@ async def page(request: Request) -> Response:
     if file is None:
         raise RefusalError(404, "path", "must exist")
     headers = {"etag": file.tag, "cache-control": "no-cache", "vary": "accept-encoding"}
+    embedders = request.state.service.embedders
+    if request.scope["path"] == "/room" and embedders:
+        headers["content-security-policy"] = framed_by(embedders)
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
@@ -97,6 +101,7 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/releases", api.releases, models.Releases),
     Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
               media=_FILES),
+    Operation("GET", f"{PREFIX}/room", room.room, models.RoomPart, models.OfRoom),
     Operation("GET", f"{PREFIX}/report", api.report, models.MonthPage, models.OfReport, media=("text/html",)),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),

@@ -48,6 +48,12 @@ class OfSite(OfAudience):
     site: Name
 
 
+class OfRoom(OfAudience):
+    """An audience, and a site unless it has only one."""
+
+    site: Name | None = None
+
+
 class OfRelease(OfSite):
     """One release at one site."""
 
@@ -460,6 +466,27 @@ class Health(BaseModel):
 
 class Event(BaseModel):
     """The data of an event: a released record as it was published."""
+
+
+class RoomPlace(BaseModel):
+    """Whether there is room at a floor or hall."""
+
+    node: str
+    name: str
+    state: Literal["free", "filling", "full"] | None = Field(
+        description="Null if the figures do not tell, or if they are stale."
+    )
+
+
+class RoomPart(BaseModel):
+    """Where there is room."""
+
+    site: str
+    name: str
+    timezone: str
+    stale: bool
+    window_end: str | None
+    places: list[RoomPlace]
 
 
 class MonthPage(BaseModel):

@@ -59,6 +59,10 @@ class Service:
     contact: BrokerContact | None = None
     """Whether brokers answer; None where a store is served."""
     playback: Playback | None = None
+    rooms: frozenset[str] = frozenset()
+    """The audiences by whose releases it shows where there is room."""
+    embedders: tuple[str, ...] = ()
+    """Origins that may embed the page of rooms."""
     laboratory: bool = False
     """Whether the releases were made with a laboratory key."""
     new_history: Callable[[], ReleaseHistory] | None = None
@@ -137,8 +141,18 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def principal_of(request: Request) -> Principal:
-    """Return the principal of a request; RefusalError if it cannot be authenticated."""
+def principal_of(request: Request, *, room: bool = False) -> Principal:
+    """Return the principal of a request; RefusalError if it cannot be authenticated.
+
+    A screen's token is accepted with ``room`` only.
+    """
+    who = _authenticated(request)
+    if who.is_screen and not room:
+        raise RefusalError(403, "token", "must be one of a reader; a screen's shows where there is room, nothing else")
+    return who
+
+
+def _authenticated(request: Request) -> Principal:
     service, header = service_of(request), request.headers.get("authorization")
     if header is not None:
         if bearer(header) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from connectors.http.limits import Names
 from connectors.http.server import Server, Tls, is_loopback, listening, server_of
 from connectors.runtime.signals import first_to_end
 from connectors.serve import indexer, topics
-from connectors.serve.access import ACCOUNT, OPERATOR, Access, TokenFile, audience_role
+from connectors.serve.access import ACCOUNT, OPERATOR, Access, TokenFile, audience_role, room_role
 from connectors.serve.app import application
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.event_streams import Streams
@@ -25,6 +26,7 @@ from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import START, ReleaseHistory
 from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits, OperatorView
 from connectors.serve.policy_description import Plans
+from connectors.serve.room import shown_to
 from connectors.serve.service import Service
 from connectors.storage.embedded.reader import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
 from stream.errors import UsageError
@@ -33,6 +35,9 @@ from stream.records import Micros
 from stream.release.validation import Policy
 from stream.schemas import LEAKAGE, QUARANTINE
 
+_ORIGIN = re.compile(
+    r"https://[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?|http://(localhost|127\.0\.0\.1)(:[0-9]{1,5})?"
+)
 SWEEP_SECONDS = 1.0
 """The maximal number of seconds until a stream of a reader without authorisation ends."""
 
@@ -54,6 +59,10 @@ class ServeConfig:
     index: Path | None = None
     plans: Path | None = None
     """Folder of floor plans."""
+    rooms: tuple[str, ...] = ()
+    """Audiences by whose releases the page of rooms shows where there is room."""
+    embedders: tuple[str, ...] = ()
+    """Origins that may embed that page."""
     play: float | None = None
     """Playback speed of the stored records."""
     names: tuple[str, ...] = ()
@@ -67,7 +76,7 @@ class ServeConfig:
     def roles(self) -> frozenset[str]:
         """The roles that are served."""
         more = [name for name, wanted in ((ACCOUNT, self.account), (OPERATOR, self.operator)) if wanted]
-        return frozenset([*map(audience_role, self.audiences), *more])
+        return frozenset([*map(audience_role, self.audiences), *map(room_role, self.rooms), *more])
 
 
 def check(config: ServeConfig) -> None:
@@ -108,14 +117,25 @@ def check(config: ServeConfig) -> None:
 
 
 def _check_open(config: ServeConfig) -> None:
-    if config.opened is None:
-        return
-    if config.opened not in config.audiences:
-        msg = f"--open: must be an audience that is served, got {config.opened!r}"
-        raise UsageError(msg)
-    for release in config.policy.release:
-        if isinstance(release, AttributeRelease) and config.opened in release.audiences:
-            msg = f"--open: must be an audience of counts only, {config.opened!r} receives attributes ({release.name})"
+    """Refuse to show anybody an audience that is not served, or that receives attributes of single rooms' days."""
+    shown = [("--room", name) for name in config.rooms]
+    for option, name in [*([] if config.opened is None else [("--open", config.opened)]), *shown]:
+        if name not in config.audiences:
+            msg = f"{option}: must be an audience that is served, got {name!r}"
+            raise UsageError(msg)
+        for release in config.policy.release:
+            if isinstance(release, AttributeRelease) and name in release.audiences:
+                msg = f"{option}: must be an audience of counts only, {name!r} receives attributes ({release.name})"
+                raise UsageError(msg)
+    for name in config.rooms:
+        if not shown_to(config.policy, name):
+            msg = f"--room: must be an audience that receives counts of floors or zones, got {name!r}"
+            raise UsageError(msg)
+    if config.embedders and not config.rooms:
+        raise UsageError("--embed: must go with --room, whose page it is about")
+    for origin in config.embedders:
+        if not _ORIGIN.fullmatch(origin):
+            msg = f"--embed: must be an origin such as https://intranet.example.org, got {origin!r}"
             raise UsageError(msg)
 
 
@@ -151,7 +171,17 @@ def open_service(config: ServeConfig, clock: Callable[[], Micros], names: Names)
     history = open_history()
     streams = Streams(access, history)
     service = Service(
-        config.policy, access, history, streams, names, clock, config.store, plans, new_history=open_history
+        config.policy,
+        access,
+        history,
+        streams,
+        names,
+        clock,
+        config.store,
+        plans,
+        new_history=open_history,
+        rooms=frozenset(config.rooms),
+        embedders=config.embedders,
     )
     try:
         yield service

@@ -96,6 +96,8 @@ def _sites(policy: Policy) -> dict[str, list[Row]]:
         "events": those(lambda site: site.feed == "devices" and not site.has_sessions),
         "sessions": those(lambda site: site.has_sessions),
         "counters": those(lambda site: site.feed == "counts"),
+        "logins": those(lambda site: site.counts_logins),
+        "others_counted": those(lambda site: site.counts_logins and site.others == "count"),
         "opt_out": those(lambda site: site.opt_out == "list"),
         "no_opt_out": those(lambda site: site.opt_out != "list" and site.feed == "devices"),
         "rotating": those(lambda site: site.feed == "devices" and site.randomised == "count"),

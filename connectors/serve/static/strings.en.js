@@ -203,6 +203,18 @@ export const strings = {
     columns: { start: "From", end: "To", place: "Place", value: "Devices", band: "95 % band", kind: "Kind of band", note: "Note" },
     marks: { denied: (n) => `${n} denied`, revised: "revised", negative: "below zero: noise", coverage: (share) => `coverage ${share}` },
   },
+  room: {
+    title: "Where is room",
+    heading: (name) => `Where is room? ${name}`,
+    floor: (name) => `Floor ${name}`,
+    states: { free: "Free", filling: "Filling up", full: "Full" },
+    signs: { free: "○", filling: "◐", full: "●" },
+    unknown: "–",
+    stale: "No current figures.",
+    note: (time) => `${time ? `As of ${time}. ` : ""}From noisy counts of devices. A dash: the count does not tell.`,
+    refused: "This link or token is not valid, or not any more.",
+    away: "The service does not answer. This page tries again.",
+  },
   units: {
     presence_tuple: "one device at one tick", tuple_moved: "one device at one tick, in another place",
     observation: "one trap", observation_moved: "one trap, replaced by another",

@@ -147,3 +147,10 @@ def test_the_command_writes_a_draft_once_and_checks_it(tmp_path: Path) -> None:
     assert code == 1
     assert "window_counts.row/dbh/plain/facilities\n  says   | plain, dbh | facilities | 0.5 |" in said
     assert "\n  today  | plain, dbh | facilities | 0.25 |" in said
+
+
+def test_a_site_that_counts_logins_says_so() -> None:
+    rows = statements(made(policy_text(day_release(), site=day_site() + 'identity = "login"\n')))
+    for name in ("heard", "unit", "not_protected", "data", "notice"):
+        assert f"logins.{name}/dbh" in rows
+    assert not any(name.startswith("logins.") for name in statements(made()))

@@ -75,10 +75,11 @@ def imported(path: Path) -> Iterator[Path]:
         yield (path.parent / found).resolve()
 
 
-def test_every_module_is_reached_from_the_document_and_every_import_is_there() -> None:
+def test_every_module_is_reached_from_a_document_and_every_import_is_there() -> None:
     begin = [
         STATIC / found.removeprefix("static/")
-        for found in re.findall(r"src=\"([^\"]+\.js)\"", (STATIC / "index.html").read_text())
+        for document in ("index.html", "room.html")
+        for found in re.findall(r"src=\"([^\"]+\.js)\"", (STATIC / document).read_text())
     ]
     seen: set[Path] = set()
     waiting = list(begin)
@@ -170,7 +171,10 @@ def test_text_on_every_step_can_be_read(step: str, theme: int) -> None:
 @pytest.mark.parametrize("ink", ["ink", "soft", "accent", "good", "warn", "bad", "usual-line"])
 def test_text_on_cards_and_paper_can_be_read(ink: str, theme: int) -> None:
     least = 3 if ink == "usual-line" else 4.5
-    assert min(contrast(COLOURS[ink][theme], COLOURS[ground][theme]) for ground in ("card", "paper", "sunken")) >= least
+    assert (
+        min(contrast(COLOURS[ink][theme], COLOURS[scenario][theme]) for scenario in ("card", "paper", "sunken"))
+        >= least
+    )
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
