@@ -102,6 +102,9 @@ class CountRecord(_Record):
     in such releases."""
     noise: NoiseKind = "laplace"
     delta: str = "0"
+    counted: str = ""
+    """What the numbers count: ``logins``, or ``logins and devices`` that have none. Only in records of sites that count
+    logins."""
     bounded_to: str = ""
     """How long a device counts in a privacy day, such as 12h, or how many visits of it, such as ``4 visits``.
     Afterwards it is left out, so more devices may be present than ``values`` count. Only in records of bounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import click
 from rich.console import Console
@@ -15,7 +15,7 @@ from connectors.cli.output import print_json, progress, table
 from connectors.keys import key_files
 from connectors.lab.attacks.recording import laboratory
 from connectors.lab.sites import observed_site
-from connectors.lab.tuning import TTL, TuningRequest, check_request, recorded_site
+from connectors.lab.tuning import TTL, Candidate, TuningReport, TuningRequest, TuningRow, check_request, recorded_site
 from connectors.lab.tuning import tune as tuned
 from connectors.sources.recordings.dialect import Dialect
 from stream.lab.tuning.bench import Task, Unit
@@ -32,7 +32,7 @@ NOTICE = (
 _NUMBERS = ("utility", "mean", "spread", "runs", "next\nbelow")
 
 
-def show(report: dict[str, Any], console: Console) -> None:
+def show(report: TuningReport, console: Console) -> None:
     """Print the results, the attackers' success against them, and their confidence."""
     _answers(report, console)
     _attackers(report, console)
@@ -47,7 +47,7 @@ def show(report: dict[str, Any], console: Console) -> None:
     console.print(f"[bold]{NOTICE}[/bold]")
 
 
-def _answers(report: dict[str, Any], console: Console) -> None:
+def _answers(report: TuningReport, console: Console) -> None:
     unit = "a device's day" if report["unit"] == "device_day" else "a window"
     title = f"Most private candidates for {report['task']} at {report['site']}, epsilon of {unit}"
     beside = any(row["thesis"] for row in report["answers"])
@@ -63,34 +63,34 @@ def _answers(report: dict[str, Any], console: Console) -> None:
     console.print(found)
 
 
-def _attackers(report: dict[str, Any], console: Console) -> None:
+def _attackers(report: TuningReport, console: Console) -> None:
     """Print the share of people whom each attacker guesses right, compared with guesses without releases."""
-    rows = [row for row in report["answers"] if row["attackers"]]
+    rows = [(row, attackers) for row in report["answers"] if (attackers := row["attackers"])]
     if not rows:
         return
-    names = list(rows[0]["attackers"])
+    names = list(rows[0][1])
     found = table(
         "People guessed right from these releases (and from the prior alone)", ("mechanism", "period", "utility"), names
     )
-    for row in rows:
-        shares = [row["attackers"][name] for name in names]
+    for row, attackers in rows:
+        shares = [attackers[name] for name in names]
         cells = [f"{each['success']:.1%} ({each['prior']:.1%})" for each in shares]
         found.add_row(row["mechanism"], row["period"], f"{row['utility']:.0%}", *cells)
     console.print(found)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: TuningRow) -> str:
     return f"{row['mechanism']}, {row['period']}, {row['utility']:.0%}"
 
 
-def _result_text(row: dict[str, Any]) -> str:
+def _result_text(row: TuningRow) -> str:
     named = _named(row)
     if row["status"] == "found":
         return named
     return f"{named} *" if row["status"] == "boundary" else str(row["status"])
 
 
-def _named(value: dict[str, Any] | None) -> str:
+def _named(value: Candidate | None) -> str:
     """Return a candidate in words."""
     if value is None:
         return "-"
@@ -206,7 +206,6 @@ def tune(
     with progress("runs made") as advance:
         numbers = count(1)
         report = tuned(recorded, request, keys, lambda: advance(next(numbers)))
-    report["notice"] = NOTICE
-    print_json(report) if as_json else show(report, Console(highlight=False))
+    print_json({**report, "notice": NOTICE}) if as_json else show(report, Console(highlight=False))
     if recorded.problem is not None:
         raise recorded.problem

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -140,6 +140,78 @@ TRAINING = 1 << 20
 """The number of the run from which laws are learnt, which is never a measured one."""
 
 
+# The report of a search, as JSON.
+
+
+class Candidate(TypedDict, total=False):
+    """One of the two: the epsilon of noise, or the time to live of pseudonyms; None if no candidate reaches."""
+
+    epsilon: str | None
+    ttl_seconds: float | None
+
+
+class Tried(Candidate):
+    """A candidate that was tried, with the outcome of its runs."""
+
+    runs: int
+    reached: int
+    """Number of runs that reached the utility."""
+    verdict: str
+    utility: float
+    """Mean of the runs."""
+
+
+class ThesisResult(Candidate):
+    """The thesis' candidate for the same parameters."""
+
+    spread: float
+
+
+class AttackerResult(TypedDict):
+    """An attacker's success against the releases of a candidate."""
+
+    success: float
+    low: float
+    high: float
+    prior: float
+    """Success without any release."""
+    people: float
+    found: list[float]
+    """People found beyond the prior per span, by class of confidence."""
+
+
+class TuningRow(Candidate):
+    """The result for one mechanism, period and utility: the most private candidate that reaches it."""
+
+    mechanism: str
+    period: Period
+    utility: float
+    status: str
+    epsilon_a_day: str | None
+    measured: dict[str, float] | None
+    attackers: dict[str, AttackerResult] | None
+    """By attacker; None if there is no earlier day to learn from."""
+    next_below: Candidate | None
+    open_below: list[Candidate]
+    tried: list[Tried]
+    thesis: ThesisResult | None
+
+
+class TuningReport(TypedDict):
+    """All results of a search at a site."""
+
+    site: str
+    task: str
+    unit: str
+    days: int
+    before: int
+    confidence: float
+    policy_version: str
+    answers: list[TuningRow]
+    laboratory: bool
+    restricted: bool
+
+
 @dataclass(frozen=True, eq=False)
 class AttackUtility:
     """Attackers of one mechanism at one site."""
@@ -149,7 +221,7 @@ class AttackUtility:
     """What is released, without planted people."""
     bench: Bench
 
-    def found(self, place: int, period: Period) -> dict[str, Any] | None:
+    def found(self, place: int, period: Period) -> dict[str, AttackerResult] | None:
         """Return each attacker's result at a candidate; None if there is no earlier day to learn from."""
         training = self.world.before(LEARN_DAYS)
         if training is None:
@@ -190,7 +262,7 @@ class AttackUtility:
         most = int(self._people.sum(axis=1).max())
         return learn(truth.ravel(), values.ravel(), WIDTH, low, high, most)
 
-    def _by(self, is_open: Flags, at: Ints, runs: list[Ints], law: LearntDistribution) -> dict[str, Any]:
+    def _by(self, is_open: Flags, at: Ints, runs: list[Ints], law: LearntDistribution) -> AttackerResult:
         people = self._people[self.world.released][at]
         spans = self.world.minutes[self.world.released][at] // SPAN
         scene = Scene(people, np.zeros_like(people), self._prior[spans], is_open)
@@ -255,12 +327,12 @@ class TuningRequest:
 
 def tune(
     recorded: RecordedSite, request: TuningRequest, keys: LaboratoryKeys, made: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+) -> TuningReport:
     """Return the most private candidate of each mechanism, period and utility, and its confidence.
 
     Args:
         recorded: the site's recording.
-        asked: the search's parameters.
+        request: the search's parameters.
         keys: the keys of noise; the same keys give the same results.
         made: called after each run.
 
@@ -352,55 +424,60 @@ def _bench(recorded: RecordedSite, request: TuningRequest, mechanism: str, world
 # --- results ------------------------------------------------------------------------------------------
 
 
-def _row(request: TuningRequest, mechanism: str, bench: Bench, looking: AttackUtility, goal: _Goal) -> dict[str, Any]:
+def _row(request: TuningRequest, mechanism: str, bench: Bench, looking: AttackUtility, goal: _Goal) -> TuningRow:
     def run(place: int, number: int) -> float:
         return bench.measures(place, number)[goal.period].utility
 
     rules = Rules(float(goal.utility), request.error, request.most_runs, chance=bench.chance)
     found = search(len(bench.candidates), run, rules if bench.chance else rules._replace(stride=1))
-    row: dict[str, Any] = {
-        "mechanism": mechanism, "period": goal.period, "utility": float(goal.utility), "status": found.status,
-    }  # fmt: skip
-    row |= _as_json(bench, found.place) | {"epsilon_a_day": None, "measured": None, "attackers": None}
-    if found.place is not None:
-        if isinstance(bench, NoiseBench):
-            row["epsilon_a_day"] = decimal_string(bench.terms.of_day(bench.candidates[found.place]))
-        row["measured"] = _measured(bench, goal.period, found.place, found.tried[found.place])
-        row["attackers"] = looking.found(found.place, goal.period)
-    row["next_below"] = _as_json(bench, found.next_below) if found.next_below is not None else None
-    row["open_below"] = [_as_json(bench, place) for place in found.open_below()]
-    row["tried"] = [_as_json(bench, place) | _tried(each) for place, each in found.tried.items()]
-    row["thesis"] = _thesis(request, mechanism, goal)
-    return row
+    best, by_day = found.place, None
+    if best is not None and isinstance(bench, NoiseBench):
+        by_day = decimal_string(bench.terms.of_day(bench.candidates[best]))
+    return {
+        "mechanism": mechanism,
+        "period": goal.period,
+        "utility": float(goal.utility),
+        "status": found.status,
+        **_as_json(bench, best),
+        "epsilon_a_day": by_day,
+        "measured": None if best is None else _measured(bench, goal.period, best, found.tried[best]),
+        "attackers": None if best is None else looking.found(best, goal.period),
+        "next_below": None if found.next_below is None else _as_json(bench, found.next_below),
+        "open_below": [_as_json(bench, place) for place in found.open_below()],
+        "tried": [_tried(bench, place, each) for place, each in found.tried.items()],
+        "thesis": _thesis(request, mechanism, goal),
+    }
 
 
-def _as_json(bench: Bench, place: int | None) -> dict[str, Any]:
-    """Return a candidate as JSON."""
+def _as_json(bench: Bench, place: int | None) -> Candidate:
     value = None if place is None else bench.candidates[place]
     if bench.chance:
         return {"epsilon": None if value is None else decimal_string(Fraction(value))}
     return {"ttl_seconds": None if value is None else float(value / SECOND)}
 
 
-def _tried(each: TriedCandidate) -> dict[str, Any]:
+def _tried(bench: Bench, place: int, each: TriedCandidate) -> Tried:
     return {
-        "runs": len(each.utilities), "reached": each.reached, "verdict": each.verdict,
+        **_as_json(bench, place),
+        "runs": len(each.utilities),
+        "reached": each.reached,
+        "verdict": each.verdict,
         "utility": fmean(each.utilities),
-    }  # fmt: skip
+    }
 
 
-def _measured(bench: Bench, period: Period, place: int, known: TriedCandidate) -> dict[str, Any]:
+def _measured(bench: Bench, period: Period, place: int, known: TriedCandidate) -> dict[str, float]:
     runs = [bench.measures(place, number)[period] for number in range(len(known.utilities))]
-    means = {name: fmean(values) for name, *values in zip(Measured._fields, *runs, strict=True)}
+    means: dict[str, float] = {name: fmean(values) for name, *values in zip(Measured._fields, *runs, strict=True)}
     return {"runs": len(runs), "reached": known.reached} | means | {"between_runs": pstdev(known.utilities)}
 
 
-def _thesis(request: TuningRequest, mechanism: str, goal: _Goal) -> dict[str, Any] | None:
+def _thesis(request: TuningRequest, mechanism: str, goal: _Goal) -> ThesisResult | None:
     """Return the thesis' result for the same parameters, if it has one."""
     if request.task != "heatmap" or request.unit != "window":
         return None
     found = THESIS.get((mechanism, goal.period, goal.utility))
     if found is None:
         return None
-    named = {"ttl_seconds": float(found[0])} if mechanism == TTL else {"epsilon": found[0]}
-    return named | {"spread": found[1] / 100}
+    named: Candidate = {"ttl_seconds": float(found[0])} if mechanism == TTL else {"epsilon": found[0]}
+    return {**named, "spread": found[1] / 100}

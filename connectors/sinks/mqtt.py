@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import aiomqtt
@@ -71,17 +72,21 @@ def site_topic(prefix: str, site: str) -> str:
 
 
 def discovery(
-    base: str, prefix: str, topics: Iterable[str], sites: SitesMetadata, people: Container[str] = ()
+    base: str,
+    prefix: str,
+    topics: Iterable[str],
+    sites: SitesMetadata,
+    counted: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the retained messages that define a Home Assistant sensor for each topic, below ``base``.
 
-    ``sites`` is the sites' metadata, which contains the sensors' names; ``people`` are the topics that count people and
-    not devices.
+    ``sites`` is the sites' metadata, which contains the sensors' names; ``counted`` is what a topic counts, if not
+    devices.
     """
-    return dict(_sensor(base, prefix, topic, sites, counts_people=topic in people) for topic in topics)
+    return dict(_sensor(base, prefix, topic, sites, counted.get(topic, "devices")) for topic in topics)
 
 
-def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, *, counts_people: bool) -> tuple[str, str]:
+def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, unit: str) -> tuple[str, str]:
     site, *node, release = topic.removeprefix(f"{prefix}/").split("/")
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
     known = sites.get(site)
@@ -91,7 +96,7 @@ def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, *, counts_
         "state_topic": topic,
         "value_template": "{{ value_json.value }}",
         "json_attributes_topic": topic,
-        "unit_of_measurement": "people" if counts_people else "devices",
+        "unit_of_measurement": unit,
         "state_class": "measurement",
         "icon": "mdi:account-group",
         "availability_topic": status_topic(prefix),
@@ -167,14 +172,14 @@ class MqttSink:
 
     def _described(self, messages: Mapping[str, str]) -> dict[str, str]:
         """Return the messages that precede the first values of some topics: site metadata and discovery."""
-        people = {topic for topic, message in messages.items() if counted_in(orjson.loads(message)) == "people"}
+        counted = {topic: counted_in(orjson.loads(message)) for topic, message in messages.items()}
         topics = list(messages)
         names = {topic.removeprefix(f"{self._prefix}/").partition("/")[0] for topic in topics}
         sites = {
             site_topic(self._prefix, name): orjson.dumps(self._sites[name]).decode()
             for name in sorted(names) if name in self._sites
         }  # fmt: skip
-        return sites | ({} if self._base is None else discovery(self._base, self._prefix, topics, self._sites, people))
+        return sites | ({} if self._base is None else discovery(self._base, self._prefix, topics, self._sites, counted))
 
     async def run(self) -> None:
         """Stay connected until cancelled."""

@@ -55,7 +55,7 @@ class LatestReleases(Collector):
             low = GaugeMetricFamily(f"{name}_low", f"Lower end of the {band} band.", labels=OF_A_NODE)
             high = GaugeMetricFamily(f"{name}_high", f"Upper end of the {band} band.", labels=OF_A_NODE)
             for record in records:
-                for node in node_values(record) if counted_in(record) == counted else ():
+                for node in node_values(record) if (counted_in(record) == "people") is (counted == "people") else ():
                     labels = (record["site"], node.node, record["release"])
                     value.add_metric(labels, node.value)
                     if node.low is not None and node.high is not None:

@@ -30,7 +30,8 @@ def bound_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def counted_in(record: Mapping[str, Any]) -> str:
-    """Return what a record's numbers count: ``people``, or ``devices`` where the record does not say."""
+    """Return what a record's numbers count: ``people``, ``logins``, ``logins and devices``, or, where it does not say,
+    ``devices``."""
     return str(record.get("counted", "devices"))
 
 
@@ -39,7 +40,7 @@ def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
 
     A negative value (plain noise may give one) is as released; no end of its band is below 0.
     """
-    if "counted" in record:
+    if counted_in(record) == "people":
         yield from _estimates(record)
         return
     levels = [("zone:", record.get("values"), record.get("half_width_95"))]

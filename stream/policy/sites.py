@@ -493,6 +493,13 @@ class Site(Frozen):
         return self.identity == "login"
 
     @property
+    def counted_in_records(self) -> str:
+        """What records of counts say that they count; empty where it goes without saying."""
+        if not self.counts_logins:
+            return ""
+        return "logins" if self.others == "ignore" else "logins and devices"
+
+    @property
     def login_terms(self) -> str | None:
         """A digest of what decides which messages belong to one login; None if the site counts devices."""
         if not self.counts_logins:

@@ -143,6 +143,7 @@ class DayFields(TypedDict, total=False):
     unit: str
     noise: NoiseKind
     delta: str
+    counted: str
     bounded_to: str
 
 
@@ -183,6 +184,7 @@ class CountPlan:
         """Whether records list the counters; otherwise they contain levels only."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
         """The cost of its days, if a whole day is paid at once."""
+        self._counted_in_records = policy.site[site].counted_in_records
         self.bounded_to = policy.site[site].bound_text(changes=release.by_changes) if release.by_day else None
         """How long or how often a device is counted within a privacy day; None if the release counts every device."""
         self._tick_length = policy.site[site].tick
@@ -342,6 +344,8 @@ class CountPlan:
             return {}
         price = self.days.prices[audience]
         fields: DayFields = {"unit": "device_day", "noise": price.noise, "delta": decimal_string(price.delta)}
+        if self._counted_in_records:
+            fields = {**fields, "counted": self._counted_in_records}
         return fields if self.bounded_to is None else {**fields, "bounded_to": self.bounded_to}
 
     def _level_fields(self, mechanism: CountMechanism, values: Values | None) -> LevelFields:

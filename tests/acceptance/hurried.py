@@ -35,8 +35,8 @@ class Hurried:
 
     def time_ns(self) -> int:
         """Return nanoseconds since 1970."""
-        held, self._held = self._held, None
-        return self.wall * 1000 + (_MONOTONIC() - self.origin if held is None else held) * self.times
+        stored, self._held = self._held, None
+        return self.wall * 1000 + (_MONOTONIC() - self.origin if stored is None else stored) * self.times
 
 
 _MONOTONIC = time.monotonic_ns

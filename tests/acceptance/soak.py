@@ -214,8 +214,8 @@ async def _send(made: Soak, clock: Hurried, run: Service, hours: int) -> None:
             await asyncio.sleep(min(wait / 1e6 / clock.times, 0.25))
         sock = socks[datagram.controller]
         if datagram.controller == RADIUS:
-            if (said := _accounted(datagram, made.sent)) is not None:
-                sock.sendto(said, (HOSTS[RADIUS], radius))
+            if (output := _accounted(datagram, made.sent)) is not None:
+                sock.sendto(output, (HOSTS[RADIUS], radius))
         else:
             data = _wrapped(v3, datagram, clock.now()) if datagram.controller == V3 else datagram.data
             sock.sendto(data, (HOSTS[0], snmp))

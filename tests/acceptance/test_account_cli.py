@@ -25,13 +25,13 @@ forward = [[0.95, 0.05], [0.05, 0.95]]
 MODEL = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
 
 
-class Ground(NamedTuple):
+class Scenario(NamedTuple):
     store: Path
     policy: Path
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     """A store in which two days of a small building have been released."""
     folder = tmp_path_factory.mktemp("account")
     text = policy_text(COUNTS + ATTRIBUTES.replace('zones = { kind = "office" }', MODEL) + KNOWN)
@@ -41,22 +41,22 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     with opened(policy, folder / "key", folder / "store") as (runner, _):
         for message in messages(people(hours=50), policy):
             runner.process(message, durable=False)
-    return Ground(folder / "store", folder / "policy.toml")
+    return Scenario(folder / "store", folder / "policy.toml")
 
 
-def account(ground: Ground, *arguments: str) -> Any:
-    done = run("account", "--store", ground.store, "--json", *arguments)
+def account(scenario: Scenario, *arguments: str) -> Any:
+    done = run("account", "--store", scenario.store, "--json", *arguments)
     assert done.code == 0, done.problem
     assert done.out.count("\n") == 1
     return json.loads(done.out)["sites"].get(SITE)
 
 
-def of_coalition(ground: Ground, members: str, *arguments: str) -> Any:
-    return account(ground, "--coalition", members, "--policy", str(ground.policy), *arguments)
+def of_coalition(scenario: Scenario, members: str, *arguments: str) -> Any:
+    return account(scenario, "--coalition", members, "--policy", str(scenario.policy), *arguments)
 
 
-def test_now_it_is_the_last_record_that_streamed(ground: Any) -> None:
-    report = account(ground)
+def test_now_it_is_the_last_record_that_streamed(scenario: Any) -> None:
+    report = account(scenario)
     assert set(report["last"]["audiences"]) == {"facilities", "public", "board"}
     assert report["last"]["coalition"]["presence_tuple"] == "2.02"  # pegasus 0.8 + 0.2 x 1.1, laplace 0.5, filter 0.5
     assert report["last"]["coalition"]["temporal"] > 2
@@ -65,10 +65,10 @@ def test_now_it_is_the_last_record_that_streamed(ground: Any) -> None:
     assert report["habit"]["office-day/arrival"]["facilities"]["days"] == 2
 
 
-def test_every_audience_and_all_together_are_found_again_in_the_books(ground: Any) -> None:
-    streamed = account(ground)
+def test_every_audience_and_all_together_are_found_again_in_the_books(scenario: Any) -> None:
+    streamed = account(scenario)
     for members, units in [*streamed["last"]["audiences"].items(), ("facilities,public,board", None)]:
-        again = of_coalition(ground, members)
+        again = of_coalition(scenario, members)
         wanted = streamed["last"]["coalition"] if units is None else units
         assert again["last"]["audiences"] == {members.replace(",", "+"): wanted}
         assert again["last"]["left"] == streamed["last"]["left"]
@@ -78,28 +78,28 @@ def test_every_audience_and_all_together_are_found_again_in_the_books(ground: An
                 assert factors[members.replace(",", "+")] == streamed["attributes"][attribute][figure][reader]
 
 
-def test_at_an_earlier_time_it_is_the_record_of_then(ground: Any) -> None:
+def test_at_an_earlier_time_it_is_the_record_of_then(scenario: Any) -> None:
     then = "2026-03-03T12:00:00Z"
-    streamed = account(ground, "--at", then)
+    streamed = account(scenario, "--at", then)
     assert streamed["last"]["window_end"] == then
     assert (
-        of_coalition(ground, "public", "--at", then)["last"]["audiences"]["public"]
+        of_coalition(scenario, "public", "--at", then)["last"]["audiences"]["public"]
         == (streamed["last"]["audiences"]["public"])
     )
     assert float(streamed["last"]["coalition"]["device_total"]) < float(
-        account(ground)["last"]["coalition"]["device_total"]
+        account(scenario)["last"]["coalition"]["device_total"]
     )
-    assert account(ground, "--at", "2020-01-01T00:00:00Z") is None
+    assert account(scenario, "--at", "2020-01-01T00:00:00Z") is None
 
 
-def test_a_coalition_that_never_streamed_can_be_asked_about(ground: Any) -> None:
-    report = of_coalition(ground, "board,facilities")["last"]["audiences"]["board+facilities"]
+def test_a_coalition_that_never_streamed_can_be_asked_about(scenario: Any) -> None:
+    report = of_coalition(scenario, "board,facilities")["last"]["audiences"]["board+facilities"]
     assert report["presence_tuple"] == "1.52"
     assert math.isfinite(report["temporal"])
 
 
-def test_tight_is_worked_out_from_the_books_and_never_above_what_streamed(ground: Any) -> None:
-    streamed, exact = account(ground)["last"], account(ground, "--tight")["last"]
+def test_tight_is_worked_out_from_the_books_and_never_above_what_streamed(scenario: Any) -> None:
+    streamed, exact = account(scenario)["last"], account(scenario, "--tight")["last"]
     for reader, units in [*streamed["audiences"].items(), ("all", streamed["coalition"])]:
         found = exact["coalition"] if reader == "all" else exact["audiences"][reader]
         assert {unit: value for unit, value in found.items() if unit != "tight"} == {
@@ -108,12 +108,12 @@ def test_tight_is_worked_out_from_the_books_and_never_above_what_streamed(ground
         for unit, one in units["tight"].items():
             assert one["delta"] == found["tight"][unit]["delta"] == 1e-6
             assert 0 < found["tight"][unit]["epsilon"] <= one["epsilon"] <= 1.1 * found["tight"][unit]["epsilon"]
-    coalition = of_coalition(ground, "facilities,public,board", "--tight")["last"]["audiences"]
+    coalition = of_coalition(scenario, "facilities,public,board", "--tight")["last"]["audiences"]
     assert coalition["facilities+public+board"]["tight"] == exact["coalition"]["tight"]
 
 
-def test_for_people_there_are_tables(ground: Any) -> None:
-    shown = run("account", "--store", ground.store)
+def test_for_people_there_are_tables(scenario: Any) -> None:
+    shown = run("account", "--store", scenario.store)
     assert shown.code == 0
     assert "one device at one tick" in shown.out
     assert "one device, in all" in shown.out
@@ -121,8 +121,8 @@ def test_for_people_there_are_tables(ground: Any) -> None:
     assert "tuple" not in shown.out
     assert "arrival" not in shown.out, "a row for each zone and attribute would bury the rest"
     assert "--attributes lists" in shown.out
-    assert "arrival" in run("account", "--store", ground.store, "--attributes").out
-    assert run("account", "--store", ground.store, "--at", "2020-01-01T00:00:00Z").out.startswith("Nothing")
+    assert "arrival" in run("account", "--store", scenario.store, "--attributes").out
+    assert run("account", "--store", scenario.store, "--at", "2020-01-01T00:00:00Z").out.startswith("Nothing")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_for_people_there_are_tables(ground: Any) -> None:
         (("--kafka", "127.0.0.1:1"), "--store or --kafka"),
     ],
 )
-def test_a_question_that_cannot_be_answered_exits_with_2(ground: Any, arguments: Any, problem: Any) -> None:
-    given = [str(ground.policy) if word == "POLICY" else word for word in arguments]
-    done = run("account", "--store", ground.store, *given)
+def test_a_question_that_cannot_be_answered_exits_with_2(scenario: Any, arguments: Any, problem: Any) -> None:
+    given = [str(scenario.policy) if word == "POLICY" else word for word in arguments]
+    done = run("account", "--store", scenario.store, *given)
     assert done.code == 2
     assert problem in done.problem
     assert "Traceback" not in done.problem
@@ -151,23 +151,23 @@ def forgetful(store: Path, folder: Path) -> Path:
     return copy
 
 
-def test_the_store_has_kept_the_policy(ground: Any) -> None:
-    assert account(ground, "--coalition", "public,board") == of_coalition(ground, "public,board")
+def test_the_store_has_kept_the_policy(scenario: Any) -> None:
+    assert account(scenario, "--coalition", "public,board") == of_coalition(scenario, "public,board")
 
 
-def test_a_store_that_has_kept_no_policy_needs_the_file(ground: Any, tmp_path: Path) -> None:
-    done = run("account", "--store", forgetful(ground.store, tmp_path), "--coalition", "public")
+def test_a_store_that_has_kept_no_policy_needs_the_file(scenario: Any, tmp_path: Path) -> None:
+    done = run("account", "--store", forgetful(scenario.store, tmp_path), "--coalition", "public")
     assert done.code == 2
     assert "--coalition needs --policy: no policy is stored" in done.problem
 
 
-def test_books_of_another_policy_are_refused(ground: Any, tmp_path: Path) -> None:
+def test_books_of_another_policy_are_refused(scenario: Any, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(policy_text(COUNTS))
-    store = forgetful(ground.store, tmp_path)
+    store = forgetful(scenario.store, tmp_path)
     done = run("account", "--store", store, "--coalition", "public", "--policy", other)
     assert done.code == 2
-    for policy in (ground.policy, other):
+    for policy in (scenario.policy, other):
         assert load_policy(policy.read_text()).version in done.problem
 
 
@@ -232,6 +232,6 @@ def test_without_a_model_the_table_shows_what_holds_for_every_model(change: Any)
         assert all((n if isinstance(n, str) else f"{n:.4g}") in row for n in numbers), row
 
 
-def test_a_process_of_its_own_says_the_same(ground: Any) -> None:
-    done = tacet("account", "--store", ground.store, "--json")
-    assert done.stdout == run("account", "--store", ground.store, "--json").out
+def test_a_process_of_its_own_says_the_same(scenario: Any) -> None:
+    done = tacet("account", "--store", scenario.store, "--json")
+    assert done.stdout == run("account", "--store", scenario.store, "--json").out

@@ -129,9 +129,9 @@ def test_an_amended_recording_does_not_toss_the_permanent_coin_for_a_second_read
     before = attributes(where)
     backfill((early_bird, PLAIN), where, key, attempt=2, names=["door"], first=MIDNIGHT)
     assert attributes(where) == before
-    asked = [entry for entry in entries(where) if entry["release"] == "office-day"]
-    assert {entry["attempt"] for entry in asked} == {1}
-    assert len(asked) == 1
+    query = [entry for entry in entries(where) if entry["release"] == "office-day"]
+    assert {entry["attempt"] for entry in query} == {1}
+    assert len(query) == 1
     assert any(entry["attempt"] == 2 for entry in entries(where))
 
 

@@ -28,16 +28,16 @@ def attack(folder: Path, out: Path, *more: str, attacker: str = "external") -> D
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("attacked")
     written(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def found(ground: Path) -> tuple[Path, dict[str, Any]]:
-    out = ground / "out"
-    answer: dict[str, Any] = attack(ground, out, "--runs", "3", "--json").answer
+def found(scenario: Path) -> tuple[Path, dict[str, Any]]:
+    out = scenario / "out"
+    answer: dict[str, Any] = attack(scenario, out, "--runs", "3", "--json").answer
     return out, answer
 
 
@@ -113,29 +113,31 @@ def test_who_knows_all_others_follows_people_best_and_within_the_temporal_bound(
     assert followed["plain", "public"]["knowing"]["share"] < followed["plain", "facilities"]["knowing"]["share"]
 
 
-def test_the_same_seed_finds_the_same_and_another_other_noise(found: tuple[Path, dict[str, Any]], ground: Path) -> None:
+def test_the_same_seed_finds_the_same_and_another_other_noise(
+    found: tuple[Path, dict[str, Any]], scenario: Path
+) -> None:
     """Without figures, whose bytes ``test_plots.py`` compares."""
-    policy, shut = load_policy((ground / "policy.toml").read_text()), np.zeros(6, dtype=bool)
+    policy, shut = load_policy((scenario / "policy.toml").read_text()), np.zeros(6, dtype=bool)
     wanted = {"release": "plain", "audience": "facilities", "reads": "values", "law": "exact"}
     single = []
     for seed in (1, 2):
-        recorded = record(ground / "observations.csv", policy, SITE, seed, OWN, lambda *_: None)
+        recorded = record(scenario / "observations.csv", policy, SITE, seed, OWN, lambda *_: None)
         made = attack_day(policy, recorded, shut, AttackTerms(15 * MINUTE, 1, seed, 7, ()), lambda _: None)
         single.append(row(report(made, "external", 15), **wanted)["single_run"])
     assert single[0] == row(found[1], **wanted)["single_run"]
     assert single[1] != single[0]
 
 
-def test_zones_may_be_opened_at_random_for_a_share_of_people(ground: Path) -> None:
-    policy = load_policy((ground / "policy.toml").read_text())
-    recorded = record(ground / "observations.csv", policy, SITE, 1, OWN, lambda *_: None)
+def test_zones_may_be_opened_at_random_for_a_share_of_people(scenario: Path) -> None:
+    policy = load_policy((scenario / "policy.toml").read_text())
+    recorded = record(scenario / "observations.csv", policy, SITE, 1, OWN, lambda *_: None)
     numbers = [int(opened_at_random(recorded, share, 1).sum()) for share in (0, 0.5, 0.9)]
     assert numbers[0] == 0 < numbers[1] < numbers[2] < 6
     assert opened_at_random(recorded, 0.5, 1).tolist() != opened_at_random(recorded, 0.5, 3).tolist()
 
 
-def test_people_read_tables_and_who_sees_zones_looks_for_fewer(ground: Path) -> None:
-    done = attack(ground, ground / "seen", "--runs", "1", "--open", "lobby", attacker="student")
+def test_people_read_tables_and_who_sees_zones_looks_for_fewer(scenario: Path) -> None:
+    done = attack(scenario, scenario / "seen", "--runs", "1", "--open", "lobby", attacker="student")
     assert done.code == 0
     assert "student, 2026-03-05: 1 of 6 zones open" in done.out
     assert "plain, public: exact law" in done.out
@@ -152,9 +154,11 @@ def test_people_read_tables_and_who_sees_zones_looks_for_fewer(ground: Path) -> 
         (("--site", "elsewhere"), "--site: must be one of the policy's sites (dbh), got 'elsewhere'"),
     ],
 )
-def test_what_cannot_be_attacked_is_refused_and_nothing_written(ground: Path, more: tuple[str, ...], said: str) -> None:
-    out = ground / "refused"
-    done = attack(ground, out, *more)
+def test_what_cannot_be_attacked_is_refused_and_nothing_written(
+    scenario: Path, more: tuple[str, ...], said: str
+) -> None:
+    out = scenario / "refused"
+    done = attack(scenario, out, *more)
     assert done.code == 2
     assert said in done.problem
     assert not out.exists()
@@ -170,26 +174,28 @@ def test_what_cannot_be_attacked_is_refused_and_nothing_written(ground: Path, mo
     ],
 )
 def test_options_are_checked_before_the_recording_is_read(
-    ground: Path, tmp_path: Path, more: tuple[str, ...], said: str
+    scenario: Path, tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
     """The recording is not there, and that is not what is said."""
-    (tmp_path / "policy.toml").write_text((ground / "policy.toml").read_text())
+    (tmp_path / "policy.toml").write_text((scenario / "policy.toml").read_text())
     done = attack(tmp_path, tmp_path / "out", *more)
     assert done.code == 2
     assert said in done.problem
 
 
-def test_a_folder_that_cannot_be_used_is_refused_before_the_recording_is_read(ground: Path, tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text((ground / "policy.toml").read_text())
+def test_a_folder_that_cannot_be_used_is_refused_before_the_recording_is_read(scenario: Path, tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text((scenario / "policy.toml").read_text())
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o755)
     assert "must be a folder that only its owner can enter" in attack(tmp_path, tmp_path / "open").problem
     assert "--out: must be a folder that can be written" in attack(tmp_path, tmp_path / "policy.toml" / "out").problem
 
 
-def test_bad_rows_are_named_after_the_answer(ground: Path, found: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_bad_rows_are_named_after_the_answer(
+    scenario: Path, found: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     """A bad row loses only itself."""
-    with_bad_rows(ground, tmp_path)
+    with_bad_rows(scenario, tmp_path)
     done = attack(tmp_path, tmp_path / "out", "--runs", "3", "--json")
     assert done.code == 3
     assert "4 bad rows were left out" in done.problem
@@ -198,8 +204,8 @@ def test_bad_rows_are_named_after_the_answer(ground: Path, found: tuple[Path, di
     assert (tmp_path / "out" / "found.json").exists()
 
 
-def test_a_recording_of_bad_rows_alone_is_refused_with_them_named(ground: Path, tmp_path: Path) -> None:
-    with_bad_rows(ground, tmp_path, good=0)
+def test_a_recording_of_bad_rows_alone_is_refused_with_them_named(scenario: Path, tmp_path: Path) -> None:
+    with_bad_rows(scenario, tmp_path, good=0)
     done = attack(tmp_path, tmp_path / "out")
     assert done.code == 3
     assert "4 bad rows were left out" in done.problem
@@ -212,9 +218,9 @@ def test_a_recording_of_one_day_has_nothing_to_learn_from(tmp_path: Path) -> Non
     assert "must hold two whole local days, to learn from and to attack, has 1" in done.problem
 
 
-def test_a_folder_that_is_in_use_is_left_alone(ground: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_in_use_is_left_alone(scenario: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
-    assert attack(ground, tmp_path).code == 2
+    assert attack(scenario, tmp_path).code == 2
     assert (tmp_path / "mine").read_text() == "kept"
 
 

@@ -24,7 +24,7 @@ READ: tuple[dict[str, Any], ...] = (
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
     made = ("--out", folder / "observations.csv", "--policy-out", folder / "policy.toml")
     assert run("simulate", "--days", "15", "--scale", "0.45", "--always-on", "75", *made).code == 0
@@ -59,29 +59,29 @@ def following(answer: dict[str, Any]) -> Iterator[str]:
     """Yield the rows of the table of who is followed."""
     for each in answer["followed"]:
         shares = [each[name]["share"] for name in ("mobility", "alike", "knowing")]
-        told = [f"{share:.0%}".replace("%", " %") for share in shares]
+        reported = [f"{share:.0%}".replace("%", " %") for share in shares]
         most = each["believed_at_most"]
-        yield line(iter([f"`{each['release']}`", *told, "-" if most is None else f"{most:.1%}".replace("%", " %")]))
+        yield line(iter([f"`{each['release']}`", *reported, "-" if most is None else f"{most:.1%}".replace("%", " %")]))
 
 
 @pytest.mark.parametrize("attacker", ["external", "student", "admin"])
-def test_whom_attackers_find_is_what_the_document_says(ground: Path, attacker: str) -> None:
-    out = ground / attacker
-    answer = run("attack", *files(ground), "--attacker", attacker, "--out", out, "--json").answer
+def test_whom_attackers_find_is_what_the_document_says(scenario: Path, attacker: str) -> None:
+    out = scenario / attacker
+    answer = run("attack", *files(scenario), "--attacker", attacker, "--out", out, "--json").answer
     assert line(cells(answer)) in DOCUMENT
     if attacker == "external":  # the others follow the same people
         assert [row for row in following(answer) if row not in DOCUMENT] == []
 
 
-def test_what_membership_shows_is_what_the_document_says(ground: Path) -> None:
+def test_what_membership_shows_is_what_the_document_says(scenario: Path) -> None:
     chosen = ("--release", "occupancy", "--release", "office-day", "--json")
-    for each in run("attack", "membership", *files(ground), *chosen).answer["tried"]:
+    for each in run("attack", "membership", *files(scenario), *chosen).answer["tried"]:
         promise = [f"`{each['release']}`", each["audience"], each["unit"].replace("_", "'s "), f"{each['epsilon']:g}"]
         assert line(iter([*promise, f"{each['shown']:.2f}", f"{each['largest_ratio']:.2f}"])) in DOCUMENT
 
 
-def test_a_day_that_is_paid_as_a_whole_shows_no_more_than_its_price(ground: Path) -> None:
-    (each,) = run("attack", "membership", *files(ground), "--release", "floors", "--runs", "100", "--json").answer[
+def test_a_day_that_is_paid_as_a_whole_shows_no_more_than_its_price(scenario: Path) -> None:
+    (each,) = run("attack", "membership", *files(scenario), "--release", "floors", "--runs", "100", "--json").answer[
         "tried"
     ]
     assert each["shown"] <= each["epsilon"] == 2.0

@@ -78,7 +78,7 @@ SITE = 'day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"'
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("members")
     (folder / "policy.toml").write_text(policy_text(RELEASES, site=SITE, head="[privacy]\nmax_factor = 1e30\n"))
     write_csv(folder / "observations.csv", people(1, hours=76, devices=12, every=9 * MINUTE))
@@ -91,8 +91,8 @@ def membership(folder: Path, *more: str | Path) -> Done:
 
 
 @pytest.fixture(scope="module")
-def shown(ground: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    answer = membership(ground, "--runs", "200", "--json").answer
+def shown(scenario: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    answer = membership(scenario, "--runs", "200", "--json").answer
     assert answer["releases"] == 7
     return {(each["release"], each["audience"]): each for each in answer["tried"]}
 
@@ -108,21 +108,21 @@ def test_nothing_shows_more_than_it_promises(shown: dict[tuple[str, str], dict[s
         assert not each["exceeded"]
 
 
-def test_bad_rows_are_named_after_the_answer(ground: Path, tmp_path: Path) -> None:
-    with_bad_rows(ground, tmp_path)
+def test_bad_rows_are_named_after_the_answer(scenario: Path, tmp_path: Path) -> None:
+    with_bad_rows(scenario, tmp_path)
     few = ("--runs", "10", "--release", "plain", "--json")
-    good, done = membership(ground, *few), membership(tmp_path, *few)
+    good, done = membership(scenario, *few), membership(tmp_path, *few)
     assert done.code == 3
     assert "4 bad rows were left out" in done.problem
     assert json.loads(done.out) == good.answer
 
 
-def test_bad_rows_hide_no_broken_promise(ground: Path, tmp_path: Path) -> None:
-    with_bad_rows(ground, tmp_path)
-    loose = (ground / "policy.toml").read_text().replace('facilities = "2", public', 'facilities = "30", public')
+def test_bad_rows_hide_no_broken_promise(scenario: Path, tmp_path: Path) -> None:
+    with_bad_rows(scenario, tmp_path)
+    loose = (scenario / "policy.toml").read_text().replace('facilities = "2", public', 'facilities = "30", public')
     (tmp_path / "loose.toml").write_text(loose)
     files = ("--observations", tmp_path / "observations.csv", "--policy", tmp_path / "loose.toml")
-    promised = ("--promised", ground / "policy.toml", "--release", "plain", "--runs", "200")
+    promised = ("--promised", scenario / "policy.toml", "--release", "plain", "--runs", "200")
     done = run("attack", "membership", *files, *promised)
     assert done.code == 1
     assert "shows more than it promises" in done.problem
@@ -149,9 +149,9 @@ def test_exact_ratios_are_those_of_the_noise_that_was_paid_for(shown: dict[tuple
     assert 0.5 < ratios["days", "board"] < 2.5  # gaussian noise has no largest one
 
 
-def test_a_device_that_decides_makes_a_stream_alert_more_often(ground: Path) -> None:
-    policy = load_policy((ground / "policy.toml").read_text())
-    recorded = record(ground / "observations.csv", policy, BUILDING, 1, OWN, lambda *_: None)
+def test_a_device_that_decides_makes_a_stream_alert_more_often(scenario: Path) -> None:
+    policy = load_policy((scenario / "policy.toml").read_text())
+    recorded = record(scenario / "observations.csv", policy, BUILDING, 1, OWN, lambda *_: None)
     (stream,) = alarm_releases(policy, BUILDING)
     both = deciding(policy, recorded, days_of(recorded)[-1], stream)
     assert {sum(b.counts) - sum(a.counts) for a, b in zip(both.away, both.there, strict=True)} == {1}
@@ -163,21 +163,28 @@ def test_a_device_that_decides_makes_a_stream_alert_more_often(ground: Path) -> 
     assert alerts[0] > alerts[1] > 0
 
 
-def test_halved_noise_is_found_out(ground: Path) -> None:
+def test_halved_noise_is_found_out(scenario: Path) -> None:
     """The same releases at twice the epsilon, held against the promises of the first."""
-    louder = ground / "louder.toml"
-    text = (ground / "policy.toml").read_text()
+    louder = scenario / "louder.toml"
+    text = (scenario / "policy.toml").read_text()
     louder.write_text(text.replace('facilities = "2", public = "1"', 'facilities = "4", public = "2"'))
-    files = ("--observations", ground / "observations.csv", "--policy", louder, "--promised", ground / "policy.toml")
+    files = (
+        "--observations",
+        scenario / "observations.csv",
+        "--policy",
+        louder,
+        "--promised",
+        scenario / "policy.toml",
+    )
     done = run("attack", "membership", *files, "--release", "plain", "--runs", "300")
     assert done.code == 1
     assert "release 'plain' for 'facilities' shows more than it promises" in done.problem
     assert done.out.count("BROKEN") == 2
 
 
-def test_the_same_seed_shows_the_same(ground: Path) -> None:
-    once, again = (membership(ground, "--release", "plain", "--runs", "40", "--json").answer for _ in range(2))
-    other = membership(ground, "--release", "plain", "--runs", "40", "--seed", "2", "--json").answer
+def test_the_same_seed_shows_the_same(scenario: Path) -> None:
+    once, again = (membership(scenario, "--release", "plain", "--runs", "40", "--json").answer for _ in range(2))
+    other = membership(scenario, "--release", "plain", "--runs", "40", "--seed", "2", "--json").answer
     assert once == again
     assert other != once
 
@@ -190,19 +197,21 @@ def test_the_same_seed_shows_the_same(ground: Path) -> None:
         (("--site", "elsewhere"), "--site: must be one of the policy's sites"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(ground: Path, more: tuple[str, ...], said: str) -> None:
-    done = membership(ground, *more)
+def test_what_cannot_be_tried_is_refused(scenario: Path, more: tuple[str, ...], said: str) -> None:
+    done = membership(scenario, *more)
     assert done.code == 2
     assert said in done.problem
 
 
-def test_a_release_without_a_promise_is_refused(ground: Path) -> None:
-    fewer = ground / "fewer.toml"
-    fewer.write_text((ground / "policy.toml").read_text().replace('facilities = "2", public = "1"', 'facilities = "2"'))
-    policy = ground / "policy.toml"
+def test_a_release_without_a_promise_is_refused(scenario: Path) -> None:
+    fewer = scenario / "fewer.toml"
+    fewer.write_text(
+        (scenario / "policy.toml").read_text().replace('facilities = "2", public = "1"', 'facilities = "2"')
+    )
+    policy = scenario / "policy.toml"
     # The recording is not there: what is promised is compared before it is read.
     done = run(
-        "attack", "membership", "--observations", ground / "nowhere.csv", "--policy", policy, "--promised", fewer
+        "attack", "membership", "--observations", scenario / "nowhere.csv", "--policy", policy, "--promised", fewer
     )
     assert done.code == 2
     assert "--promised: must have release 'plain' for audience 'public' too" in done.problem

@@ -45,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ground(whole: Path, tmp_path: Path) -> Path:
+def scenario(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy"))
 
 
@@ -55,8 +55,8 @@ def change(file: Path, wreck: Wreck) -> None:
 
 
 def rows(connection: sqlite3.Connection) -> list[tuple[int, dict[str, Any]]]:
-    held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,))
-    return [(seq, orjson.loads(value)) for seq, value in held.fetchall()]
+    stored = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,))
+    return [(seq, orjson.loads(value)) for seq, value in stored.fetchall()]
 
 
 def delete(which: slice) -> Wreck:
@@ -80,8 +80,8 @@ def forge(number: int, **fields: Any) -> Wreck:
     return wreck
 
 
-def verify(ground: Path, *more: str | Path) -> dict[str, Any]:
-    done = run("audit", "verify", "--store", ground / "store", "--json", *more)
+def verify(scenario: Path, *more: str | Path) -> dict[str, Any]:
+    done = run("audit", "verify", "--store", scenario / "store", "--json", *more)
     report: dict[str, Any] = json.loads(done.out)
     assert done.code == (0 if report["ok"] else 2)
     return report
@@ -115,72 +115,77 @@ def test_without_the_key_it_says_what_was_not_checked(whole: Any) -> None:
     [(slice(20, None), "entry 20 is missing; the state knows of"), (slice(50, 51), "entry 50 must be there"),
      (slice(0, 1), "entry 0 must be there"), (slice(None), "entry 0 is missing")],
 )  # fmt: skip
-def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(ground: Any, which: Any, missing: Any) -> None:
+def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(
+    scenario: Any, which: Any, missing: Any
+) -> None:
     """4,918 of 5,118 rows deleted, and the account of a coalition fell from 51 to 2 in silence."""
-    change(ground / "store" / "store.sqlite", delete(which))
-    assert missing in verify(ground)["first_break"]
-    given = ("--policy", ground / "policy.toml", "--key-file", ground / "key", "--store", ground / "store")
+    change(scenario / "store" / "store.sqlite", delete(which))
+    assert missing in verify(scenario)["first_break"]
+    given = ("--policy", scenario / "policy.toml", "--key-file", scenario / "key", "--store", scenario / "store")
     for verb in (
-        ("account", "--store", ground / "store"),
-        ("account", "--store", ground / "store", "--coalition", "public,board"),
-        ("backfill", ground / "rows.csv", *given),
-        ("run", "--observations", ground / "rows.csv", *given),
+        ("account", "--store", scenario / "store"),
+        ("account", "--store", scenario / "store", "--coalition", "public,board"),
+        ("backfill", scenario / "rows.csv", *given),
+        ("run", "--observations", scenario / "rows.csv", *given),
     ):
         done = apart(*verb) if verb[0] == "run" else run(*verb)
         assert (done.code, missing in done.problem) == (2, True), (verb, done.problem)
 
 
-def test_an_altered_entry_is_noticed(ground: Any) -> None:
+def test_an_altered_entry_is_noticed(scenario: Any) -> None:
     def wreck(connection: sqlite3.Connection) -> None:
         seq, entry = rows(connection)[7]
         connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (orjson.dumps(entry | {"nano": 1}), seq))
 
-    change(ground / "store" / "store.sqlite", wreck)
-    assert "entry 7 must have the hash of what it says" in verify(ground)["first_break"]
+    change(scenario / "store" / "store.sqlite", wreck)
+    assert "entry 7 must have the hash of what it says" in verify(scenario)["first_break"]
 
 
-def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(ground: Any) -> None:
-    change(ground / "store" / "store.sqlite", forge(7, nano=1))
-    assert "must be the one that the state knows" in verify(ground)["first_break"]
-    assert "entry 7 must be signed with the audit key" in verify(ground, "--key-file", ground / "key")["first_break"]
+def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(scenario: Any) -> None:
+    change(scenario / "store" / "store.sqlite", forge(7, nano=1))
+    assert "must be the one that the state knows" in verify(scenario)["first_break"]
+    assert (
+        "entry 7 must be signed with the audit key" in verify(scenario, "--key-file", scenario / "key")["first_break"]
+    )
 
 
-def test_a_commitment_to_other_counts_is_noticed(ground: Any) -> None:
+def test_a_commitment_to_other_counts_is_noticed(scenario: Any) -> None:
     """Whoever changed the counts that were kept, or made the entry from others, is found while the key exists."""
 
     def wreck(connection: sqlite3.Connection) -> None:
-        held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
-        seq, value = held.fetchall()[3]
-        body = orjson.loads(unseal(Kind.RESTRICTED, value, key_files.FileKeys(ground / "key").vault))
+        stored = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
+        seq, value = stored.fetchall()[3]
+        body = orjson.loads(unseal(Kind.RESTRICTED, value, key_files.FileKeys(scenario / "key").vault))
         body["counts"]["a"] += 1
         sealed = seal(Kind.RESTRICTED, orjson.dumps(body))
         connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (sealed, seq))
 
-    change(ground / "store" / "store.sqlite", wreck)
-    assert verify(ground)["ok"]
-    report = verify(ground, "--key-file", ground / "key")["first_break"]
+    change(scenario / "store" / "store.sqlite", wreck)
+    assert verify(scenario)["ok"]
+    report = verify(scenario, "--key-file", scenario / "key")["first_break"]
     assert "must be committed to the counts that are kept" in report
 
 
-def test_the_head_is_compared_with_the_mark(ground: Any) -> None:
-    mark = ground / "key.mark"
+def test_the_head_is_compared_with_the_mark(scenario: Any) -> None:
+    mark = scenario / "key.mark"
     document = json.loads(mark.read_text())
     ((store, sites),) = document["stores"].items()
     sites[SITE][0] += 1
     private_files.replace_file(mark, document)
-    assert verify(ground)["ok"]
-    assert "the mark knows of" in verify(ground, "--key-file", ground / "key")["first_break"]
+    assert verify(scenario)["ok"]
+    assert "the mark knows of" in verify(scenario, "--key-file", scenario / "key")["first_break"]
     private_files.replace_file(mark, {"tacet_mark": 1, "stores": {}, "mechanisms": {}})
-    assert f"must know store {store}" in verify(ground, "--key-file", ground / "key")["first_break"]
+    assert f"must know store {store}" in verify(scenario, "--key-file", scenario / "key")["first_break"]
 
 
-def test_a_record_that_is_gone_is_noticed(ground: Any) -> None:
-    box = ground / "store" / "private" / "board.sqlite"
+def test_a_record_that_is_gone_is_noticed(scenario: Any) -> None:
+    box = scenario / "store" / "private" / "board.sqlite"
     change(box, lambda c: c.execute("DELETE FROM records WHERE seq = 9"))
     change(
-        ground / "store" / "store.sqlite", lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'")
+        scenario / "store" / "store.sqlite",
+        lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'"),
     )
-    found = verify(ground)
+    found = verify(scenario)
     assert "site dbh: 1 published record(s) of release " in found["first_break"]
     ((site, records),) = [(each["site"], each["records"]) for each in found["missing"]]
     assert (site, records, found["ok"]) == ("dbh", 1, False)
@@ -192,8 +197,8 @@ def test_a_record_that_is_gone_is_noticed(ground: Any) -> None:
      ({"reason": "budget"}, "must charge what its record"),
      ({"release_id": "dbh/grouped/board/elsewhere"}, "must have been charged")],
 )  # fmt: skip
-def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground: Any, fields: Any, problem: Any) -> None:
-    box = ground / "store" / "private" / "board.sqlite"
+def test_a_record_that_says_something_else_than_its_charge_is_noticed(scenario: Any, fields: Any, problem: Any) -> None:
+    box = scenario / "store" / "private" / "board.sqlite"
 
     def wreck(connection: sqlite3.Connection) -> None:
         ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
@@ -201,13 +206,14 @@ def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground: An
         connection.execute("UPDATE records SET value = ? WHERE seq = 9", (altered,))
 
     change(
-        ground / "store" / "store.sqlite", lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'")
+        scenario / "store" / "store.sqlite",
+        lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'"),
     )
     change(box, wreck)
-    assert problem in verify(ground)["first_break"]
+    assert problem in verify(scenario)["first_break"]
 
 
-def test_a_record_that_was_never_charged_is_noticed(ground: Any) -> None:
+def test_a_record_that_was_never_charged_is_noticed(scenario: Any) -> None:
     def wreck(connection: sqlite3.Connection) -> None:
         ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
         more = orjson.dumps(orjson.loads(value) | {"release_id": "dbh/free/board/1"})
@@ -216,13 +222,15 @@ def test_a_record_that_was_never_charged_is_noticed(ground: Any) -> None:
             (more,),
         )
 
-    change(ground / "store" / "private" / "board.sqlite", wreck)
-    assert "record dbh/free/board/1 must have been charged" in verify(ground)["first_break"]
+    change(scenario / "store" / "private" / "board.sqlite", wreck)
+    assert "record dbh/free/board/1 must have been charged" in verify(scenario)["first_break"]
 
 
 @pytest.mark.parametrize("fields", [{"revises": "dbh/plain/board/never", "spend": "0"}, {"spend": "1"}])
-def test_a_record_that_revises_nothing_that_was_charged_or_costs_something_is_noticed(ground: Any, fields: Any) -> None:
-    before = verify(ground)
+def test_a_record_that_revises_nothing_that_was_charged_or_costs_something_is_noticed(
+    scenario: Any, fields: Any
+) -> None:
+    before = verify(scenario)
 
     def more(connection: sqlite3.Connection, name: str, changes: dict[str, str]) -> None:
         ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
@@ -231,9 +239,9 @@ def test_a_record_that_revises_nothing_that_was_charged_or_costs_something_is_no
         row = (name, altered["release"], orjson.dumps(altered))
         connection.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, 'dbh', 0, ?)", row)
 
-    box = ground / "store" / "private" / "board.sqlite"
+    box = scenario / "store" / "private" / "board.sqlite"
     change(box, lambda connection: more(connection, "dbh/plain-revised/board/1/1h", {}))
-    after = verify(ground)
+    after = verify(scenario)
     assert (after["ok"], after["records"]) == (True, before["records"])
     change(box, lambda connection: more(connection, "dbh/plain-revised/board/2/1h", fields))
-    assert "must revise, at no cost, a record that was charged" in verify(ground)["first_break"]
+    assert "must revise, at no cost, a record that was charged" in verify(scenario)["first_break"]

@@ -152,8 +152,8 @@ def test_the_needles_would_be_found(needles: Any, key: Path) -> None:
     vault = key_files.FileKeys(key).vault
     batches = [item for item in file.messages() if isinstance(item, ObservationBatch)]
     read = [decode_message(encode_message(item, vault), vault)[0] for item in batches]
-    held = "".join(str(tuple(item.rows)) for item in read if isinstance(item, ObservationBatch))
-    assert len(needles.found_in(held)) >= len(MACS)
+    stored = "".join(str(tuple(item.rows)) for item in read if isinstance(item, ObservationBatch))
+    assert len(needles.found_in(stored)) >= len(MACS)
     sealed = "".join(encode_message(item, vault).hex() for item in batches)
     assert not needles.found_in(sealed)
     assert needles.found_in((key.with_name("o.csv")).read_text())

@@ -112,8 +112,8 @@ def test_nothing_is_found_in_a_backup_of_it_which_holds_people_all_the_same(plac
     vault = key_files.FileKeys(place / "key").vault
     with closing(sqlite3.connect(place / "backup" / "store.sqlite")) as store:
         kept = [bytes(value) for (value,) in store.execute("SELECT value FROM observations")]
-    held = [decode_message(unseal(Kind.MESSAGE, value), vault)[0] for value in kept]
-    shown = "".join(str(tuple(each.rows)) for each in held if isinstance(each, ObservationBatch))
+    stored = [decode_message(unseal(Kind.MESSAGE, value), vault)[0] for value in kept]
+    shown = "".join(str(tuple(each.rows)) for each in stored if isinstance(each, ObservationBatch))
     assert needles.found_in(shown), "with the key they are there, so that nothing was passed by"
 
 
@@ -177,7 +177,7 @@ def test_nothing_is_found_in_any_answer_of_the_service_to_any_role(place: Path, 
 def test_nothing_is_found_in_what_any_command_says_of_the_store(place: Path, needles: Needles, tmp_path: Path) -> None:
     store, key = ("--store", place / "store"), ("--key-file", place / "key")
     policy = ("--policy", place / "policy.toml")
-    said = []
+    output = []
     for words in (
         ("status", *store, *policy), ("account", *store),
         ("account", *store, "--coalition", "facilities,board", "--json"),
@@ -188,10 +188,10 @@ def test_nothing_is_found_in_what_any_command_says_of_the_store(place: Path, nee
         ("backfill", place / "seen.csv", *store, *policy, *key, "--from", rfc3339(EVENING), "--to", rfc3339(EVENING)),
     ):  # fmt: skip
         done = run(*words)
-        said.append(done.out + done.problem)
-    assert any('"window_end"' in text for text in said)
-    said.append((tmp_path / "books").read_text())
-    assert_nothing_in("\n".join(said).encode(), needles)
+        output.append(done.out + done.problem)
+    assert any('"window_end"' in text for text in output)
+    output.append((tmp_path / "books").read_text())
+    assert_nothing_in("\n".join(output).encode(), needles)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def at(hours: float, day: int = 0) -> Micros:
     return FOUR + 24 * day * HOUR + int(hours * 2) * TICK
 
 
-class Ground:
+class Scenario:
     """A store with its key, and the recording."""
 
     def __init__(self, recording: Path, folder: Path, *, laboratory: bool = True) -> None:
@@ -148,88 +148,88 @@ class Ground:
 
 
 @pytest.fixture
-def ground(recording: Path, tmp_path: Path) -> Ground:
-    return Ground(recording, tmp_path)
+def scenario(recording: Path, tmp_path: Path) -> Scenario:
+    return Scenario(recording, tmp_path)
 
 
-def test_every_day_is_charged_once_over_any_number_of_starts(ground: Ground) -> None:
+def test_every_day_is_charged_once_over_any_number_of_starts(scenario: Scenario) -> None:
     for hours in (5, 7, 30, 71.5):
-        ground.run(policy(), at(0.5), at(hours))
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2, (1, 2): 2}
-    assert ground.outcomes(at(0.5), at(71.5)) == {"released"}
+        scenario.run(policy(), at(0.5), at(hours))
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2, (1, 2): 2}
+    assert scenario.outcomes(at(0.5), at(71.5)) == {"released"}
 
 
-def test_late_windows_of_a_day_that_was_charged_are_refused(ground: Ground) -> None:
-    ground.run(policy(), at(8), at(12))
+def test_late_windows_of_a_day_that_was_charged_are_refused(scenario: Scenario) -> None:
+    scenario.run(policy(), at(8), at(12))
     for first, last in ((0.5, 7.5), (0.5, 0.5), (7.5, 7.5)):
         with pytest.raises(UsageError, match="were charged before, as release 'day'"):
-            ground.backfill(policy(), at(first), at(last))
-    assert ground.charges() == {(1, 0): 2}
+            scenario.backfill(policy(), at(first), at(last))
+    assert scenario.charges() == {(1, 0): 2}
 
 
-def test_a_day_that_was_never_charged_is_charged_late_once(ground: Ground) -> None:
-    ground.run(policy(), at(8, 1), at(12, 1))
-    assert ground.backfill(policy(), at(0.5), at(6)) == 12
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2}
+def test_a_day_that_was_never_charged_is_charged_late_once(scenario: Scenario) -> None:
+    scenario.run(policy(), at(8, 1), at(12, 1))
+    assert scenario.backfill(policy(), at(0.5), at(6)) == 12
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2}
     with pytest.raises(UsageError, match="were charged before, as release 'day'"):
-        ground.backfill(policy(), at(6.5), at(24))
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2}
+        scenario.backfill(policy(), at(6.5), at(24))
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2}
 
 
-def test_an_attempt_pays_for_the_day_again_and_for_one_run_only(ground: Ground) -> None:
+def test_an_attempt_pays_for_the_day_again_and_for_one_run_only(scenario: Scenario) -> None:
     """The morning at attempt 2 buys no afternoon at attempt 2: that would be two runs of the counters for one price."""
-    ground.run(policy(), at(0.5), at(30))
-    assert ground.backfill(policy(), at(0.5), at(6), 2, ["day"]) == 12
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2, (2, 0): 2}
+    scenario.run(policy(), at(0.5), at(30))
+    assert scenario.backfill(policy(), at(0.5), at(6), 2, ["day"]) == 12
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2, (2, 0): 2}
     for first, last in ((6.5, 12), (24, 24)):
         with pytest.raises(UsageError, match="were charged before, as release 'day'"):
-            ground.backfill(policy(), at(first), at(last), 2, ["day"])
-    assert ground.backfill(policy(), at(0.5), at(6), 2, ["day"]) == 0, "what was released comes out as it was"
-    assert ground.backfill(policy(), at(6.5), at(12), 3, ["day"]) == 12
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2, (2, 0): 2, (3, 0): 2}
+            scenario.backfill(policy(), at(first), at(last), 2, ["day"])
+    assert scenario.backfill(policy(), at(0.5), at(6), 2, ["day"]) == 0, "what was released comes out as it was"
+    assert scenario.backfill(policy(), at(6.5), at(12), 3, ["day"]) == 12
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2, (2, 0): 2, (3, 0): 2}
 
 
-def test_what_a_recording_was_charged_for_a_day_buys_none_of_its_live_windows(ground: Ground) -> None:
+def test_what_a_recording_was_charged_for_a_day_buys_none_of_its_live_windows(scenario: Scenario) -> None:
     """The release is added at noon; before it goes on, a recording brings the morning."""
     both = policy(BY_WINDOW, BY_DAY)
-    ground.run(policy(BY_WINDOW), at(6), at(12))
-    ground.run(both, at(6), at(12), accept=True)
-    assert ground.backfill(both, at(0.5), at(5.5)) == 11
-    ground.run(both, at(6), at(30))
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2}
-    assert ground.outcomes(at(12.5), at(24)) == {"waiting"}
-    assert ground.outcomes(at(24.5), at(30)) == {"released"}
+    scenario.run(policy(BY_WINDOW), at(6), at(12))
+    scenario.run(both, at(6), at(12), accept=True)
+    assert scenario.backfill(both, at(0.5), at(5.5)) == 11
+    scenario.run(both, at(6), at(30))
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2}
+    assert scenario.outcomes(at(12.5), at(24)) == {"waiting"}
+    assert scenario.outcomes(at(24.5), at(30)) == {"released"}
 
 
-def test_what_an_attempt_was_charged_leaves_the_live_run_alone(ground: Ground) -> None:
-    ground.run(policy(), at(0.5), at(12))
-    ground.backfill(policy(), at(0.5), at(6), 2, ["day"])
-    ground.run(policy(), at(0.5), at(24))
-    assert ground.charges() == {(1, 0): 2, (2, 0): 2}
-    assert ground.outcomes(at(12.5), at(24)) == {"released"}
+def test_what_an_attempt_was_charged_leaves_the_live_run_alone(scenario: Scenario) -> None:
+    scenario.run(policy(), at(0.5), at(12))
+    scenario.backfill(policy(), at(0.5), at(6), 2, ["day"])
+    scenario.run(policy(), at(0.5), at(24))
+    assert scenario.charges() == {(1, 0): 2, (2, 0): 2}
+    assert scenario.outcomes(at(12.5), at(24)) == {"released"}
 
 
-def test_what_was_released_in_a_day_is_compared_by_the_counters_of_all_of_it(ground: Ground) -> None:
+def test_what_was_released_in_a_day_is_compared_by_the_counters_of_all_of_it(scenario: Scenario) -> None:
     """A recording is read from the day's start on, or from where the site began, and released from --from on."""
-    ground.run(policy(), at(6), at(36))
-    before = ground.entries()
+    scenario.run(policy(), at(6), at(36))
+    before = scenario.entries()
     for first, last in ((12, 18), (24, 24), (30, 36)):
-        assert ground.backfill(policy(), at(first), at(last)) == 0
-    assert ground.entries() == before
+        assert scenario.backfill(policy(), at(first), at(last)) == 0
+    assert scenario.entries() == before
 
 
-def test_a_recording_that_lacks_the_morning_is_refused_with_what_to_do(ground: Ground) -> None:
-    ground.run(policy(), at(0.5), at(36))
-    before = ground.entries()
-    with (ground.recording / "o.csv").open(newline="") as file:
+def test_a_recording_that_lacks_the_morning_is_refused_with_what_to_do(scenario: Scenario) -> None:
+    scenario.run(policy(), at(0.5), at(36))
+    before = scenario.entries()
+    with (scenario.recording / "o.csv").open(newline="") as file:
         head, *rows = csv.reader(file)
-    (ground.folder / "late").mkdir()
-    with (ground.folder / "late" / "o.csv").open("w", newline="") as file:
+    (scenario.folder / "late").mkdir()
+    with (scenario.folder / "late" / "o.csv").open("w", newline="") as file:
         csv.writer(file).writerows([head, *(row for row in rows if parse_time(row[0]) > at(28))])
-    ground.recording = ground.folder / "late"
+    scenario.recording = scenario.folder / "late"
     with pytest.raises(FinalityError, match="from 2026-03-04T04:00:00Z on, when its privacy day starts; read all of"):
-        ground.backfill(policy(), at(30), at(36))
-    assert ground.entries() == before
+        scenario.backfill(policy(), at(30), at(36))
+    assert scenario.entries() == before
 
 
 CHANGES = {
@@ -242,12 +242,12 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_terms_wait_for_the_next_day(ground: Ground, change: str) -> None:
-    ground.run(policy(), at(0.5), at(12))
-    ground.run(policy(CHANGES[change]), at(0.5), at(30), accept=True)
-    assert [day for _, day in ground.charges()] == [0, 1]
-    assert ground.outcomes(at(12.5), at(24)) == {"waiting"}
-    assert ground.outcomes(at(24.5), at(30)) == {"released"}
+def test_other_terms_wait_for_the_next_day(scenario: Scenario, change: str) -> None:
+    scenario.run(policy(), at(0.5), at(12))
+    scenario.run(policy(CHANGES[change]), at(0.5), at(30), accept=True)
+    assert [day for _, day in scenario.charges()] == [0, 1]
+    assert scenario.outcomes(at(12.5), at(24)) == {"waiting"}
+    assert scenario.outcomes(at(24.5), at(30)) == {"released"}
 
 
 SITES = {
@@ -260,80 +260,80 @@ SITES = {
 
 
 @pytest.mark.parametrize("change", SITES)
-def test_what_a_device_counts_by_changes_with_the_next_day(ground: Ground, change: str) -> None:
+def test_what_a_device_counts_by_changes_with_the_next_day(scenario: Scenario, change: str) -> None:
     """Counters that begin anew may not count in a day that others have counted in, and no second price is charged."""
-    ground.run(policy(), at(0.5), at(12))
+    scenario.run(policy(), at(0.5), at(12))
     old, new = (f'{change} = "{value}"' for value in SITES[change])
     assert old in BUILDING
-    ground.run(policy(site=BUILDING.replace(old, new)), at(0.5), at(30), accept=True)
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2}
-    assert ground.outcomes(at(12.5), at(24)) == {"waiting"}
+    scenario.run(policy(site=BUILDING.replace(old, new)), at(0.5), at(30), accept=True)
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2}
+    assert scenario.outcomes(at(12.5), at(24)) == {"waiting"}
 
 
-def test_another_name_is_another_price_live(ground: Ground) -> None:
-    ground.run(policy(), at(0.5), at(12))
-    ground.run(policy(BY_DAY.replace('"day"', '"other"')), at(0.5), at(24), accept=True)
-    assert ground.charges() == {(1, 0): 2}
-    assert ground.charges("other") == {(1, 0): 2}
+def test_another_name_is_another_price_live(scenario: Scenario) -> None:
+    scenario.run(policy(), at(0.5), at(12))
+    scenario.run(policy(BY_DAY.replace('"day"', '"other"')), at(0.5), at(24), accept=True)
+    assert scenario.charges() == {(1, 0): 2}
+    assert scenario.charges("other") == {(1, 0): 2}
 
 
-def test_another_name_does_not_make_a_charged_day_new_to_a_backfill(ground: Ground) -> None:
+def test_another_name_does_not_make_a_charged_day_new_to_a_backfill(scenario: Scenario) -> None:
     other = policy(BY_DAY.replace('"day"', '"other"'))
-    ground.run(policy(), at(6), at(12))
-    ground.run(other, at(6), at(12), accept=True)
+    scenario.run(policy(), at(6), at(12))
+    scenario.run(other, at(6), at(12), accept=True)
     with pytest.raises(UsageError, match="were charged before, as release 'day'"):
-        ground.backfill(other, at(0.5), at(5.5))
-    assert ground.backfill(other, at(0.5), at(5.5), 2, ["other"]) == 11
-    assert ground.charges("other") == {(2, 0): 2}
-    ground.run(other, at(6), at(24))
-    assert ground.charges("other") == {(2, 0): 2}
-    assert ground.outcomes(at(12.5), at(24), "other") == {"waiting"}
+        scenario.backfill(other, at(0.5), at(5.5))
+    assert scenario.backfill(other, at(0.5), at(5.5), 2, ["other"]) == 11
+    assert scenario.charges("other") == {(2, 0): 2}
+    scenario.run(other, at(6), at(24))
+    assert scenario.charges("other") == {(2, 0): 2}
+    assert scenario.outcomes(at(12.5), at(24), "other") == {"waiting"}
 
 
-def test_a_site_that_shut_waits_for_the_next_day_when_it_is_reopened(ground: Ground, recording: Path) -> None:
+def test_a_site_that_shut_waits_for_the_next_day_when_it_is_reopened(scenario: Scenario, recording: Path) -> None:
     """The counters of the morning are gone, so nobody is counted in the afternoon."""
     crowd = [[rfc3339(at(12) + n), f"00:00:5e:00:54:{n:02x}", "02:00:00:00:0e:01", "dbh"] for n in range(1, 13)]
     with (recording / "o.csv").open(newline="") as file:
         head, *rows = csv.reader(file)
-    crowded = ground.folder / "crowded"
+    crowded = scenario.folder / "crowded"
     crowded.mkdir()
     with (crowded / "o.csv").open("w", newline="") as file:
         csv.writer(file).writerows([head, *sorted(rows + crowd)])
-    with opened(policy(), ground.key, ground.store) as (runner, _):
-        messages = _messages(crowded, ground.key)
+    with opened(policy(), scenario.key, scenario.store) as (runner, _):
+        messages = _messages(crowded, scenario.key)
         for message in messages:
             runner.process(message, durable=False)
             if runner.partition.sites.suspended_sites():
                 runner.resume("dbh")
-    assert ground.outcomes(at(0.5), at(11.5)) == {"released"}
-    assert ground.outcomes(at(12), at(24)) == {"waiting"}
-    assert ground.outcomes(at(24.5), at(48)) == {"released"}
-    assert ground.charges() == {(1, 0): 2, (1, 1): 2, (1, 2): 2}
+    assert scenario.outcomes(at(0.5), at(11.5)) == {"released"}
+    assert scenario.outcomes(at(12), at(24)) == {"waiting"}
+    assert scenario.outcomes(at(24.5), at(48)) == {"released"}
+    assert scenario.charges() == {(1, 0): 2, (1, 1): 2, (1, 2): 2}
 
 
-def test_a_store_that_was_set_back_makes_the_rest_of_the_day_again_or_nothing(ground: Ground) -> None:
+def test_a_store_that_was_set_back_makes_the_rest_of_the_day_again_or_nothing(scenario: Scenario) -> None:
     """Also under terms that would have been charged: what the day was paid for has been published."""
-    ground.run(policy(), at(0.5), at(12))
-    copy = shutil.copytree(ground.store, ground.folder / "copy")
-    ground.run(policy(), at(0.5), at(18))
-    published = ground.entries()
-    shutil.rmtree(ground.store)
-    shutil.copytree(copy, ground.store)
+    scenario.run(policy(), at(0.5), at(12))
+    copy = shutil.copytree(scenario.store, scenario.folder / "copy")
+    scenario.run(policy(), at(0.5), at(18))
+    published = scenario.entries()
+    shutil.rmtree(scenario.store)
+    shutil.copytree(copy, scenario.store)
     with pytest.raises(FinalityError, match="the store was set back"):
-        ground.run(policy(BY_DAY.replace('"day"', '"other"')), at(0.5), at(18), accept=True)
-    assert ground.entries() == published[: len(ground.entries())], "nothing was written"
-    ground.run(policy(), at(0.5), at(18))
-    assert ground.entries() == published
+        scenario.run(policy(BY_DAY.replace('"day"', '"other"')), at(0.5), at(18), accept=True)
+    assert scenario.entries() == published[: len(scenario.entries())], "nothing was written"
+    scenario.run(policy(), at(0.5), at(18))
+    assert scenario.entries() == published
 
 
 def test_a_store_that_is_lost_does_not_begin_again_under_a_key_that_has_published(
     recording: Path, tmp_path: Path
 ) -> None:
-    ground = Ground(recording, tmp_path, laboratory=False)
-    ground.run(policy(), at(0.5), at(12))
-    shutil.rmtree(ground.store)
+    scenario = Scenario(recording, tmp_path, laboratory=False)
+    scenario.run(policy(), at(0.5), at(12))
+    shutil.rmtree(scenario.store)
     with pytest.raises(UsageError, match="this production key belongs to store"):
-        ground.run(policy(), at(12.5), at(24))
+        scenario.run(policy(), at(12.5), at(24))
 
 
 # --- through the command line -------------------------------------------------------------------------
@@ -342,11 +342,11 @@ def test_a_store_that_is_lost_does_not_begin_again_under_a_key_that_has_publishe
 FILTERED = day_release("tree", "filter", public="1", more=shared(zone="0.5", building="0.5"))
 
 
-def test_days_and_windows_of_one_site_keep_to_their_prices_and_their_audit_chain(ground: Ground) -> None:
-    file = ground.folder / "policy.toml"
+def test_days_and_windows_of_one_site_keep_to_their_prices_and_their_audit_chain(scenario: Scenario) -> None:
+    file = scenario.folder / "policy.toml"
     file.write_text(BUILDING + BY_DAY + BY_WINDOW + FILTERED)
-    rows, key = ground.recording / "o.csv", ["--policy", str(file), "--key-file", str(ground.key)]
-    where = ["--store", str(ground.store)]
+    rows, key = scenario.recording / "o.csv", ["--policy", str(file), "--key-file", str(scenario.key)]
+    where = ["--store", str(scenario.store)]
     done = command("run", "--observations", str(rows), *key, *where, "--from", rfc3339(at(24.5)))
     assert done.code == 0, done.problem
     assert command("backfill", str(rows), *key, *where).code == 0
@@ -355,11 +355,11 @@ def test_days_and_windows_of_one_site_keep_to_their_prices_and_their_audit_chain
     assert command("backfill", str(rows), *key, *where, *again, "--to", rfc3339(at(30))).code == 0
     refused = command("backfill", str(rows), *key, *where, *again, "--from", rfc3339(at(30.5)))
     assert (refused.code, "were charged before, as release 'day'" in refused.problem) == (2, True)
-    assert command("audit", "verify", *where, "--key-file", str(ground.key)).code == 0
+    assert command("audit", "verify", *where, "--key-file", str(scenario.key)).code == 0
     assert command("recover", *where, *key[2:], *key[:2]).code == 0
     attempts = {(1, 0): 2, (1, 1): 2, (1, 2): 2, (2, 0): 2, (2, 1): 2}
-    assert ground.charges() == attempts
-    assert ground.charges("day", "facilities") == dict.fromkeys(attempts, 4)
-    assert ground.charges("tree") == {(1, 0): 1, (1, 1): 1, (1, 2): 1}
-    assert ground.charges("window").keys() == attempts.keys()
-    assert ground.charges("window")[1, 0] == 24
+    assert scenario.charges() == attempts
+    assert scenario.charges("day", "facilities") == dict.fromkeys(attempts, 4)
+    assert scenario.charges("tree") == {(1, 0): 1, (1, 1): 1, (1, 2): 1}
+    assert scenario.charges("window").keys() == attempts.keys()
+    assert scenario.charges("window")[1, 0] == 24

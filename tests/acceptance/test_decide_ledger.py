@@ -35,7 +35,7 @@ def write(folder: Path, counts: dict[str, int], thresholds: dict[str, str], head
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Path:
+def scenario(tmp_path: Path) -> Path:
     """Counts at their thresholds: one in twenty is taken for above, the same ones by other noise once in 1e12 times."""
     assert run("key", "create", tmp_path / "key", "--laboratory").code == 0
     write(tmp_path, dict.fromkeys(MANY, 50), dict.fromkeys(MANY, "50,0"))
@@ -52,138 +52,138 @@ def entries(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "ledger").read_text().splitlines()]
 
 
-def test_the_same_question_under_the_same_label_is_answered_again_for_nothing(ground: Path) -> None:
-    first = ask(ground, "monday")
-    booked = (ground / "ledger").read_bytes()
+def test_the_same_question_under_the_same_label_is_answered_again_for_nothing(scenario: Path) -> None:
+    first = ask(scenario, "monday")
+    booked = (scenario / "ledger").read_bytes()
     assert first.answer["ledger"] == {
         "label": "monday", "charged": price(0), "answers": 1, "total": price(0), "sum": price(0),
     }  # fmt: skip
-    assert ask(ground, "monday") == first
-    assert (ground / "ledger").read_bytes() == booked
-    assert (ground / "ledger").stat().st_mode & 0o777 == 0o600
+    assert ask(scenario, "monday") == first
+    assert (scenario / "ledger").read_bytes() == booked
+    assert (scenario / "ledger").stat().st_mode & 0o777 == 0o600
 
 
-def test_another_label_is_another_answer_with_noise_of_its_own_and_charged(ground: Path) -> None:
-    first, second = ask(ground, "monday").answer, ask(ground, "tuesday").answer
+def test_another_label_is_another_answer_with_noise_of_its_own_and_charged(scenario: Path) -> None:
+    first, second = ask(scenario, "monday").answer, ask(scenario, "tuesday").answer
     assert first["decisions"] != second["decisions"]
     assert second["ledger"]["answers"] == 2
     assert second["ledger"]["total"] == pytest.approx(2 * price(0))
 
 
-def test_the_ledger_does_not_show_whether_counts_under_two_labels_are_the_same(ground: Path) -> None:
-    ask(ground, "monday")
-    ask(ground, "tuesday")
-    monday, tuesday = entries(ground)
+def test_the_ledger_does_not_show_whether_counts_under_two_labels_are_the_same(scenario: Path) -> None:
+    ask(scenario, "monday")
+    ask(scenario, "tuesday")
+    monday, tuesday = entries(scenario)
     assert monday["theta"] == tuesday["theta"]
     assert monday["commitment"] != tuesday["commitment"]
 
 
 @pytest.mark.parametrize("changed", ["counts", "thresholds", "mechanism", "order"])
-def test_a_label_is_given_to_one_question_of_one_table(ground: Path, changed: str) -> None:
-    assert ask(ground, "monday").code == 0
-    booked = (ground / "ledger").read_bytes()
+def test_a_label_is_given_to_one_question_of_one_table(scenario: Path, changed: str) -> None:
+    assert ask(scenario, "monday").code == 0
+    booked = (scenario / "ledger").read_bytes()
     words = ["--mechanism", "laplace", *TSLM[2:]] if changed == "mechanism" else None
     if changed == "counts":
-        write(ground, {**dict.fromkeys(MANY, 50), "p7": 51}, dict.fromkeys(MANY, "50,0"))
+        write(scenario, {**dict.fromkeys(MANY, 50), "p7": 51}, dict.fromkeys(MANY, "50,0"))
     if changed == "thresholds":
-        write(ground, dict.fromkeys(MANY, 50), {**dict.fromkeys(MANY, "50,0"), "p7": "51,0"})
+        write(scenario, dict.fromkeys(MANY, 50), {**dict.fromkeys(MANY, "50,0"), "p7": "51,0"})
     if changed == "order":
-        write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(reversed(MANY), "50,0"))
-    done = ask(ground, "monday", words=words)
+        write(scenario, dict.fromkeys(MANY, 50), dict.fromkeys(reversed(MANY), "50,0"))
+    done = ask(scenario, "monday", words=words)
     assert (done.code, done.out) == (2, "")
     assert "belongs to another query or to other counts" in done.problem
-    assert (ground / "ledger").read_bytes() == booked
+    assert (scenario / "ledger").read_bytes() == booked
 
 
-def test_what_is_booked_follows_from_the_question_alone(ground: Path) -> None:
+def test_what_is_booked_follows_from_the_question_alone(scenario: Path) -> None:
     """But for the commitment, which a reader without the key cannot try counts against, and what signs it."""
-    ask(ground, "monday")
-    one = entries(ground)
-    (ground / "ledger").unlink()
-    write(ground, dict.fromkeys(MANY, 9), dict.fromkeys(MANY, "50,0"))
-    ask(ground, "monday")
-    other = entries(ground)
+    ask(scenario, "monday")
+    one = entries(scenario)
+    (scenario / "ledger").unlink()
+    write(scenario, dict.fromkeys(MANY, 9), dict.fromkeys(MANY, "50,0"))
+    ask(scenario, "monday")
+    other = entries(scenario)
     differ = {name for name in one[0] if one[0][name] != other[0][name]}
     assert differ == {"commitment", "hash", "mac"}
 
 
-def test_it_is_on_disk_before_noise_is_drawn(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_on_disk_before_noise_is_drawn(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(*_: object) -> None:
-        assert len(entries(ground)) == 1
+        assert len(entries(scenario)) == 1
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(decide, "decide_tree", cut_off)
-        assert ask(ground, "monday").code == 130
-    booked = (ground / "ledger").read_bytes()
-    assert ask(ground, "monday").answer["denied"] is False
-    assert (ground / "ledger").read_bytes() == booked
+        assert ask(scenario, "monday").code == 130
+    booked = (scenario / "ledger").read_bytes()
+    assert ask(scenario, "monday").answer["denied"] is False
+    assert (scenario / "ledger").read_bytes() == booked
 
 
-def test_what_cannot_be_written_through_to_disk_is_not_drawn(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask(ground, "monday")
-    booked = (ground / "ledger").read_bytes()
+def test_what_cannot_be_written_through_to_disk_is_not_drawn(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(scenario, "monday")
+    booked = (scenario / "ledger").read_bytes()
 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(decision_ledger, "_sync", full)
-        done = ask(ground, "tuesday")
+        done = ask(scenario, "tuesday")
     assert (done.code, done.out) == (1, "")
     assert "disk full" in done.problem
-    assert (ground / "ledger").read_bytes() == booked
+    assert (scenario / "ledger").read_bytes() == booked
 
 
-def test_what_would_pass_the_budget_is_denied_whatever_the_counts(ground: Path) -> None:
+def test_what_would_pass_the_budget_is_denied_whatever_the_counts(scenario: Path) -> None:
     budget = ("--budget", "6")
-    assert ask(ground, "monday", *budget).answer["ledger"]["total"] == pytest.approx(price(0))
-    assert ask(ground, "tuesday", *budget).answer["denied"] is False
-    booked = (ground / "ledger").read_bytes()
-    (ground / "counts.csv").unlink()
-    done = ask(ground, "wednesday", *budget)
+    assert ask(scenario, "monday", *budget).answer["ledger"]["total"] == pytest.approx(price(0))
+    assert ask(scenario, "tuesday", *budget).answer["denied"] is False
+    booked = (scenario / "ledger").read_bytes()
+    (scenario / "counts.csv").unlink()
+    done = ask(scenario, "wednesday", *budget)
     denied = json.loads(done.out)
     assert done.code == 1
     assert (denied["denied"], denied["epsilon"], denied["decisions"]) == (True, 0.0, [])
     assert denied["ledger"]["answers"] == 2
-    assert (ground / "ledger").read_bytes() == booked
-    write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(MANY, "50,0"))
-    assert ask(ground, "monday", "--budget", "1").answer["denied"] is False  # paid long ago
+    assert (scenario / "ledger").read_bytes() == booked
+    write(scenario, dict.fromkeys(MANY, 50), dict.fromkeys(MANY, "50,0"))
+    assert ask(scenario, "monday", "--budget", "1").answer["denied"] is False  # paid long ago
 
 
-def test_answers_are_composed_predicate_by_predicate(ground: Path) -> None:
-    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,1", "loft": "50,9"})
-    ask(ground, "monday")
-    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,9", "loft": "50,1"})
-    found = ask(ground, "tuesday").answer["ledger"]
+def test_answers_are_composed_predicate_by_predicate(scenario: Path) -> None:
+    write(scenario, {"hall": 1, "loft": 2}, {"hall": "50,1", "loft": "50,9"})
+    ask(scenario, "monday")
+    write(scenario, {"hall": 1, "loft": 2}, {"hall": "50,9", "loft": "50,1"})
+    found = ask(scenario, "tuesday").answer["ledger"]
     assert found["total"] == pytest.approx(price(1) + price(9))
     assert found["sum"] == pytest.approx(2 * price(1))
 
 
 @pytest.mark.parametrize("how", ["sensitivity", "tree"])
-def test_where_a_person_may_be_in_several_cells_the_dearest_is_charged_everywhere(ground: Path, how: str) -> None:
-    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,1", "loft": "50,9"})
-    ask(ground, "monday")
-    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,9", "loft": "50,2"})
-    (ground / "tree.json").write_text('{"or": [{}, {}]}')
-    more = ["--sensitivity", "2"] if how == "sensitivity" else ["--query", str(ground / "tree.json")]
-    found = ask(ground, "tuesday", *more).answer
+def test_where_a_person_may_be_in_several_cells_the_dearest_is_charged_everywhere(scenario: Path, how: str) -> None:
+    write(scenario, {"hall": 1, "loft": 2}, {"hall": "50,1", "loft": "50,9"})
+    ask(scenario, "monday")
+    write(scenario, {"hall": 1, "loft": 2}, {"hall": "50,9", "loft": "50,2"})
+    (scenario / "tree.json").write_text('{"or": [{}, {}]}')
+    more = ["--sensitivity", "2"] if how == "sensitivity" else ["--query", str(scenario / "tree.json")]
+    found = ask(scenario, "tuesday", *more).answer
     own = found["epsilon"]
     assert own >= 2 * price(2) * 0.999
     assert found["ledger"]["total"] == pytest.approx(price(1) + own)
 
 
-def test_a_coarser_question_says_which_cells_its_predicates_hold_for(ground: Path) -> None:
-    write(ground, {"hall 9": 1, "loft 9": 2, "hall 10": 0}, {"hall 9": "50,1", "loft 9": "50,1", "hall 10": "50,9"})
-    ask(ground, "fine")
-    write(ground, {"nine": 3}, {"nine": "50,1"})
-    refused = ask(ground, "coarse")
-    assert (refused.code, len(entries(ground))) == (2, 1)
+def test_a_coarser_question_says_which_cells_its_predicates_hold_for(scenario: Path) -> None:
+    write(scenario, {"hall 9": 1, "loft 9": 2, "hall 10": 0}, {"hall 9": "50,1", "loft 9": "50,1", "hall 10": "50,9"})
+    ask(scenario, "fine")
+    write(scenario, {"nine": 3}, {"nine": "50,1"})
+    refused = ask(scenario, "coarse")
+    assert (refused.code, len(entries(scenario))) == (2, 1)
     assert "1 of the query's cells are not in the ledger" in refused.problem
-    write(ground, {"nine": 3}, {"nine": "50,1,hall 9|loft 9"}, "threshold,alpha,cells")
-    assert ask(ground, "coarse").answer["ledger"]["total"] == pytest.approx(2 * price(1))
-    write(ground, {"eleven": 3}, {"eleven": "50,1"})
-    assert ask(ground, "later", "--new-cells").answer["ledger"]["total"] == pytest.approx(2 * price(1))
+    write(scenario, {"nine": 3}, {"nine": "50,1,hall 9|loft 9"}, "threshold,alpha,cells")
+    assert ask(scenario, "coarse").answer["ledger"]["total"] == pytest.approx(2 * price(1))
+    write(scenario, {"eleven": 3}, {"eleven": "50,1"})
+    assert ask(scenario, "later", "--new-cells").answer["ledger"]["total"] == pytest.approx(2 * price(1))
 
 
 @pytest.mark.parametrize(
@@ -195,10 +195,10 @@ def test_a_coarser_question_says_which_cells_its_predicates_hold_for(ground: Pat
         ({"a": "50,1,", "b": "50,1,y"}, "line 2: cells must be names"),
     ],
 )
-def test_cells_of_one_question_exclude_each_other(ground: Path, rows: dict[str, str], said: str) -> None:
-    write(ground, {"a": 1, "b": 1}, rows, "threshold,alpha,cells")
-    done = ask(ground, "monday")
-    assert (done.code, (ground / "ledger").exists()) == (3, False)
+def test_cells_of_one_question_exclude_each_other(scenario: Path, rows: dict[str, str], said: str) -> None:
+    write(scenario, {"a": 1, "b": 1}, rows, "threshold,alpha,cells")
+    done = ask(scenario, "monday")
+    assert (done.code, (scenario / "ledger").exists()) == (3, False)
     assert said in done.problem
 
 
@@ -221,56 +221,57 @@ def damaged(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["first line gone", "cheaper", "twice", "no entry", "other key", "open"])
-def test_a_ledger_that_is_not_whole_books_nothing(ground: Path, how: str) -> None:
-    ask(ground, "monday")
-    ask(ground, "tuesday")
-    damaged(ground, how)
-    held = (ground / "ledger").read_bytes()
-    done = ask(ground, "wednesday")
+def test_a_ledger_that_is_not_whole_books_nothing(scenario: Path, how: str) -> None:
+    ask(scenario, "monday")
+    ask(scenario, "tuesday")
+    damaged(scenario, how)
+    stored = (scenario / "ledger").read_bytes()
+    done = ask(scenario, "wednesday")
     assert (done.code, done.out) == (2, "")
     assert "mode 0600" in done.problem if how == "open" else "must be whole" in done.problem
-    assert (ground / "ledger").read_bytes() == held
+    assert (scenario / "ledger").read_bytes() == stored
 
 
 @pytest.mark.parametrize("length", [1, 100, 400, -1])
-def test_a_line_that_was_being_written_when_the_machine_stopped_is_taken_away(ground: Path, length: int) -> None:
-    first = ask(ground, "monday")
-    booked = (ground / "ledger").read_bytes()
-    ask(ground, "tuesday")
-    entry = (ground / "ledger").read_bytes()[len(booked) :]
-    (ground / "ledger").write_bytes(booked + entry[:length])
-    assert ask(ground, "monday") == first
-    assert (ground / "ledger").read_bytes() == booked
+def test_a_line_that_was_being_written_when_the_machine_stopped_is_taken_away(scenario: Path, length: int) -> None:
+    first = ask(scenario, "monday")
+    booked = (scenario / "ledger").read_bytes()
+    ask(scenario, "tuesday")
+    entry = (scenario / "ledger").read_bytes()[len(booked) :]
+    (scenario / "ledger").write_bytes(booked + entry[:length])
+    assert ask(scenario, "monday") == first
+    assert (scenario / "ledger").read_bytes() == booked
 
 
 @pytest.mark.parametrize("content", [b"my only copy", b"line\nmy only copy", b'{"v":1,"sequence":7', b'{"v":1}'])
-def test_a_file_that_is_no_ledger_is_left_as_it_is(ground: Path, content: bytes) -> None:
-    (ground / "ledger").write_bytes(content)
-    (ground / "ledger").chmod(0o600)
-    done = ask(ground, "monday")
+def test_a_file_that_is_no_ledger_is_left_as_it_is(scenario: Path, content: bytes) -> None:
+    (scenario / "ledger").write_bytes(content)
+    (scenario / "ledger").chmod(0o600)
+    done = ask(scenario, "monday")
     assert (done.code, done.out) == (2, "")
     assert "must be whole" in done.problem
-    assert (ground / "ledger").read_bytes() == content
+    assert (scenario / "ledger").read_bytes() == content
 
 
-def test_a_ledger_is_a_file(ground: Path) -> None:
-    os.mkfifo(ground / "ledger", 0o600)
-    done = ask(ground, "monday")
+def test_a_ledger_is_a_file(scenario: Path) -> None:
+    os.mkfifo(scenario / "ledger", 0o600)
+    done = ask(scenario, "monday")
     assert (done.code, "must be a file" in done.problem) == (2, True)
 
 
-def test_answers_of_several_processes_are_booked_one_after_another(ground: Path) -> None:
+def test_answers_of_several_processes_are_booked_one_after_another(scenario: Path) -> None:
     words = [
         sys.executable, "-m", "connectors", "decide", "counts.csv", "thresholds.csv", *TSLM,
         "--key-file", "key", "--ledger", "ledger", "--label",
     ]  # fmt: skip
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     processes = [
-        subprocess.Popen([*words, f"day {i}"], cwd=ground, env=environment, stdout=subprocess.DEVNULL) for i in range(3)
+        subprocess.Popen([*words, f"day {i}"], cwd=scenario, env=environment, stdout=subprocess.DEVNULL)
+        for i in range(3)
     ]
     assert [process.wait(120) for process in processes] == [0, 0, 0]
-    assert sorted(entry["label"] for entry in entries(ground)) == ["day 0", "day 1", "day 2"]
-    assert ask(ground, "day 3").answer["ledger"]["answers"] == 4
+    assert sorted(entry["label"] for entry in entries(scenario)) == ["day 0", "day 1", "day 2"]
+    assert ask(scenario, "day 3").answer["ledger"]["answers"] == 4
 
 
 @pytest.mark.parametrize(
@@ -281,8 +282,8 @@ def test_answers_of_several_processes_are_booked_one_after_another(ground: Path)
      (["--ledger", "l", "--label", "x", "--budget", "-1"], "--budget: must be above 0, got -1"),
      (["--ledger", "l", "--label", "x", "--budget", "0"], "--budget: must be above 0, got 0")],
 )  # fmt: skip
-def test_options_of_the_ledger_go_together(ground: Path, more: list[str], said: str) -> None:
-    files = [ground / "counts.csv", ground / "thresholds.csv"]
-    done = run("decide", *files, *TSLM, "--key-file", ground / "key", *more)
+def test_options_of_the_ledger_go_together(scenario: Path, more: list[str], said: str) -> None:
+    files = [scenario / "counts.csv", scenario / "thresholds.csv"]
+    done = run("decide", *files, *TSLM, "--key-file", scenario / "key", *more)
     assert done.code == 2
     assert said in done.problem

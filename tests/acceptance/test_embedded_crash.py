@@ -69,7 +69,7 @@ TACET = [sys.executable, "-m", "connectors"]
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key, a day of observations, and what replay makes of them."""
     folder = tmp_path_factory.mktemp("crash")
     (folder / "policy.toml").write_text(TEXT)
@@ -82,46 +82,46 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assert_as_replayed(folder: Path, ground: Path) -> None:
+def assert_as_replayed(folder: Path, scenario: Path) -> None:
     """Outboxes, audit and leakage hold replay's bytes, each record once; one charge each; the hash chain is whole."""
     for audience in AUDIENCES:
-        held = [value for _, value in read_outbox(folder, audience, 0)]
+        stored = [value for _, value in read_outbox(folder, audience, 0)]
         wanted = [
             line
-            for path in sorted((ground / "replay" / "private" / audience).glob("*.jsonl"))
+            for path in sorted((scenario / "replay" / "private" / audience).glob("*.jsonl"))
             for line in path.read_bytes().splitlines()
         ]
-        assert Counter(held) == Counter(wanted)
-        for release in {parse_record(value)["release"] for value in held}:
-            lines = (ground / "replay" / "private" / audience / f"{release}.jsonl").read_bytes().splitlines()
-            assert [value for value in held if parse_record(value)["release"] == release] == lines
+        assert Counter(stored) == Counter(wanted)
+        for release in {parse_record(value)["release"] for value in stored}:
+            lines = (scenario / "replay" / "private" / audience / f"{release}.jsonl").read_bytes().splitlines()
+            assert [value for value in stored if parse_record(value)["release"] == release] == lines
     audit = read_topic(folder, AUDIT)
-    assert audit == (ground / "replay" / "audit.jsonl").read_bytes().splitlines()
-    assert read_topic(folder, LEAKAGE) == (ground / "replay" / "leakage.jsonl").read_bytes().splitlines()
+    assert audit == (scenario / "replay" / "audit.jsonl").read_bytes().splitlines()
+    assert read_topic(folder, LEAKAGE) == (scenario / "replay" / "leakage.jsonl").read_bytes().splitlines()
     entries = [parse_record(value) for value in audit]
-    verify_chain(entries, key_files.laboratory_keys(ground / "key").audit)
+    verify_chain(entries, key_files.laboratory_keys(scenario / "key").audit)
     assert set(Counter(entry["release_id"] for entry in entries).values()) == {1}
     assert len(entries) > 500
 
 
-def command(ground: Path, folder: Path, *more: str) -> list[str]:
-    return [*TACET, "run", "--policy", str(ground / "policy.toml"), "--key-file", str(ground / "key"),
+def command(scenario: Path, folder: Path, *more: str) -> list[str]:
+    return [*TACET, "run", "--policy", str(scenario / "policy.toml"), "--key-file", str(scenario / "key"),
             "--store", str(folder), *more]  # fmt: skip
 
 
 # --- processes ------------------------------------------------------------------------------------------
 
 
-def run_file(ground: Path, folder: Path) -> None:
+def run_file(scenario: Path, folder: Path) -> None:
     """What ``tacet run --observations`` does, in this process."""
-    key = key_files.pseudonym_key(ground / "key")
-    with embedded(POLICY, ground / "key", folder) as runner:
-        for message in ObservationFile(ground / "seen.csv", POLICY, key).messages():
+    key = key_files.pseudonym_key(scenario / "key")
+    with embedded(POLICY, scenario / "key", folder) as runner:
+        for message in ObservationFile(scenario / "seen.csv", POLICY, key).messages():
             runner.process(message, durable=False)
 
 
 def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happened(
-    ground: Any, tmp_path: Path
+    scenario: Any, tmp_path: Path
 ) -> None:
     """Each round is a process of its own, ended by SIGKILL a random while after its first new window."""
     rng, folder = random.Random(11), tmp_path / "store"
@@ -130,7 +130,7 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
         before, child = _entries(folder), os.fork()
         if child == 0:
             try:
-                run_file(ground, folder)
+                run_file(scenario, folder)
             except BaseException:
                 os._exit(9)
             os._exit(0)
@@ -146,26 +146,26 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
             break
     assert {code for code, _ in ends} <= {-signal.SIGKILL, 0}
     assert sum(grown and code == -signal.SIGKILL for code, grown in ends) >= 8
-    run_file(ground, folder)
-    assert_as_replayed(folder, ground)
+    run_file(scenario, folder)
+    assert_as_replayed(folder, scenario)
 
 
-def test_the_command_is_killed_told_to_stop_and_goes_on(ground: Any, tmp_path: Path) -> None:
+def test_the_command_is_killed_told_to_stop_and_goes_on(scenario: Any, tmp_path: Path) -> None:
     """The same by ``tacet run`` itself: SIGKILL once, SIGTERM and Ctrl-C once each, and never at the file's end."""
-    folder, whole = tmp_path / "store", len((ground / "replay" / "audit.jsonl").read_bytes().splitlines())
-    run = command(ground, folder, "--observations", str(ground / "seen.csv"), "--speed", "2000")  # most of a minute
+    folder, whole = tmp_path / "store", len((scenario / "replay" / "audit.jsonl").read_bytes().splitlines())
+    run = command(scenario, folder, "--observations", str(scenario / "seen.csv"), "--speed", "2000")  # most of a minute
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         seen, patience = _entries(folder), time.monotonic() + PATIENCE
         while process.poll() is None and _entries(folder) < seen + 40 and time.monotonic() < patience:
             time.sleep(0.002)
         process.send_signal(number)
-        said, report = process.communicate(timeout=PATIENCE)
+        output, report = process.communicate(timeout=PATIENCE)
         assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), report
         assert seen + 40 <= _entries(folder) < whole, "the run had time to finish its file"
-        assert ("stopped before the end of the file" in said) == (number != signal.SIGKILL)
-    run_file(ground, folder)
-    assert_as_replayed(folder, ground)
+        assert ("stopped before the end of the file" in output) == (number != signal.SIGKILL)
+    run_file(scenario, folder)
+    assert_as_replayed(folder, scenario)
 
 
 def _entries(folder: Path) -> int:
@@ -237,32 +237,32 @@ class Faults:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_ends_between_any_two_steps_of_a_commit_goes_on_alike(
-    ground: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Any
+    scenario: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Any
 ) -> None:
     folder = tmp_path / "store"
-    file, key = ground / "seen.csv", key_files.pseudonym_key(ground / "key")
+    file, key = scenario / "seen.csv", key_files.pseudonym_key(scenario / "key")
     rng, ended = random.Random(STEPS.index(step)), 0
     for _ in range(3):
         with monkeypatch.context() as patch:
             Faults(patch, step, rng.randrange(1, 40))
             try:
-                with embedded(POLICY, ground / "key", folder) as runner:
+                with embedded(POLICY, scenario / "key", folder) as runner:
                     for message in ObservationFile(file, POLICY, key).messages():
                         runner.process(message, durable=step.startswith("before"))
             except Killed:
                 ended += 1
     assert ended >= 2
-    with embedded(POLICY, ground / "key", folder) as runner:
+    with embedded(POLICY, scenario / "key", folder) as runner:
         for message in ObservationFile(file, POLICY, key).messages():
             runner.process(message, durable=False)
-    assert_as_replayed(folder, ground)
+    assert_as_replayed(folder, scenario)
 
 
 # --- traps ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def listening(ground: Path, tmp_path: Path) -> Iterator[Any]:
+def listening(scenario: Path, tmp_path: Path) -> Iterator[Any]:
     """Start, and start again, a run on one UDP port."""
     (tmp_path / "communities").write_text("crashes\n")
     (tmp_path / "communities").chmod(0o600)
@@ -274,7 +274,7 @@ def listening(ground: Path, tmp_path: Path) -> Iterator[Any]:
 
     def start() -> tuple[subprocess.Popen[str], int]:
         process = subprocess.Popen(
-            command(ground, tmp_path / "store", "--udp", f"127.0.0.1:{port}"),
+            command(scenario, tmp_path / "store", "--udp", f"127.0.0.1:{port}"),
             env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
@@ -292,9 +292,9 @@ def listening(ground: Path, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(
-    ground: Path, listening: Any, tmp_path: Path
+    scenario: Path, listening: Any, tmp_path: Path
 ) -> None:
-    folder, kept, vault = tmp_path / "store", 0, key_files.FileKeys(ground / "key").vault
+    folder, kept, vault = tmp_path / "store", 0, key_files.FileKeys(scenario / "key").vault
     for number, end in enumerate((signal.SIGKILL, signal.SIGTERM)):
         process, port = listening()
         assert _rows(folder, vault) == kept

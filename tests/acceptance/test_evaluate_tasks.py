@@ -54,10 +54,10 @@ def test_points_are_the_mean_over_every_round_and_run(evaluated: tuple[Path, Don
         drawn("stuck", number, DetectiveTerms("0.01", "laplace", run)) for run in (0, 1) for number in range(ROUNDS)
     ]
     off = [abs(minutes(case.machine) - minutes(case.truth)) // 5 for case in cases]
-    told = rows(evaluated[1], "stuck")["0.01"]
-    assert told["off"] == pytest.approx(sum(off) / len(off))
-    assert told["points"] == pytest.approx(sum(100 * max(0, 24 - each) // 24 for each in off) / len(off))
-    assert told["worthless"] == sum(each >= 24 for each in off) / len(off)
+    reported = rows(evaluated[1], "stuck")["0.01"]
+    assert reported["off"] == pytest.approx(sum(off) / len(off))
+    assert reported["points"] == pytest.approx(sum(100 * max(0, 24 - each) // 24 for each in off) / len(off))
+    assert reported["worthless"] == sum(each >= 24 for each in off) / len(off)
 
 
 def minutes(clock: str) -> int:

@@ -25,9 +25,9 @@ def started(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:
 
 def ended(process: subprocess.Popen[str]) -> str:
     process.terminate()
-    said, complaints = process.communicate(timeout=PATIENCE)
+    output, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complaints
-    return said
+    return output
 
 
 def hooks_file(folder: Path) -> dict[str, str]:
@@ -56,8 +56,8 @@ def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> N
         assert time.monotonic() < deadline, "the ingest was never found"
         time.sleep(0.2)
     assert httpx.post(address, content=body, headers={SIGNATURE: "0" * 64}, trust_env=False).status_code == 401
-    told = json.loads(ended(hooks).splitlines()[-1])
-    assert (told["taken"], told["rows"], told["refused"]["bad_signature"]) == (1, 1, 1)
+    reported = json.loads(ended(hooks).splitlines()[-1])
+    assert (reported["taken"], reported["rows"], reported["refused"]["bad_signature"]) == (1, 1, 1)
     stored = json.loads(ended(run))
     assert (stored["datagrams"], stored["accepted"]) == (1, 1)
     assert not socket.exists()

@@ -62,14 +62,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def altered(whole: Path, tmp_path: Path) -> Callable[..., Path]:
     """Return what alters a file of a copied backup by SQL, with digests that fit."""
-    shutil.copytree(whole, tmp_path / "ground")
+    shutil.copytree(whole, tmp_path / "scenario")
 
     def alter(script: str, name: str = "store.sqlite") -> Path:
-        backup = tmp_path / "ground" / "backup"
+        backup = tmp_path / "scenario" / "backup"
         with closing(sqlite3.connect(backup / name)) as store:
             store.executescript(script)
         seal(backup)
-        return tmp_path / "ground"
+        return tmp_path / "scenario"
 
     return alter
 
@@ -80,33 +80,33 @@ def seal(backup: Path) -> None:
     (backup / CONTENTS).write_text(json.dumps(document))
 
 
-def restored(ground: Path) -> Done:
+def restored(scenario: Path) -> Done:
     return run(
         "store",
         "restore",
-        ground / "backup",
+        scenario / "backup",
         "--store",
-        ground / "again",
+        scenario / "again",
         "--key-file",
-        ground / "key",
+        scenario / "key",
         "--accept-loss",
     )
 
 
 def test_the_same_backup_is_put_back_where_nobody_has_altered_it(altered: Callable[..., Path]) -> None:
-    ground = altered("SELECT 1")
-    done = restored(ground)
-    assert (done.code, (ground / "again/store.sqlite").exists()) == (0, True), done.problem
+    scenario = altered("SELECT 1")
+    done = restored(scenario)
+    assert (done.code, (scenario / "again/store.sqlite").exists()) == (0, True), done.problem
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_backup_with_anything_but_the_tables_of_a_store_is_not_put_back(
     altered: Callable[..., Path], name: str
 ) -> None:
-    ground = altered(HOSTILE[name])
-    done = restored(ground)
+    scenario = altered(HOSTILE[name])
+    done = restored(scenario)
     assert done.code != 0
-    assert not (ground / "again").exists()
+    assert not (scenario / "again").exists()
     assert "must hold the tables of a store and nothing else" in done.problem
     assert "zeroblob" not in done.problem
 
@@ -123,8 +123,8 @@ def test_nothing_reads_or_runs_such_a_store(altered: Callable[..., Path], name: 
 
 
 def test_recovery_says_that_such_a_store_is_not_used(altered: Callable[..., Path]) -> None:
-    ground = altered(HOSTILE["a trigger"])
-    findings = store_obstacles(ground / "backup", ground / "key", load_policy(TEXT))
+    scenario = altered(HOSTILE["a trigger"])
+    findings = store_obstacles(scenario / "backup", scenario / "key", load_policy(TEXT))
     assert any("must hold the tables of a store" in str(finding) for finding in findings)
 
 
@@ -134,41 +134,41 @@ def test_an_outbox_is_looked_at_in_the_same_way(altered: Callable[..., Path], na
         "a trigger": "CREATE TRIGGER other AFTER INSERT ON records BEGIN UPDATE records SET value = x''; END",
         "a view": "ALTER TABLE records RENAME TO held; CREATE VIEW records AS SELECT * FROM held",
     }[name]
-    ground = altered(script, "private/facilities.sqlite")
-    assert restored(ground).code != 0
-    assert not (ground / "again").exists()
+    scenario = altered(script, "private/facilities.sqlite")
+    assert restored(scenario).code != 0
+    assert not (scenario / "again").exists()
     with pytest.raises(StoreError, match="tables of a store"):
-        read_outbox(ground / "backup", "facilities", 0)
+        read_outbox(scenario / "backup", "facilities", 0)
 
 
 def test_a_value_that_no_store_has_is_not_read(altered: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.storage.embedded.sqlite_file.LARGEST_VALUE", 1 << 20)
-    ground = altered("UPDATE state SET value = zeroblob(1 << 22)")
+    scenario = altered("UPDATE state SET value = zeroblob(1 << 22)")
     with pytest.raises(StoreError, match=r"SQLITE_TOOBIG|must be a file of a store that is whole"):
-        read_state_and_entries(ground / "backup")
-    assert restored(ground).code != 0
-    assert not (ground / "again").exists()
+        read_state_and_entries(scenario / "backup")
+    assert restored(scenario).code != 0
+    assert not (scenario / "again").exists()
 
 
 def test_a_damaged_file_is_not_put_back_whatever_its_digest_says(altered: Callable[..., Path]) -> None:
-    ground = altered("SELECT 1")
-    file = ground / "backup" / "store.sqlite"
+    scenario = altered("SELECT 1")
+    file = scenario / "backup" / "store.sqlite"
     content = bytearray(file.read_bytes())
     for place in range(4096 * 2, len(content), 4096):  # the head of each page behind the schema's
         content[place : place + 12] = b"\xff" * 12
     file.write_bytes(content)
-    seal(ground / "backup")
-    done = restored(ground)
+    seal(scenario / "backup")
+    done = restored(scenario)
     assert done.code != 0
-    assert not (ground / "again").exists()
+    assert not (scenario / "again").exists()
 
 
 def test_a_link_in_a_backup_is_not_followed(altered: Callable[..., Path], tmp_path: Path) -> None:
-    ground = altered("SELECT 1")
-    file = ground / "backup" / "private" / "facilities.sqlite"
+    scenario = altered("SELECT 1")
+    file = scenario / "backup" / "private" / "facilities.sqlite"
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
-    done = restored(ground)
+    done = restored(scenario)
     assert done.code != 0
     assert "must be as it was when the backup was made" in done.problem
-    assert not (ground / "again").exists()
+    assert not (scenario / "again").exists()

@@ -25,7 +25,7 @@ KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"
 
 
-class Ground:
+class Scenario:
     """A policy, a key and communities in a folder, and a socket that sends traps as the policy's controller."""
 
     def __init__(self, folder: Path) -> None:
@@ -68,12 +68,12 @@ class Ground:
 
     def answers(self, seconds: float = 0.5) -> int:
         """Return how many answers come until there is none for so long."""
-        heard = 0
+        received = 0
         self.socket.settimeout(seconds)
         with contextlib.suppress(TimeoutError):
             while self.socket.recv(65_535):
-                heard += 1
-        return heard
+                received += 1
+        return received
 
     def until_taken_in(self) -> None:
         """Wait until the process has taken everything from its port."""
@@ -95,8 +95,8 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path)
+def scenario(tmp_path: Path) -> Iterator[Scenario]:
+    made = Scenario(tmp_path)
     yield made
     made.socket.close()
 
@@ -113,12 +113,14 @@ def unknown(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_access_points_that_the_policy_lacks_are_told_at_the_end(ground: Ground, as_json: bool) -> None:
-    with ground.running(*ground.words("run", "--store", str(ground.folder / "store"), *["--json"] * as_json)) as live:
+def test_the_access_points_that_the_policy_lacks_are_told_at_the_end(scenario: Scenario, as_json: bool) -> None:
+    with scenario.running(
+        *scenario.words("run", "--store", str(scenario.folder / "store"), *["--json"] * as_json)
+    ) as live:
         for number in range(25):
             for again in range(3 if number < 20 else 1):
-                ground.send(100 * again + number, unknown(number))
-        ground.until_taken_in()
+                scenario.send(100 * again + number, unknown(number))
+        scenario.until_taken_in()
         out, err = ended(live, 0, PATIENCE)
     names = [unknown(number).hex(":") for number in range(20)]
     if as_json:
@@ -139,8 +141,8 @@ def test_the_access_points_that_the_policy_lacks_are_told_at_the_end(ground: Gro
         assert CLIENT not in text
 
 
-def test_bounds_of_windows_are_not_for_live_traps(ground: Ground) -> None:
-    done = tacet(*ground.words("ingest", "--from", "2026-03-02T10:00:00Z"), code=2)
+def test_bounds_of_windows_are_not_for_live_traps(scenario: Scenario) -> None:
+    done = tacet(*scenario.words("ingest", "--from", "2026-03-02T10:00:00Z"), code=2)
     assert "tacet worker" in done.stderr
 
 
@@ -148,40 +150,42 @@ def test_bounds_of_windows_are_not_for_live_traps(ground: Ground) -> None:
 
 
 @pytest.fixture
-def bootstrap(kafka: Broker, ground: Ground) -> Iterator[str]:
+def bootstrap(kafka: Broker, scenario: Scenario) -> Iterator[str]:
     asyncio.run(clear_topics(kafka.bootstrap))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", ground.policy)
+    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", scenario.policy)
     yield kafka.bootstrap
     asyncio.run(clear_topics(kafka.bootstrap))
 
 
 @pytest.mark.kafka
-def test_ingest_ends_although_the_broker_does_not_answer(kafka: Broker, ground: Ground, bootstrap: str) -> None:
+def test_ingest_ends_although_the_broker_does_not_answer(kafka: Broker, scenario: Scenario, bootstrap: str) -> None:
     if not kafka.killable:
         pytest.skip("the broker was given and is not ours to stop")
-    with ground.running(*ground.words("ingest", "--kafka", bootstrap, "--json")) as live:
+    with scenario.running(*scenario.words("ingest", "--kafka", bootstrap, "--json")) as live:
         kafka.pause()
         try:
             for number in range(3):
-                ground.send(number, inform=True)
-            ground.until_taken_in()
+                scenario.send(number, inform=True)
+            scenario.until_taken_in()
             out, err = ended(live, 1, PATIENCE)
         finally:
             kafka.resume()
-        assert ground.answers() == 0, "what was not written is not acknowledged"
+        assert scenario.answers() == 0, "what was not written is not acknowledged"
     assert err.splitlines()[-1].startswith("tacet: no answer from Kafka for 8 s")
     assert "Traceback" not in err
     assert json.loads(out)["accepted"] + json.loads(out)["waiting"] >= 4
 
 
 @pytest.mark.kafka
-def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(ground: Ground, bootstrap: str) -> None:
-    common = ["--policy", str(ground.policy), "--key-file", str(ground.key)]
+def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(
+    scenario: Scenario, bootstrap: str
+) -> None:
+    common = ["--policy", str(scenario.policy), "--key-file", str(scenario.key)]
     cut = ["--from", "2026-03-02T10:08:00Z", "--to", "2026-03-02T10:34:00Z"]
-    tacet("replay", ground.rows, *common, "--out", ground.folder / "out", *cut)
-    tacet("ingest", "--kafka", bootstrap, *common, "--observations", ground.rows, *cut)
+    tacet("replay", scenario.rows, *common, "--out", scenario.folder / "out", *cut)
+    tacet("ingest", "--kafka", bootstrap, *common, "--observations", scenario.rows, *cut)
     wanted = {
-        path.parent.name: path.read_text().splitlines() for path in (ground.folder / "out/private").glob("*/*.jsonl")
+        path.parent.name: path.read_text().splitlines() for path in (scenario.folder / "out/private").glob("*/*.jsonl")
     }
     assert {len(lines) for lines in wanted.values()} == {2 * 5}, "windows from 10:10 to 10:30"
     worker = subprocess.Popen(command(["worker", "--kafka", bootstrap, *common]), stderr=subprocess.DEVNULL)

@@ -171,10 +171,10 @@ def test_the_account_is_what_the_log_adds_up_to(month: Any, reader: str) -> None
     entries, records, scales = month
     for record in (records[100], records[-1]):
         until = [e for e in entries if e["window_end"] <= record["window_end"]]
-        said = (record["coalition"] if reader == "all" else record["audiences"][reader])["tight"]
+        output = (record["coalition"] if reader == "all" else record["audiences"][reader])["tight"]
         for unit, price in Recomputed(until, scales, reader).units().items():
-            assert price.least - 1e-6 <= said[unit]["epsilon"] <= 1.07 * price.most, unit
-            assert said[unit]["delta"] == DELTA
+            assert price.least - 1e-6 <= output[unit]["epsilon"] <= 1.07 * price.most, unit
+            assert output[unit]["delta"] == DELTA
 
 
 def test_the_account_made_exactly_is_no_more_than_half_a_percent_above(month: Any) -> None:
@@ -182,6 +182,6 @@ def test_the_account_made_exactly_is_no_more_than_half_a_percent_above(month: An
     _, made = rebuild_account([POLICY], SITE, entries, {}, exact=True)
     last = orjson.loads(made[-1].value)
     for reader in READERS:
-        said = (last["coalition"] if reader == "all" else last["audiences"][reader])["tight"]
+        output = (last["coalition"] if reader == "all" else last["audiences"][reader])["tight"]
         for unit, price in Recomputed(entries, scales, reader).units().items():
-            assert price.least - 1e-6 <= said[unit]["epsilon"] <= 1.005 * price.most, unit
+            assert price.least - 1e-6 <= output[unit]["epsilon"] <= 1.005 * price.most, unit

@@ -51,8 +51,8 @@ class Run:
 
 
 @contextmanager
-def one_run(ground: Path, store: str, seed: int = 1) -> Iterator[Run]:
-    words = [sys.executable, "-m", "tests.acceptance.one_run", str(ground), store, str(seed)]
+def one_run(scenario: Path, store: str, seed: int = 1) -> Iterator[Run]:
+    words = [sys.executable, "-m", "tests.acceptance.one_run", str(scenario), store, str(seed)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Run(process)
@@ -62,7 +62,7 @@ def one_run(ground: Path, store: str, seed: int = 1) -> Iterator[Run]:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Path:
+def scenario(tmp_path: Path) -> Path:
     """A production key, a store that has released something, and a backup of it that was put back beside it."""
     key_files.create(tmp_path / "key", laboratory=False)
     (tmp_path / "policy.toml").write_text(TEXT)
@@ -74,61 +74,61 @@ def ground(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def given(ground: Path, *stores: str) -> Counter[tuple[str, bytes]]:
+def given(scenario: Path, *stores: str) -> Counter[tuple[str, bytes]]:
     """Return every record that audiences of these stores have, by its release id; the same bytes count once."""
     records = {
-        value for store in stores for name, _ in outboxes(ground / store) for _, value in read_outbox(
-            ground / store, name, 0)
+        value for store in stores for name, _ in outboxes(scenario / store) for _, value in read_outbox(
+            scenario / store, name, 0)
     }  # fmt: skip
     return Counter((parse_record(value)["release_id"], b"") for value in records)
 
 
-def test_a_restored_backup_is_refused_while_the_original_runs_and_nothing_is_released_twice(ground: Path) -> None:
+def test_a_restored_backup_is_refused_while_the_original_runs_and_nothing_is_released_twice(scenario: Path) -> None:
     with ExitStack() as both:
-        first = both.enter_context(one_run(ground, "store"))
+        first = both.enter_context(one_run(scenario, "store"))
         assert first.says() == "open"
-        second = both.enter_context(one_run(ground, "restored", seed=2))
-        said = second.says()
-        if said == "open":  # what both would release
+        second = both.enter_context(one_run(scenario, "restored", seed=2))
+        output = second.says()
+        if output == "open":  # what both would release
             second.take(1_000)
         assert first.take(1_000) == "done"
         second.end()
-        assert (first.end(), second.process.returncode) == (0, 1), said
-    assert set(given(ground, "store", "restored").values()) == {1}
+        assert (first.end(), second.process.returncode) == (0, 1), output
+    assert set(given(scenario, "store", "restored").values()) == {1}
     found = re.fullmatch(
-        rf"{re.escape(str(ground / 'key'))}: must be used by one run at a time, but process (\d+) has used it for "
-        rf"store {re.escape(str(ground / 'store'))} since (\S+Z); .* stop that one first", said,
+        rf"{re.escape(str(scenario / 'key'))}: must be used by one run at a time, but process (\d+) has used it for "
+        rf"store {re.escape(str(scenario / 'store'))} since (\S+Z); .* stop that one first", output,
     )  # fmt: skip
-    assert found, said
+    assert found, output
     assert int(found[1]) == first.process.pid
 
 
 @pytest.mark.parametrize("verb", ["run", "backfill", "key retire", "recover --reopen"])
-def test_every_verb_that_releases_or_ends_a_ledger_waits_for_no_run_and_is_refused(ground: Path, verb: str) -> None:
-    (ground / "seen.csv").write_text("time,device,access_point,site\n")
-    key_files.create(ground / "new.key", laboratory=False)
-    own = ("--key-file", ground / "key", "--policy", ground / "policy.toml", "--store", ground / "restored")
+def test_every_verb_that_releases_or_ends_a_ledger_waits_for_no_run_and_is_refused(scenario: Path, verb: str) -> None:
+    (scenario / "seen.csv").write_text("time,device,access_point,site\n")
+    key_files.create(scenario / "new.key", laboratory=False)
+    own = ("--key-file", scenario / "key", "--policy", scenario / "policy.toml", "--store", scenario / "restored")
     span = ("--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T01:00:00Z")
     words = {
-        "run": ("run", *own, "--observations", ground / "seen.csv", *span),
-        "backfill": ("backfill", ground / "seen.csv", *own, *span),
-        "key retire": ("key", "retire", "--store", ground / "restored", "--key-file", ground / "key", "--new-store",
-                       ground / "new", "--new-key", ground / "new.key"),
+        "run": ("run", *own, "--observations", scenario / "seen.csv", *span),
+        "backfill": ("backfill", scenario / "seen.csv", *own, *span),
+        "key retire": ("key", "retire", "--store", scenario / "restored", "--key-file", scenario / "key", "--new-store",
+                       scenario / "new", "--new-key", scenario / "new.key"),
         "recover --reopen": ("recover", *own, "--reopen", "dbh"),
     }[verb]  # fmt: skip
-    with one_run(ground, "store") as first:
+    with one_run(scenario, "store") as first:
         assert first.says() == "open"
         done = run(*words)
         assert (done.code, f"process {first.process.pid} has used it" in done.problem) == (2, True), done.problem
-    assert not (ground / "new").exists()
+    assert not (scenario / "new").exists()
 
 
-def test_a_run_that_was_killed_holds_nothing_back(ground: Path) -> None:
-    with one_run(ground, "store") as first:
+def test_a_run_that_was_killed_holds_nothing_back(scenario: Path) -> None:
+    with one_run(scenario, "store") as first:
         assert first.says() == "open"
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
-        with one_run(ground, "restored") as second:
+        with one_run(scenario, "restored") as second:
             assert second.says() == "open"
 
 
@@ -139,22 +139,22 @@ def test_a_laboratory_key_serves_several_stores_at_once(tmp_path: Path) -> None:
             assert both.enter_context(one_run(tmp_path, store)).says() == "open"
 
 
-def moved(ground: Path) -> None:
+def moved(scenario: Path) -> None:
     """Move the mark on, as a process that knows of no lock does."""
-    document = json.loads(mark_path(ground / "key").read_text())
+    document = json.loads(mark_path(scenario / "key").read_text())
     for sites in document["stores"].values():
         for site, (entries, _) in sites.items():
             sites[site] = [entries + 1, "f" * 64]
-    mark_path(ground / "key").write_text(json.dumps(document))
+    mark_path(scenario / "key").write_text(json.dumps(document))
 
 
-def gone(ground: Path) -> None:
-    mark_path(ground / "key").unlink()
+def gone(scenario: Path) -> None:
+    mark_path(scenario / "key").unlink()
 
 
-def unlocked(ground: Path) -> None:
+def unlocked(scenario: Path) -> None:
     """Make the lock free for everybody who comes."""
-    mark_path(ground / "key").with_name("key.mark.lock").unlink()
+    mark_path(scenario / "key").with_name("key.mark.lock").unlink()
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_a_mark_that_somebody_else_changes_between_two_commits_ends_a_run_before
         before = given(tmp_path, "store"), read_state_and_entries(tmp_path / "store")
         meanwhile(tmp_path)
         changed = {path.name: path.read_bytes() for path in tmp_path.glob("key.mark")}
-        said = first.take(1_000)
-        assert "nothing more is released" in said, said
+        output = first.take(1_000)
+        assert "nothing more is released" in output, output
         first.end()
     assert before == (given(tmp_path, "store"), read_state_and_entries(tmp_path / "store"))
     assert changed == {path.name: path.read_bytes() for path in tmp_path.glob("key.mark")}

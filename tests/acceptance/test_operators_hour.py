@@ -79,13 +79,13 @@ def test_from_a_controllers_list_to_what_people_read(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate(timeout=PATIENCE)
-    heard = json.loads(printed)
-    assert (heard["datagrams"], heard["unknown_access_points"]) == (len(sent), {})
+    received = json.loads(printed)
+    assert (received["datagrams"], received["unknown_access_points"]) == (len(sent), {})
     records = [record for record in released(store) if record["released"]]
     assert [record["window_end"] for record in records] == [f"2026-03-02T08:{n:02d}:00Z" for n in range(0, 31, 5)]
     assert {record["unit"] for record in records} == {"device_day"}
-    told = run("doctor", "--policy", policy, "--key-file", key, "--store", store, "--json")
-    findings = json.loads(told.out)["findings"]
+    reported = run("doctor", "--policy", policy, "--key-file", key, "--store", store, "--json")
+    findings = json.loads(reported.out)["findings"]
     assert {each["state"] for each in findings if each["check"] in {"store", "site", "key file", "mark"}} == {
         "fine",
         "note",

@@ -15,7 +15,7 @@ from tests.acceptance.command_line import here as tacet
 RANGE = ("--from", TICKS[0], "--to", TICKS[-1])
 
 
-class Ground(NamedTuple):
+class Scenario(NamedTuple):
     """A policy, keys of both kinds, and a recording in two orders."""
 
     folder: Path
@@ -31,9 +31,9 @@ class Ground(NamedTuple):
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
+def scenario(tmp_path: Path) -> Scenario:
     names = ("policy.toml", "laboratory", "production", "rows.csv", "newest_first.csv")
-    made = Ground(tmp_path, *(tmp_path / name for name in names))
+    made = Scenario(tmp_path, *(tmp_path / name for name in names))
     made.policy.write_text(POLICY)
     key_files.create(made.laboratory, laboratory=True)
     key_files.create(made.production, laboratory=False)
@@ -46,33 +46,35 @@ def ground(tmp_path: Path) -> Ground:
 @pytest.mark.parametrize("verb", ["run", "ingest", "backfill"])
 @pytest.mark.parametrize("missing", ["--from", "--to"])
 def test_under_a_production_key_a_recording_needs_both_ends_of_its_range(
-    ground: Ground, verb: str, missing: str
+    scenario: Scenario, verb: str, missing: str
 ) -> None:
-    store = ground.folder / "store"
+    store = scenario.folder / "store"
     given = [*RANGE]
     del given[given.index(missing) : given.index(missing) + 2]
     words = {
-        "run": ("--observations", ground.rows, "--store", store),
-        "ingest": ("--observations", ground.rows, "--kafka", "127.0.0.1:1"),
-        "backfill": (ground.rows, "--store", store),
+        "run": ("--observations", scenario.rows, "--store", store),
+        "ingest": ("--observations", scenario.rows, "--kafka", "127.0.0.1:1"),
+        "backfill": (scenario.rows, "--store", store),
     }[verb]
-    done = ground.call(verb, *words, *given, key=ground.production, code=2)
+    done = scenario.call(verb, *words, *given, key=scenario.production, code=2)
     assert done.stderr.startswith(f"tacet: {missing}: must be given for a recording under a production key; ")
     assert not store.exists()
 
 
-def test_a_newest_first_file_gives_the_bytes_of_the_sorted_one(ground: Ground) -> None:
+def test_a_newest_first_file_gives_the_bytes_of_the_sorted_one(scenario: Scenario) -> None:
     """Through replay, and through run under a production key of which there is a copy."""
-    for verb, file in (("sorted", ground.rows), ("newest", ground.newest_first)):
-        ground.call("replay", file, "--out", ground.folder / verb, "--include-restricted")
-    names = sorted(path.relative_to(ground.folder / "sorted") for path in (ground.folder / "sorted").rglob("*.*"))
+    for verb, file in (("sorted", scenario.rows), ("newest", scenario.newest_first)):
+        scenario.call("replay", file, "--out", scenario.folder / verb, "--include-restricted")
+    names = sorted(path.relative_to(scenario.folder / "sorted") for path in (scenario.folder / "sorted").rglob("*.*"))
     assert len(names) == 6
     for path in names:
-        assert (ground.folder / "newest" / path).read_bytes() == (ground.folder / "sorted" / path).read_bytes(), path
-    for name, file in (("one", ground.rows), ("two", ground.newest_first)):
-        ground.call("run", "--observations", file, "--store", ground.folder / name, *RANGE)
+        assert (scenario.folder / "newest" / path).read_bytes() == (scenario.folder / "sorted" / path).read_bytes(), (
+            path
+        )
+    for name, file in (("one", scenario.rows), ("two", scenario.newest_first)):
+        scenario.call("run", "--observations", file, "--store", scenario.folder / name, *RANGE)
     records = [
-        tacet("subscribe", "--store", ground.folder / name, "--audience", "facilities", "--from-start", "--until-end",
+        tacet("subscribe", "--store", scenario.folder / name, "--audience", "facilities", "--from-start", "--until-end",
               "--json").stdout
         for name in ("one", "two")
     ]  # fmt: skip
@@ -80,17 +82,17 @@ def test_a_newest_first_file_gives_the_bytes_of_the_sorted_one(ground: Ground) -
     assert len(records[0].splitlines()) == 2 * len(TICKS)
 
 
-def test_a_device_alone_makes_the_records_of_nobody(ground: Ground) -> None:
+def test_a_device_alone_makes_the_records_of_nobody(scenario: Scenario) -> None:
     """The release ids under a production key are those of the range, with rows and without any."""
-    alone, nobody = ground.folder / "alone.csv", ground.folder / "nobody.csv"
+    alone, nobody = scenario.folder / "alone.csv", scenario.folder / "nobody.csv"
     head, *_ = OBSERVATIONS.splitlines()
     nobody.write_text(head + "\n")
     alone.write_text(f"{head}\n2026-03-04T10:00:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east\n")
     ids = []
-    for name, file in (("all", ground.rows), ("alone", alone), ("nobody", nobody)):
-        key, store = ground.folder / f"{name}.key", ground.folder / f"{name}.store"
+    for name, file in (("all", scenario.rows), ("alone", alone), ("nobody", nobody)):
+        key, store = scenario.folder / f"{name}.key", scenario.folder / f"{name}.store"
         key_files.create(key, laboratory=False)
-        ground.call("run", "--observations", file, "--store", store, *RANGE, key=key)
+        scenario.call("run", "--observations", file, "--store", store, *RANGE, key=key)
         lines = tacet(
             "subscribe", "--store", store, "--audience", "facilities", "--from-start", "--until-end", "--json"
         ).stdout.splitlines()
@@ -99,40 +101,40 @@ def test_a_device_alone_makes_the_records_of_nobody(ground: Ground) -> None:
     assert len(ids[0]) == 2 * len(TICKS)
 
 
-def test_many_rows_at_unknown_access_points_end_a_command_with_3_and_are_told(ground: Ground) -> None:
-    ground.rows.write_text(OBSERVATIONS.replace("02:00:00:00:0e:01", "02:00:00:00:0e:77"))
+def test_many_rows_at_unknown_access_points_end_a_command_with_3_and_are_told(scenario: Scenario) -> None:
+    scenario.rows.write_text(OBSERVATIONS.replace("02:00:00:00:0e:01", "02:00:00:00:0e:77"))
     for verb, words in (
-        ("replay", (ground.rows, "--out", ground.folder / "out")),
-        ("run", ("--observations", ground.rows, "--store", ground.folder / "store")),
+        ("replay", (scenario.rows, "--out", scenario.folder / "out")),
+        ("run", ("--observations", scenario.rows, "--store", scenario.folder / "store")),
     ):
-        done = ground.call(verb, *words, code=3)
+        done = scenario.call(verb, *words, code=3)
         assert done.stderr == "tacet: 2 of 5 good rows were at access points in no zone of the policy\n"
-    assert (ground.folder / "out" / "audit.jsonl").exists()
+    assert (scenario.folder / "out" / "audit.jsonl").exists()
 
 
-def test_a_replay_of_which_nothing_comes_leaves_no_folder(ground: Ground) -> None:
+def test_a_replay_of_which_nothing_comes_leaves_no_folder(scenario: Scenario) -> None:
     head, *_ = OBSERVATIONS.splitlines()
-    out = ground.folder / "out"
-    ground.rows.write_text(f"{head}\nyesterday,x,y,z\n")
-    done = ground.call("replay", ground.rows, "--out", out, code=3)
+    out = scenario.folder / "out"
+    scenario.rows.write_text(f"{head}\nyesterday,x,y,z\n")
+    done = scenario.call("replay", scenario.rows, "--out", out, code=3)
     assert done.stderr.startswith("tacet: the file contains no window; nothing was written: 1 bad row was left")
     assert not out.exists()
-    ground.rows.write_text(f"{head}\n")
-    done = ground.call("replay", ground.rows, "--out", out, code=3)
+    scenario.rows.write_text(f"{head}\n")
+    done = scenario.call("replay", scenario.rows, "--out", out, code=3)
     assert done.stderr == "tacet: the file contains no window; nothing was written\n"
     assert not out.exists()
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["empty folder", "no folder"])
 def test_a_replay_that_fails_while_it_writes_leaves_things_as_they_were(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, there: bool
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     from click.testing import CliRunner
 
     from connectors.cli.main import tacet as verbs
     from connectors.sources.recordings import replay
 
-    out = ground.folder / "out"
+    out = scenario.folder / "out"
     if there:
         out.mkdir(mode=0o700)
 
@@ -140,7 +142,7 @@ def test_a_replay_that_fails_while_it_writes_leaves_things_as_they_were(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(replay, "_write_csv", full)
-    words = ["replay", ground.rows, "--policy", ground.policy, "--key-file", ground.laboratory, "--out", out]
+    words = ["replay", scenario.rows, "--policy", scenario.policy, "--key-file", scenario.laboratory, "--out", out]
     done = CliRunner().invoke(verbs, [*map(str, words), "--include-restricted"])
     assert isinstance(done.exception, OSError)
     assert out.exists() == there

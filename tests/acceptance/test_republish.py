@@ -52,7 +52,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ground(whole: Path, tmp_path: Path) -> Path:
+def scenario(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy"))
 
 
@@ -84,83 +84,83 @@ def held(folder: Path) -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("statement", LOSSES.values(), ids=LOSSES)
-def test_records_that_are_lost_are_missed_and_put_back_byte_for_byte_at_no_cost(ground: Path, statement: str) -> None:
+def test_records_that_are_lost_are_missed_and_put_back_byte_for_byte_at_no_cost(scenario: Path, statement: str) -> None:
     """54 and 432 records were gone, and all was well for recover, doctor and audit verify."""
-    before, (_, entries) = held(ground), read_state_and_entries(ground / "store")
-    assert verified(ground)["missing"] == []
-    lose(ground, statement)
-    lost = len(before["board"]) - len(held(ground)["board"])
-    found = verified(ground)
+    before, (_, entries) = held(scenario), read_state_and_entries(scenario / "store")
+    assert verified(scenario)["missing"] == []
+    lose(scenario, statement)
+    lost = len(before["board"]) - len(held(scenario)["board"])
+    found = verified(scenario)
     assert not found["ok"]
     assert sum(each["records"] for each in found["missing"]) == lost
     assert {(each["site"], each["audience"]) for each in found["missing"]} == {("dbh", "board")}
-    findings = json.loads(run("recover", "--store", f"{ground}/store", "--json").out)["findings"]
+    findings = json.loads(run("recover", "--store", f"{scenario}/store", "--json").out)["findings"]
     assert [each["what"].partition(" of windows")[0] for each in findings] == [
         f"site dbh: {each['records']} published record(s) of release {each['release']} for board are missing,"
         for each in found["missing"]
     ]
     assert any("tacet republish" in way["do"] for way in findings[0]["ways"])
-    doctor = json.loads(on(ground, "doctor", "--json").out)["findings"]
+    doctor = json.loads(on(scenario, "doctor", "--json").out)["findings"]
     assert "wrong" in {each["state"] for each in doctor if each["check"] == "published records"}
-    done = republish(ground, "--json")
+    done = republish(scenario, "--json")
     assert (done.code, json.loads(done.out)["republished"]) == (0, lost), done.problem
-    assert held(ground) == before
-    assert verified(ground)["ok"]
-    assert read_state_and_entries(ground / "store")[1] == entries
-    assert json.loads(republish(ground, "--json").out)["republished"] == 0
+    assert held(scenario) == before
+    assert verified(scenario)["ok"]
+    assert read_state_and_entries(scenario / "store")[1] == entries
+    assert json.loads(republish(scenario, "--json").out)["republished"] == 0
 
 
-def test_other_observations_put_back_only_what_they_prove(ground: Path) -> None:
+def test_other_observations_put_back_only_what_they_prove(scenario: Path) -> None:
     """Up to the first window that they change they make the same ledger, and behind it nothing is proven."""
-    before = held(ground)
-    lose(ground, LOSSES["all"])
-    write_csv(ground / "rows.csv", SEEN[: len(SEEN) // 2])
-    done = republish(ground)
+    before = held(scenario)
+    lose(scenario, LOSSES["all"])
+    write_csv(scenario / "rows.csv", SEEN[: len(SEEN) // 2])
+    done = republish(scenario)
     assert done.code == 3
     assert "site dbh: " in done.problem
     assert "reproduce the whole ledger" in done.problem
-    assert 0 < len(held(ground)["board"]) < len(before["board"])
-    assert set(held(ground)["board"]) <= set(before["board"])
-    write_csv(ground / "rows.csv", SEEN)
-    assert republish(ground).code == 0
-    assert held(ground) == before
+    assert 0 < len(held(scenario)["board"]) < len(before["board"])
+    assert set(held(scenario)["board"]) <= set(before["board"])
+    write_csv(scenario / "rows.csv", SEEN)
+    assert republish(scenario).code == 0
+    assert held(scenario) == before
 
 
 @pytest.mark.parametrize("change", [SEEN[1:], [*SEEN[1:2], *SEEN]], ids=["one less", "one more"])
-def test_nothing_is_put_back_behind_a_window_of_other_observations(ground: Path, change: Sequence[Any]) -> None:
-    before = held(ground)
-    lose(ground, LOSSES["all"])
-    write_csv(ground / "rows.csv", change)
-    assert republish(ground).code in (0, 3)
-    assert set(held(ground)["board"]) <= set(before["board"])
+def test_nothing_is_put_back_behind_a_window_of_other_observations(scenario: Path, change: Sequence[Any]) -> None:
+    before = held(scenario)
+    lose(scenario, LOSSES["all"])
+    write_csv(scenario / "rows.csv", change)
+    assert republish(scenario).code in (0, 3)
+    assert set(held(scenario)["board"]) <= set(before["board"])
 
 
-def test_another_key_puts_nothing_back(ground: Path) -> None:
-    lose(ground, LOSSES["all"])
-    key_files.create(ground / "another", laboratory=True)
-    done = on(ground, "republish", ground / "rows.csv", "--key-file", ground / "another")
+def test_another_key_puts_nothing_back(scenario: Path) -> None:
+    lose(scenario, LOSSES["all"])
+    key_files.create(scenario / "another", laboratory=True)
+    done = on(scenario, "republish", scenario / "rows.csv", "--key-file", scenario / "another")
     assert done.code == 2
-    assert held(ground)["board"] == []
+    assert held(scenario)["board"] == []
 
 
-def test_a_record_that_is_there_and_differs_ends_it_and_nothing_is_published(ground: Path) -> None:
-    lose(ground, "DELETE FROM records WHERE seq < 5")
-    lose(ground, "UPDATE records SET value = CAST(replace(value, '\"coverage\":1.0', '\"coverage\":0.9') AS BLOB)")
-    before = held(ground)
-    done = republish(ground)
+def test_a_record_that_is_there_and_differs_ends_it_and_nothing_is_published(scenario: Path) -> None:
+    lose(scenario, "DELETE FROM records WHERE seq < 5")
+    lose(scenario, "UPDATE records SET value = CAST(replace(value, '\"coverage\":1.0', '\"coverage\":0.9') AS BLOB)")
+    before = held(scenario)
+    done = republish(scenario)
     assert (done.code, "was published and would now differ" in done.problem) == (2, True), done.problem
-    assert held(ground) == before
+    assert held(scenario) == before
 
 
 @pytest.mark.parametrize("statement", ["seq > (SELECT max(seq) - 20 FROM outputs WHERE topic = ?1)", "TRUE"])
 def test_an_account_that_ends_before_its_ledger_says_that_its_sums_may_be_too_small(
-    ground: Path, statement: str
+    scenario: Path, statement: str
 ) -> None:
     """On Kafka an unclean election takes the newest records away, and an account made anew has none."""
-    words = ("account", "--store", f"{ground}/store", "--json")
+    words = ("account", "--store", f"{scenario}/store", "--json")
     assert run(*words).problem == ""
     whole = json.loads(run(*words, "--tight").out)["sites"]["dbh"]["last"]["window_end"]
-    with closing(sqlite3.connect(ground / "store" / "store.sqlite")) as connection, connection:
+    with closing(sqlite3.connect(scenario / "store" / "store.sqlite")) as connection, connection:
         connection.execute(f"DELETE FROM outputs WHERE topic = ?1 AND {statement}", (LEAKAGE,))
     assert f"the ledger goes on to {whole}: records are missing" in run(*words).problem
     done = run(*words, "--tight")
@@ -168,16 +168,16 @@ def test_an_account_that_ends_before_its_ledger_says_that_its_sums_may_be_too_sm
 
 
 def test_a_store_on_which_several_mechanism_versions_have_worked_is_refused_and_nothing_is_published(
-    ground: Path,
+    scenario: Path,
 ) -> None:
     """An entry does not show the noise, so equal entries would not prove equal records."""
-    lose(ground, LOSSES["all"])
-    with closing(sqlite3.connect(ground / "store" / "store.sqlite")) as connection, connection:
+    lose(scenario, LOSSES["all"])
+    with closing(sqlite3.connect(scenario / "store" / "store.sqlite")) as connection, connection:
         connection.execute("INSERT INTO meta VALUES ('mechanisms/another', '')")
-    done = republish(ground)
+    done = republish(scenario)
     assert (done.code, "another" in done.problem, "it is not known which of them made" in done.problem) == (
         2,
         True,
         True,
     )
-    assert held(ground)["board"] == []
+    assert held(scenario)["board"] == []

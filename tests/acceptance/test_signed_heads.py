@@ -1,7 +1,7 @@
 """``tacet audit keygen | sign | export`` and ``verify --public-key``: any altered copy of the ledger is detected.
 
-The ground is a building of two sites, released until 10:20 (``older``) and until 10:40 (``store``); a principal of its
-own has signed a head of each.
+The scenario is a building of two sites, released until 10:20 (``older``) and until 10:40 (``store``); a separate
+principal has signed a head of each.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ground(signed: Path, tmp_path: Path) -> Path:
+def scenario(signed: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(signed, tmp_path / "copy"))
 
 
-def sign(ground: Path, *more: str | Path, store: str = "store", key: str = "signer") -> Done:
-    files = ("--heads", ground / "heads", "--heads", ground / "elsewhere")
-    return run("audit", "sign", "--store", ground / store, "--key-file", ground / key, *files, *more)
+def sign(scenario: Path, *more: str | Path, store: str = "store", key: str = "signer") -> Done:
+    files = ("--heads", scenario / "heads", "--heads", scenario / "elsewhere")
+    return run("audit", "sign", "--store", scenario / store, "--key-file", scenario / key, *files, *more)
 
 
-def verify(ground: Path, *more: str | Path, key: str = "signer") -> Done:
-    return run("audit", "verify", "--public-key", ground / f"{key}.pub", *more)
+def verify(scenario: Path, *more: str | Path, key: str = "signer") -> Done:
+    return run("audit", "verify", "--public-key", scenario / f"{key}.pub", *more)
 
 
 def lines(file: Path) -> Lines:
@@ -82,9 +82,9 @@ def test_a_third_party_needs_one_file_and_the_public_key(signed: Path, tmp_path:
     for name in ("books", "signer.pub"):
         shutil.copy(signed / name, tmp_path)
     report = verify(tmp_path, "--books", tmp_path / "books", "--json").answer
-    held = [record for record in lines(tmp_path / "books") if "head" not in record]
+    stored = [record for record in lines(tmp_path / "books") if "head" not in record]
     assert report["ok"]
-    assert report["entries"] == len(held) > 20
+    assert report["entries"] == len(stored) > 20
     assert (report["signed"]["heads"], report["signed"]["later_entries"]) == (2, 0)
     assert "2  signed heads, the last of 20" in verify(tmp_path, "--books", tmp_path / "books").out
 
@@ -99,29 +99,29 @@ def test_every_head_names_the_last_entry_of_every_site_and_the_head_before_it(si
     assert len(second["previous"]) == 64 != first["previous"]
 
 
-def test_the_same_heads_are_kept_in_every_file_and_one_that_was_away_is_filled_up(ground: Path) -> None:
-    assert (ground / "heads").read_bytes() == (ground / "elsewhere").read_bytes()
-    (ground / "elsewhere").unlink()
-    assert sign(ground).code == 0
-    assert (ground / "heads").read_bytes() == (ground / "elsewhere").read_bytes()
-    assert len(lines(ground / "elsewhere")) == 3
+def test_the_same_heads_are_kept_in_every_file_and_one_that_was_away_is_filled_up(scenario: Path) -> None:
+    assert (scenario / "heads").read_bytes() == (scenario / "elsewhere").read_bytes()
+    (scenario / "elsewhere").unlink()
+    assert sign(scenario).code == 0
+    assert (scenario / "heads").read_bytes() == (scenario / "elsewhere").read_bytes()
+    assert len(lines(scenario / "elsewhere")) == 3
 
 
-def test_only_its_owner_reads_the_signing_key_and_others_programs_read_the_public_one(ground: Path) -> None:
-    assert stat.S_IMODE((ground / "signer").stat().st_mode) == 0o600
-    load_pem_public_key((ground / "signer.pub").read_bytes())
-    (ground / "signer").chmod(0o640)
-    assert "must be readable by its owner only" in sign(ground).problem
+def test_only_its_owner_reads_the_signing_key_and_others_programs_read_the_public_one(scenario: Path) -> None:
+    assert stat.S_IMODE((scenario / "signer").stat().st_mode) == 0o600
+    load_pem_public_key((scenario / "signer.pub").read_bytes())
+    (scenario / "signer").chmod(0o640)
+    assert "must be readable by its owner only" in sign(scenario).problem
 
 
-def test_no_key_is_written_over(ground: Path) -> None:
-    before = (ground / "signer").read_bytes(), (ground / "signer.pub").read_bytes()
+def test_no_key_is_written_over(scenario: Path) -> None:
+    before = (scenario / "signer").read_bytes(), (scenario / "signer.pub").read_bytes()
     for gone in ((), ("signer.pub",)):
         for name in gone:
-            (ground / name).unlink()
-        done = run("audit", "keygen", ground / "signer")
+            (scenario / name).unlink()
+        done = run("audit", "keygen", scenario / "signer")
         assert (done.code, "must not exist yet" in done.problem) == (2, True)
-    assert (ground / "signer").read_bytes() == before[0]
+    assert (scenario / "signer").read_bytes() == before[0]
 
 
 def altered(records: Lines) -> Lines:
@@ -161,73 +161,76 @@ def told(**fields: Any) -> Callable[[Lines], Lines]:
         (lambda records: [r for r in records if "head" not in r], "--public-key: must go with signed heads"),
     ],
 )
-def test_books_in_a_file_that_are_not_what_was_signed_are_refused(ground: Any, wreck: Any, problem: str) -> None:
-    put(ground / "books", wreck(lines(ground / "books")))
-    done = verify(ground, "--books", ground / "books")
+def test_books_in_a_file_that_are_not_what_was_signed_are_refused(scenario: Any, wreck: Any, problem: str) -> None:
+    put(scenario / "books", wreck(lines(scenario / "books")))
+    done = verify(scenario, "--books", scenario / "books")
     assert (done.code, problem in done.problem) == (2, True), done.problem
 
 
-def test_a_head_left_out_at_the_end_shows_to_whoever_has_kept_it(ground: Path) -> None:
+def test_a_head_left_out_at_the_end_shows_to_whoever_has_kept_it(scenario: Path) -> None:
     """Without it the file is that of the day before, as which it passes: so the last time is told."""
-    cut = without("head", 1)(lines(ground / "books"))
+    cut = without("head", 1)(lines(scenario / "books"))
     for site, link in cut[0]["head"]["sites"].items():
         cut = without(site, link["sequence"])(cut)
-    put(ground / "books", cut)
-    assert verify(ground, "--books", ground / "books").code == 0
-    done = verify(ground, "--books", ground / "books", "--heads", ground / "elsewhere")
+    put(scenario / "books", cut)
+    assert verify(scenario, "--books", scenario / "books").code == 0
+    done = verify(scenario, "--books", scenario / "books", "--heads", scenario / "elsewhere")
     assert (done.code, "is missing; signed head 1" in done.problem) == (2, True)
 
 
-def test_a_store_that_was_put_back_is_not_signed_again_and_not_verified(ground: Path) -> None:
+def test_a_store_that_was_put_back_is_not_signed_again_and_not_verified(scenario: Path) -> None:
     """Nothing in the older store contradicts itself, its state and an older mark included."""
-    before = (ground / "heads").read_bytes()
-    assert run("audit", "verify", "--store", ground / "older").code == 0
-    for done in (sign(ground, store="older"), verify(ground, "--store", ground / "older", "--heads", ground / "heads")):
+    before = (scenario / "heads").read_bytes()
+    assert run("audit", "verify", "--store", scenario / "older").code == 0
+    for done in (
+        sign(scenario, store="older"),
+        verify(scenario, "--store", scenario / "older", "--heads", scenario / "heads"),
+    ):
         assert (done.code, "is missing; signed head 1" in done.problem) == (2, True), done.problem
-    assert (ground / "heads").read_bytes() == before
+    assert (scenario / "heads").read_bytes() == before
 
 
-def test_another_key_signs_nothing_and_vouches_for_nothing(ground: Path) -> None:
-    before = (ground / "heads").read_bytes()
-    for done in (sign(ground, key="stranger"), verify(ground, "--books", ground / "books", key="stranger")):
+def test_another_key_signs_nothing_and_vouches_for_nothing(scenario: Path) -> None:
+    before = (scenario / "heads").read_bytes()
+    for done in (sign(scenario, key="stranger"), verify(scenario, "--books", scenario / "books", key="stranger")):
         assert (done.code, "signed head 0" in done.problem, "must be signed with the key given" in done.problem) == (
             2, True, True,
         )  # fmt: skip
-    assert (ground / "heads").read_bytes() == before
+    assert (scenario / "heads").read_bytes() == before
 
 
-def test_two_histories_in_two_copies_are_refused(ground: Path) -> None:
+def test_two_histories_in_two_copies_are_refused(scenario: Path) -> None:
     """Whoever holds the signing key could sign other books; not without a trace in the copy kept elsewhere."""
-    put(ground / "elsewhere", told(time="2026-01-01T00:00:00Z")(lines(ground / "elsewhere")))
-    assert "must be the same in every copy of the heads" in sign(ground).problem
+    put(scenario / "elsewhere", told(time="2026-01-01T00:00:00Z")(lines(scenario / "elsewhere")))
+    assert "must be the same in every copy of the heads" in sign(scenario).problem
 
 
-def test_heads_that_are_gone_are_missed_and_are_not_begun_anew_in_silence(ground: Path) -> None:
-    assert "--first: must not be given" in sign(ground, "--first").problem
+def test_heads_that_are_gone_are_missed_and_are_not_begun_anew_in_silence(scenario: Path) -> None:
+    assert "--first: must not be given" in sign(scenario, "--first").problem
     for name in ("heads", "elsewhere"):
-        (ground / name).unlink()
-    done = sign(ground)
+        (scenario / name).unlink()
+    done = sign(scenario)
     assert (done.code, "must hold the heads signed so far" in done.problem) == (2, True)
 
 
-def test_a_line_that_was_cut_off_is_named(ground: Path) -> None:
-    (ground / "heads").write_bytes((ground / "heads").read_bytes()[:-5])
-    assert "must end with a whole line" in sign(ground).problem
+def test_a_line_that_was_cut_off_is_named(scenario: Path) -> None:
+    (scenario / "heads").write_bytes((scenario / "heads").read_bytes()[:-5])
+    assert "must end with a whole line" in sign(scenario).problem
 
 
-def test_signed_heads_are_never_passed_over_for_want_of_the_key(ground: Path) -> None:
-    done = run("audit", "verify", "--books", ground / "books")
+def test_signed_heads_are_never_passed_over_for_want_of_the_key(scenario: Path) -> None:
+    done = run("audit", "verify", "--books", scenario / "books")
     assert (done.code, "--public-key: must be given" in done.problem) == (2, True)
 
 
-def test_a_clock_that_is_behind_the_last_head_signs_nothing(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_behind_the_last_head_signs_nothing(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.operations.audit.signed_heads.wall_clock", lambda: 0)
-    assert "the clock must have come as far as signed head 1" in sign(ground).problem
+    assert "the clock must have come as far as signed head 1" in sign(scenario).problem
 
 
-def test_a_signer_without_any_sight_of_the_store_signs_a_file_of_books(ground: Path) -> None:
+def test_a_signer_without_any_sight_of_the_store_signs_a_file_of_books(scenario: Path) -> None:
     done = run(
-        "audit", "sign", "--books", ground / "books", "--key-file", ground / "signer", "--heads", ground / "heads",
-        "--json",
+        "audit", "sign", "--books", scenario / "books", "--key-file", scenario / "signer",
+        "--heads", scenario / "heads", "--json",
     )  # fmt: skip
     assert done.answer["number"] == 2

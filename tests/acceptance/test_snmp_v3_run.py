@@ -72,9 +72,9 @@ def run(folder: Path, *datagrams: bytes) -> Any:
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        said = ""
+        output = ""
         for line in process.stderr:
-            said += line
+            output += line
             if "listening" in line:
                 break
         asyncio.run(send([(0, datagram) for datagram in datagrams], (SOURCES[0], port), None, source=SOURCES[0]))
@@ -82,8 +82,8 @@ def run(folder: Path, *datagrams: bytes) -> Any:
         out, rest = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    assert process.returncode == 0, said + rest
-    assert not any(secret in said + rest + out for secret in (AUTH, PRIVACY, ENGINE.hex()))
+    assert process.returncode == 0, output + rest
+    assert not any(secret in output + rest + out for secret in (AUTH, PRIVACY, ENGINE.hex()))
     return json.loads(out)
 
 
@@ -93,8 +93,8 @@ def test_a_recorded_trap_counts_once_however_often_the_run_is_started(folder: Pa
     genuine, old = sender.trap(now), sender.trap(now - 200 * SECOND)
     first, second = run(folder, genuine, old), run(folder, genuine, old)
     assert first["datagrams"] == second["datagrams"] == 2
-    heard = {reason for reason in first["dropped"] if reason != "not_in_time_window"}
-    assert heard <= {"unknown_access_point"}, "it went on to the policy, which does not have its access point"
+    received = {reason for reason in first["dropped"] if reason != "not_in_time_window"}
+    assert received <= {"unknown_access_point"}, "it went on to the policy, which does not have its access point"
     assert first["dropped"]["not_in_time_window"] == 1
     assert second["dropped"] == {"replayed": 1, "not_in_time_window": 1}
     assert (folder / "users.toml.state").stat().st_mode & 0o777 == 0o600

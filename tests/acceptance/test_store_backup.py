@@ -45,113 +45,118 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ground(made: Path, tmp_path: Path) -> Path:
+def scenario(made: Path, tmp_path: Path) -> Path:
     """A copy of it whose store is gone."""
     shutil.copytree(made, tmp_path / "copy")
     (tmp_path / "copy" / "store").rename(tmp_path / "copy" / "lost")
     return tmp_path / "copy"
 
 
-def restore(ground: Path, name: str, *more: str) -> Done:
-    return run("store", "restore", ground / name, "--store", ground / "store", "--key-file", ground / "key", *more)
+def restore(scenario: Path, name: str, *more: str) -> Done:
+    return run(
+        "store", "restore", scenario / name, "--store", scenario / "store", "--key-file", scenario / "key", *more
+    )
 
 
-def verified(ground: Path, store: str = "store") -> Any:
-    return run("audit", "verify", "--store", ground / store, "--key-file", ground / "key", "--json").answer
+def verified(scenario: Path, store: str = "store") -> Any:
+    return run("audit", "verify", "--store", scenario / store, "--key-file", scenario / "key", "--json").answer
 
 
 def given(folder: Path) -> dict[str, list[tuple[int, bytes]]]:
     return {audience: read_outbox(folder, audience, 0) for audience, _ in outboxes(folder)}
 
 
-def test_a_backup_as_new_as_the_mark_is_put_back_and_is_the_same_store(ground: Path) -> None:
-    done = restore(ground, "late")
-    assert (done.code, done.out) == (0, f"{ground / 'store'}: restored\n")
-    assert verified(ground) == verified(ground, "lost")
-    assert given(ground / "store") == given(ground / "lost") != {}
-    go_on(ground, slice(0, 0))
+def test_a_backup_as_new_as_the_mark_is_put_back_and_is_the_same_store(scenario: Path) -> None:
+    done = restore(scenario, "late")
+    assert (done.code, done.out) == (0, f"{scenario / 'store'}: restored\n")
+    assert verified(scenario) == verified(scenario, "lost")
+    assert given(scenario / "store") == given(scenario / "lost") != {}
+    go_on(scenario, slice(0, 0))
 
 
-def test_an_older_backup_is_refused_since_something_newer_was_released(ground: Path) -> None:
-    done = restore(ground, "early")
-    lost = run("audit", "verify", "--store", ground / "lost", "--json").answer["sites"][SITE]["sequence"]
-    lost -= run("audit", "verify", "--store", ground / "early", "--json").answer["sites"][SITE]["sequence"]
+def test_an_older_backup_is_refused_since_something_newer_was_released(scenario: Path) -> None:
+    done = restore(scenario, "early")
+    lost = run("audit", "verify", "--store", scenario / "lost", "--json").answer["sites"][SITE]["sequence"]
+    lost -= run("audit", "verify", "--store", scenario / "early", "--json").answer["sites"][SITE]["sequence"]
     assert lost > 0
     assert (done.code, f"of site {SITE} {lost} newer ledger entries were published" in done.problem) == (2, True)
-    assert not (ground / "store").exists()
+    assert not (scenario / "store").exists()
 
 
-def test_with_accepted_loss_it_is_there_for_its_account_and_the_run_still_notices(ground: Path) -> None:
+def test_with_accepted_loss_it_is_there_for_its_account_and_the_run_still_notices(scenario: Path) -> None:
     """Going on with other observations would release the same windows with other noise."""
-    assert "newer ledger entries are lost" in restore(ground, "early", "--accept-loss").out
-    assert run("account", "--store", ground / "store").code == 0
-    assert "the store was set back" in run("recover", "--store", ground / "store", "--key-file", ground / "key").out
+    assert "newer ledger entries are lost" in restore(scenario, "early", "--accept-loss").out
+    assert run("account", "--store", scenario / "store").code == 0
+    assert "the store was set back" in run("recover", "--store", scenario / "store", "--key-file", scenario / "key").out
     with pytest.raises(Exception, match="the store was set back"):
-        go_on(ground, slice(-1, None))
-    go_on(ground, slice(len(MESSAGES) // 2, None))
-    assert verified(ground)["sites"] == verified(ground, "lost")["sites"]
+        go_on(scenario, slice(-1, None))
+    go_on(scenario, slice(len(MESSAGES) // 2, None))
+    assert verified(scenario)["sites"] == verified(scenario, "lost")["sites"]
 
 
-def test_a_store_that_is_there_is_never_written_over(ground: Path) -> None:
-    (ground / "lost").rename(ground / "store")
-    before = given(ground / "store")
-    for done in (restore(ground, "late"), restore(ground, "early", "--accept-loss")):
+def test_a_store_that_is_there_is_never_written_over(scenario: Path) -> None:
+    (scenario / "lost").rename(scenario / "store")
+    before = given(scenario / "store")
+    for done in (restore(scenario, "late"), restore(scenario, "early", "--accept-loss")):
         assert (done.code, "must not exist yet" in done.problem) == (2, True)
     assert (
-        "must not exist yet" in run("store", "backup", "--store", ground / "store", "--out", ground / "early").problem
+        "must not exist yet"
+        in run("store", "backup", "--store", scenario / "store", "--out", scenario / "early").problem
     )
-    assert given(ground / "store") == before
+    assert given(scenario / "store") == before
 
 
-def test_another_key_puts_nothing_back(ground: Path) -> None:
-    key_files.create(ground / "other", laboratory=False)
-    done = run("store", "restore", ground / "late", "--store", ground / "store", "--key-file", ground / "other")
-    assert (done.code, "must know store" in done.problem, (ground / "store").exists()) == (2, True, False)
+def test_another_key_puts_nothing_back(scenario: Path) -> None:
+    key_files.create(scenario / "other", laboratory=False)
+    done = run("store", "restore", scenario / "late", "--store", scenario / "store", "--key-file", scenario / "other")
+    assert (done.code, "must know store" in done.problem, (scenario / "store").exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize("name", ["store.sqlite", "private/board.sqlite", "more"])
-def test_a_backup_that_was_altered_is_refused(ground: Path, name: str) -> None:
+def test_a_backup_that_was_altered_is_refused(scenario: Path, name: str) -> None:
     if name == "more":
-        shutil.copy(ground / "late/store.sqlite", ground / "late/private/more.sqlite")
+        shutil.copy(scenario / "late/store.sqlite", scenario / "late/private/more.sqlite")
     else:
-        with (ground / "late" / name).open("r+b") as file:
+        with (scenario / "late" / name).open("r+b") as file:
             file.seek(-1, 2)
             file.write(b"!")
-    done = restore(ground, "late")
-    assert (done.code, "must" in done.problem, (ground / "store").exists()) == (2, True, False)
+    done = restore(scenario, "late")
+    assert (done.code, "must" in done.problem, (scenario / "store").exists()) == (2, True, False)
 
 
-def test_the_mark_of_another_history_is_noticed(ground: Path) -> None:
+def test_the_mark_of_another_history_is_noticed(scenario: Path) -> None:
     """As long as the backup, and not the one that it knows."""
-    mark = ground / "key.mark"
-    head = verified(ground, "lost")["sites"][SITE]["head"]
+    mark = scenario / "key.mark"
+    head = verified(scenario, "lost")["sites"][SITE]["head"]
     mark.write_text(mark.read_text().replace(head, "f" * 64))
-    done = restore(ground, "late")
+    done = restore(scenario, "late")
     assert (done.code, "must be the one that the mark knows" in done.problem) == (2, True)
 
 
-def test_a_backup_holds_no_key_whatever_lies_in_the_store(ground: Path) -> None:
-    (ground / "lost").rename(ground / "store")
-    for place in (ground / "store", ground / "store" / "private"):
-        shutil.copy(ground / "key", place / "key")
-        shutil.copy(ground / "key", place / "key.json")
-        shutil.copy(ground / "key.mark", place / "key.mark")
-    run("store", "backup", "--store", ground / "store", "--out", ground / "new")
-    held = {path.relative_to(ground / "new").as_posix(): path for path in (ground / "new").rglob("*") if path.is_file()}
-    assert {name for name in held if not name.startswith("private/")} == {"store.sqlite", backup.CONTENTS}
-    assert all(path.suffix == ".sqlite" or path.name == "_sites.json" for name, path in held.items() if "/" in name)
-    secrets = set(re.findall(r"[0-9a-f]{64}", (ground / "key").read_text()))
+def test_a_backup_holds_no_key_whatever_lies_in_the_store(scenario: Path) -> None:
+    (scenario / "lost").rename(scenario / "store")
+    for place in (scenario / "store", scenario / "store" / "private"):
+        shutil.copy(scenario / "key", place / "key")
+        shutil.copy(scenario / "key", place / "key.json")
+        shutil.copy(scenario / "key.mark", place / "key.mark")
+    run("store", "backup", "--store", scenario / "store", "--out", scenario / "new")
+    stored = {
+        path.relative_to(scenario / "new").as_posix(): path for path in (scenario / "new").rglob("*") if path.is_file()
+    }
+    assert {name for name in stored if not name.startswith("private/")} == {"store.sqlite", backup.CONTENTS}
+    assert all(path.suffix == ".sqlite" or path.name == "_sites.json" for name, path in stored.items() if "/" in name)
+    secrets = set(re.findall(r"[0-9a-f]{64}", (scenario / "key").read_text()))
     assert len(secrets) >= 3
-    content = b"".join(path.read_bytes() for path in held.values())
+    content = b"".join(path.read_bytes() for path in stored.values())
     assert not any(secret.encode() in content or bytes.fromhex(secret) in content for secret in secrets)
 
 
-def test_only_its_owner_can_open_a_backup(ground: Path) -> None:
-    for path in (ground / "late", *(ground / "late").rglob("*")):
+def test_only_its_owner_can_open_a_backup(scenario: Path) -> None:
+    for path in (scenario / "late", *(scenario / "late").rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(ground: Path) -> None:
+def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(scenario: Path) -> None:
     """Copies beside a run that never pauses: each is whole, or is not made. The last is made when nothing comes."""
     whole: list[Path] = []
     stop = threading.Event()
@@ -159,14 +164,14 @@ def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(gr
     def copy() -> None:
         last = False
         while not last:
-            last, out = stop.is_set(), ground / f"copy-{len(whole)}"
+            last, out = stop.is_set(), scenario / f"copy-{len(whole)}"
             with suppress(UsageError):
-                backup.back_up(ground / "running", out)
+                backup.back_up(scenario / "running", out)
                 whole.append(out)
 
-    key_files.create(ground / "second", laboratory=True)
+    key_files.create(scenario / "second", laboratory=True)
     policy = load_policy(TEXT)
-    with opened(policy, ground / "second", ground / "running") as (runner, _):
+    with opened(policy, scenario / "second", scenario / "running") as (runner, _):
         thread = threading.Thread(target=copy)
         thread.start()
         for message in MESSAGES:
@@ -179,9 +184,9 @@ def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(gr
 
 
 def test_a_window_closed_between_store_and_outboxes_begins_the_copy_anew(
-    ground: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (ground / "lost").rename(ground / "store")
+    (scenario / "lost").rename(scenario / "store")
     copies: list[str] = []
     plain = backup._copy_database
 
@@ -195,10 +200,10 @@ def test_a_window_closed_between_store_and_outboxes_begins_the_copy_anew(
 
     monkeypatch.setattr(backup, "_copy_database", copied)
     monkeypatch.setitem(backup._COPY, ".sqlite", copied)
-    backup.back_up(ground / "store", ground / "new")
+    backup.back_up(scenario / "store", scenario / "new")
     assert copies.count("store.sqlite") == 2
     numbers = count()
     monkeypatch.setattr(backup, "_written", lambda path: (next(numbers), path))
     with pytest.raises(ValueError, match="closes windows faster than it can be copied"):
-        backup.back_up(ground / "store", ground / "newer")
-    assert not (ground / "newer").exists()
+        backup.back_up(scenario / "store", scenario / "newer")
+    assert not (scenario / "newer").exists()

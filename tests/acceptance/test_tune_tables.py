@@ -35,7 +35,7 @@ def test_tables_are_what_their_lines_print(tmp_path: Path, monkeypatch: pytest.M
         (clamped, [*laplace, "--clamp"]),
         (by_day, [*without_ttl, "--unit", "device_day"]),
     )
-    for block, asked in made:
-        done = run(*asked)
+    for block, query in made:
+        done = run(*query)
         assert done.code == 0, done.problem
         assert lines(done.out)[: len(lines(block))] == lines(block)

@@ -43,9 +43,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_a_name_of_its_own_and_says_that_it_is_typed(wheel: Path) -> None:
     assert wheel.name.startswith("tacet_occupancy-")
-    held = zipfile.ZipFile(wheel).namelist()
-    assert {"tacet/py.typed", "stream/py.typed", "connectors/py.typed"} <= set(held)
-    tops = {name.partition("/")[0] for name in held if ".dist-info" not in name}
+    stored = zipfile.ZipFile(wheel).namelist()
+    assert {"tacet/py.typed", "stream/py.typed", "connectors/py.typed"} <= set(stored)
+    tops = {name.partition("/")[0] for name in stored if ".dist-info" not in name}
     assert tops == {"tacet", "connectors", "stream"}
 
 

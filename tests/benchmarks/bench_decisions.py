@@ -22,9 +22,9 @@ MECHANISMS: tuple[Mechanism, ...] = ("tslm", "ppwlm", "dppwlm")
 
 def seconds(work: Callable[[], object]) -> float:
     """Return the processor seconds of one call."""
-    begun = time.process_time()
+    started = time.process_time()
     work()
-    return time.process_time() - begun
+    return time.process_time() - started
 
 
 def entropy() -> Figure:
@@ -35,8 +35,8 @@ def entropy() -> Figure:
             known = [10 ** random_.uniform(-5, finest) for _ in range(levels)]
             epsilons = [random_.choice(known) for _ in range(PREDICATES)]
             priors = [random_.choice((0.1, 0.5, 1.0)) for _ in range(PREDICATES)]
-            asked = partial(minimum_entropy, epsilons), partial(minimum_entropy, epsilons, priors)
-            worst = max(worst, *map(seconds, asked))
+            query = partial(minimum_entropy, epsilons), partial(minimum_entropy, epsilons, priors)
+            worst = max(worst, *map(seconds, query))
     return Figure(
         "min-entropy of 10,000 predicates", worst, "s CPU", f"< {GOAL_S:g}", worst < GOAL_S, "the worst of 40 answers"
     )

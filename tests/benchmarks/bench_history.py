@@ -75,7 +75,7 @@ def main() -> None:
 
 def filled(kept: ReleaseHistory, box: sqlite3.Connection, days: int) -> list[Figure]:
     """Add so many days; the last month of them to an outbox too."""
-    rng, held = np.random.default_rng(1), list[float]()
+    rng, stored = np.random.default_rng(1), list[float]()
 
     def fill() -> None:
         for day in range(days):
@@ -85,10 +85,10 @@ def filled(kept: ReleaseHistory, box: sqlite3.Connection, days: int) -> list[Fig
             if day >= days - 31:
                 box.executemany("INSERT INTO records VALUES (?, ?)", zip(ends, records, strict=True))
             if day + 1 in {days // 2, days}:
-                held.append(peak())
+                stored.append(peak())
 
     added = cpu(fill)
-    half, whole = held
+    half, whole = stored
     return [
         Figure("a day of 64 zones added", 1000 * added / days, "ms CPU", note="records made included"),
         Figure(f"resident with {days} days", whole, "MB", f"<= {GROWTH:.0f} more than with half of them",

@@ -193,10 +193,10 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
         for batch in (await consumer.getmany(timeout_ms=500)).values():
             for record in batch:
                 if publish:
-                    held = tenures.tasks[record.partition]
-                    if failure := tenures.failure or held.loss_error:
+                    stored = tenures.tasks[record.partition]
+                    if failure := tenures.failure or stored.loss_error:
                         raise failure  # else it would wait for ever
-                    await held.process(held.position, record.offset, record.key, record.value, None)
+                    await stored.process(stored.position, record.offset, record.key, record.value, None)
                 else:
                     [*engines[record.partition].process_in_steps(record.offset, record.key, record.value, None)]
                 await asyncio.sleep(0)  # lets checkpoints go on beside the stream, as the agent does

@@ -95,10 +95,10 @@ def measure(
         folder = Path(name)
         key_files.create(folder / "key", laboratory=True)
         with embedded(rules, folder / "key", folder / "store") as runner, reader(folder / "store") as seen:
-            begun, parts = drive(runner, rules, messages, windows + warm_up)
-            visible = seen(len(begun))
+            started, parts = drive(runner, rules, messages, windows + warm_up)
+            visible = seen(len(started))
         state = (folder / "store" / "store.sqlite").stat().st_size
-    taken = sorted(max(ends) - start for start, ends in list(zip(begun, visible, strict=True))[warm_up:])
+    taken = sorted(max(ends) - start for start, ends in list(zip(started, visible, strict=True))[warm_up:])
     p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, len(taken) * 99 // 100)]
     mean = {part: sum(times[warm_up:]) / windows * 1e3 for part, times in parts.items()}
     spent = ", ".join(f"{part} {ms:.0f}" for part, ms in mean.items() if part != "CPU")
@@ -116,7 +116,7 @@ def drive(
     """Hand messages to the runner; return when each closing heartbeat was, and what its parts took."""
     store: Any = runner._store
     parts: dict[str, list[float]] = defaultdict(list)
-    begun: list[float] = []
+    started: list[float] = []
     for before, closing in by_window(rules, messages):
         store._db.execute("PRAGMA synchronous = OFF")
         for message in before:
@@ -124,12 +124,12 @@ def drive(
         store._db.execute("PRAGMA synchronous = FULL")
         closed = runner.partition.counters.windows
         with timed(runner, parts):
-            begun.append(time.monotonic())
+            started.append(time.monotonic())
             parts["CPU"].append(cpu(lambda: runner.process(closing)))  # noqa: B023
         assert runner.partition.counters.windows == closed + 1
-        if len(begun) == windows:
+        if len(started) == windows:
             break
-    return begun, parts
+    return started, parts
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def main() -> None:
     days = 2 if quick() else 4
     buildings = simulations(64, days=days)
     rules = load_policy(policy_text(buildings[0], [SOURCE]))
-    held: list[float] = []
+    stored: list[float] = []
 
     def run() -> None:
         with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as name:
@@ -41,15 +41,15 @@ def main() -> None:
                 for message in log(buildings, rules):
                     runner.process(message)
                     if isinstance(message, Heartbeat) and message.watermark >= end - 2_000_000:
-                        held.append(resident())
-                        _trace(len(held), days)
+                        stored.append(resident())
+                        _trace(len(stored), days)
                         end += DAY
 
     seconds = cpu(run)
-    by_day = ", ".join(f"{megabytes:.1f}" for megabytes in held)
-    growth = held[-1] / held[0]
+    by_day = ", ".join(f"{megabytes:.1f}" for megabytes in stored)
+    growth = stored[-1] / stored[0]
     tell([
-        Figure(f"resident after {days} days, 64 zones", held[-1], "MB", note=f"at the end of each day: {by_day}"),
+        Figure(f"resident after {days} days, 64 zones", stored[-1], "MB", note=f"at the end of each day: {by_day}"),
         Figure(f"against the end of the first day ({days} days)", growth, "times", f"<= {GOAL}", growth <= GOAL,
                f"CPU of the whole, connector and disk included: {seconds / days:.1f} s a day"),
     ])  # fmt: skip

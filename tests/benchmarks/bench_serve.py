@@ -92,13 +92,13 @@ async def asking(client: httpx.AsyncClient, seconds: float, taken: list[float], 
         taken.append(time.perf_counter() - began)
         statuses.append(answer.status_code)
 
-    async with asyncio.TaskGroup() as asked:
+    async with asyncio.TaskGroup() as query:
         begun = time.perf_counter()
         for number in range(round(seconds * RATE)):
             await asyncio.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
             audience = ("facilities", "public")[number % 2]
             question = QUESTIONS[number % len(QUESTIONS)].format(audience=audience, release=RELEASES[audience])
-            asked.create_task(ask(question))
+            query.create_task(ask(question))
 
 
 async def measured(folder: Path, streams: int, seconds: float) -> list[Figure]:
@@ -117,9 +117,9 @@ async def measured(folder: Path, streams: int, seconds: float) -> list[Figure]:
         ]
         names = [("facilities", "public")[number % 2] for number in range(streams)]
         reading = [reader(clients[n % READERS], name, last[name]) for n, name in enumerate(names)]
-        asked = asyncio.create_task(asking(clients[0], seconds, taken, statuses))
+        query = asyncio.create_task(asking(clients[0], seconds, taken, statuses))
         read = await asyncio.gather(*reading)
-        await asked
+        await query
         for client in clients:
             await client.aclose()
     lost = sum(len(ids[name] - set(got)) for name, got in zip(names, read, strict=True))

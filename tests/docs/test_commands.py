@@ -1,6 +1,6 @@
 """What the documents tell a reader to type is run as it stands.
 
-The words beside a fence say on what ground: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
+The words beside a fence name its scenario: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
 one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker, ``sh kafka secured`` there
 and with a broker that they set up. ``sh compose`` needs an engine and root:
 ``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
@@ -31,7 +31,7 @@ from tests.support.documents import DOCUMENTS, ROOT, Block, blocks
 from tests.support.patience import PATIENCE, wait_until
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
-GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka secured", "compose"}
+SCENARIOS = {"", AFTER_GUIDE, "kafka", "kafka secured", "compose"}
 PATH = os.pathsep.join([str(Path(__file__).parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
 WIDTH = 80
 SCRIPT = 4 * PATIENCE
@@ -64,12 +64,12 @@ def script_of(block: Block) -> str:
     """Return the lines that run a block, or that write the file that it is."""
     if block.language == "sh":
         return block.text
-    return f"cat > {block.ground} <<'END_OF_FILE'\n{block.text}END_OF_FILE\n"
+    return f"cat > {block.scenario} <<'END_OF_FILE'\n{block.text}END_OF_FILE\n"
 
 
 def is_file(block: Block) -> bool:
     """Whether the words beside the fence are a file's name."""
-    return re.fullmatch(r"[a-z]+\.[a-z]+", block.ground) is not None
+    return re.fullmatch(r"[a-z]+\.[a-z]+", block.scenario) is not None
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +98,11 @@ def test_what_the_guide_prints_fits_a_terminal(guided: tuple[Path, str]) -> None
 
 
 def test_every_block_of_shell_says_on_which_ground_it_runs() -> None:
-    assert {block.ground for block in blocks("sh")} <= GROUNDS
+    assert {block.scenario for block in blocks("sh")} <= SCENARIOS
 
 
-EMPTY = [block for block in blocks("sh") if block.document != GUIDE and not block.ground]
-BESIDE = sorted({block.document for block in blocks("sh") if block.ground == AFTER_GUIDE})
+EMPTY = [block for block in blocks("sh") if block.document != GUIDE and not block.scenario]
+BESIDE = sorted({block.document for block in blocks("sh") if block.scenario == AFTER_GUIDE})
 
 
 @pytest.mark.parametrize("block", EMPTY, ids=lambda block: block.document)
@@ -112,15 +112,15 @@ def test_shell_commands_run_as_they_stand(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("document", BESIDE)
 def test_shell_commands_run_beside_what_the_guide_has_left(document: str, after_guide: Path) -> None:
-    steps = [block.text for block in blocks("sh", document) if block.ground == AFTER_GUIDE]
+    steps = [block.text for block in blocks("sh", document) if block.scenario == AFTER_GUIDE]
     run("\n".join(steps), after_guide)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.document)
 def test_python_runs_as_it_stands(block: Block, guided: tuple[Path, str], tmp_path: Path) -> None:
-    if is_file(block) or block.ground not in GROUNDS:
+    if is_file(block) or block.scenario not in SCENARIOS:
         pytest.skip("a file of a worked example, which its own test follows")
-    folder = Path(shutil.copytree(guided[0], tmp_path / "guide")) if block.ground == AFTER_GUIDE else tmp_path
+    folder = Path(shutil.copytree(guided[0], tmp_path / "guide")) if block.scenario == AFTER_GUIDE else tmp_path
     (folder / "program.py").write_text(block.text)
     printed = run("python -W error program.py", folder)
     if "subscribe(" in block.text:
@@ -132,7 +132,7 @@ def test_python_runs_as_it_stands(block: Block, guided: tuple[Path, str], tmp_pa
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(
-    "block", [block for block in blocks("sh") if block.ground == "kafka"], ids=lambda b: b.document
+    "block", [block for block in blocks("sh") if block.scenario == "kafka"], ids=lambda b: b.document
 )
 def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broker, after_guide: Path) -> None:
     asyncio.run(clear_topics(kafka.bootstrap))  # a broker that is shared may hold another test's cluster
@@ -165,7 +165,7 @@ def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broke
         assert process.wait(timeout=max(1.0, deadline - time.monotonic())) in well, line
 
 
-SECURED = [block.text for block in blocks("sh") if block.ground == "kafka secured"]
+SECURED = [block.text for block in blocks("sh") if block.scenario == "kafka secured"]
 PORTS = ("9093", "9094", "9095")
 """Those of ``deploy/kafka/secured.properties``."""
 
@@ -213,7 +213,7 @@ def test_a_kafka_with_tls_users_and_rules_is_set_up_by_the_commands_of_its_page(
 
 
 COMPOSE_USER = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["worker"]["user"]
-COMPOSE = [line for block in blocks("sh") if block.ground == "compose" for line in block.text.splitlines()]
+COMPOSE = [line for block in blocks("sh") if block.scenario == "compose" for line in block.text.splitlines()]
 
 
 def test_what_compose_mounts_is_given_to_the_images_user_by_the_command_of_the_document(after_guide: Path) -> None:

@@ -42,12 +42,12 @@ def locked(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def check(root: Path) -> None:
-    held = locked(root)
+    stored = locked(root)
     names = {reference.partition("@")[0] for reference in references(root)}
-    assert names == set(held), "each image is listed, and each that is listed is used"
+    assert names == set(stored), "each image is listed, and each that is listed is used"
     for reference in references(root) - {IMAGE}:
         name, _, digest = reference.partition("@")
-        listed, reason = held[name]
+        listed, reason = stored[name]
         if digest:
             assert DIGEST.fullmatch(digest)
             assert listed == digest

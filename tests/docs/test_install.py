@@ -65,7 +65,7 @@ def test_a_file_or_a_folder_is_none(line: str) -> None:
 def test_nothing_is_installed_from_an_index_by_our_name() -> None:
     assert len(TEXTS) > 300
     wrong = [(relative(path), line) for path in TEXTS for line in commands(path) if OURS.search(line)]
-    said = [
+    output = [
         (relative(path), found[0])
         for path in TEXTS
         for found in re.finditer(
@@ -73,7 +73,7 @@ def test_nothing_is_installed_from_an_index_by_our_name() -> None:
             path.read_text(errors="replace"),
         )
     ]
-    assert wrong + said == []
+    assert wrong + output == []
 
 
 def test_what_is_installed_is_checked_by_its_hash_or_comes_from_the_checkout() -> None:

@@ -44,9 +44,9 @@ def pins(lock: str) -> Iterator[tuple[str, str, list[str]]]:
 
 def told_licence(name: str) -> str:
     """Return what a package says that it may be used under."""
-    told = metadata.metadata(name).json
-    classes = [each.split(" :: ")[-1] for each in told.get("classifier", []) if each.startswith("License")]
-    return str(told.get("license_expression") or "; ".join(classes) or told.get("license", ""))
+    reported = metadata.metadata(name).json
+    classes = [each.split(" :: ")[-1] for each in reported.get("classifier", []) if each.startswith("License")]
+    return str(reported.get("license_expression") or "; ".join(classes) or reported.get("license", ""))
 
 
 def permissive(licence: str) -> bool:
@@ -55,9 +55,9 @@ def permissive(licence: str) -> bool:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_pin_has_its_hashes_and_nothing_comes_from_elsewhere(lock: str) -> None:
-    held = list(pins(lock))
-    assert len(held) > 20
-    assert all(hashes for _, _, hashes in held)
+    stored = list(pins(lock))
+    assert len(stored) > 20
+    assert all(hashes for _, _, hashes in stored)
     assert not re.search(
         r"^(?:-e|-i|--index|--extra-index|--find-links|git\+|https?:)", (ROOT / lock).read_text(), re.M
     )
@@ -76,23 +76,23 @@ def test_every_dependency_of_the_project_is_pinned_where_it_is_installed() -> No
     }
     assert sorted(wanted) == LOCKS
     for lock, requirements in wanted.items():
-        held = {name for name, _, _ in pins(lock)}
+        stored = {name for name, _, _ in pins(lock)}
         names = {normal(re.findall(r"^[\w.-]+", each)[0]) for each in requirements} - {"tacet-occupancy"}
-        assert names <= held, lock
+        assert names <= stored, lock
 
 
 def test_what_is_tested_is_what_is_pinned() -> None:
     """A lock has a pin of one name for each Python, where they differ."""
-    held: dict[str, set[str]] = {}
+    stored: dict[str, set[str]] = {}
     for name, version, _ in pins("requirements.lock"):
-        held.setdefault(name, set()).add(version)
+        stored.setdefault(name, set()).add(version)
     installed = {normal(each.name): each.version for each in metadata.distributions()}
-    assert not {name: version for name, version in installed.items() if name in held and version not in held[name]}
+    assert not {name: version for name, version in installed.items() if name in stored and version not in stored[name]}
 
 
 def test_the_image_holds_permissive_licences_but_for_named_exceptions() -> None:
     names = {name for name, _, _ in pins(RUNTIME)} - {"colorama"}  # Windows only
-    others = {name: told for name in names if not permissive(told := told_licence(name))}
+    others = {name: reported for name in names if not permissive(reported := told_licence(name))}
     assert others == EXCEPTIONS
 
 
@@ -149,10 +149,10 @@ UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI and could n
 
 def test_an_audit_says_that_all_was_looked_up_or_fails(tmp_path: Path) -> None:
     assert audited(tmp_path, [FINE]) == (0, f"audit: 1 pins of {RUNTIME} looked up, nothing is known of any\n")
-    code, said = audited(tmp_path, [FINE, WEAK], code=1)
-    assert (code, "audit: b: PYSEC-1" in said) == (1, True)
-    code, said = audited(tmp_path, [FINE, UNKNOWN])
-    assert (code, "not looked up: c" in said) == (1, True)
+    code, output = audited(tmp_path, [FINE, WEAK], code=1)
+    assert (code, "audit: b: PYSEC-1" in output) == (1, True)
+    code, output = audited(tmp_path, [FINE, UNKNOWN])
+    assert (code, "not looked up: c" in output) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from connectors.serve.openapi import document
 from stream import schemas
 from stream.policy.document import PolicyDocument
 from stream.settings import Settings
-from tests.acceptance import command_line as ground
+from tests.acceptance import command_line as scenario
 from tests.support.day_policies import day_release, day_site, shared
 from tests.support.small_building import ATTRIBUTES, COUNTS, building, outputs_of, people
 from tests.support.verb_tree import all_verbs
@@ -67,9 +67,9 @@ def structures(folder: Path, run: Callable[..., Any]) -> dict[str, Any]:
         folder: an empty folder to work in.
         run: runs the command line in this process.
     """
-    (folder / "policy.toml").write_text(ground.POLICY)
-    (folder / "other.toml").write_text(ground.POLICY.replace('public = "0.5"', 'public = "0.25"'))
-    (folder / "o.csv").write_text(ground.OBSERVATIONS)
+    (folder / "policy.toml").write_text(scenario.POLICY)
+    (folder / "other.toml").write_text(scenario.POLICY.replace('public = "0.5"', 'public = "0.25"'))
+    (folder / "o.csv").write_text(scenario.OBSERVATIONS)
     (folder / "counts.csv").write_text("time,zone,count\n2026-03-02T10:05:00Z,hall,3\n2026-03-02T10:10:00Z,hall,4\n")
     (folder / "tables.csv").write_text("predicate,count\na,30\nb,2\n")
     (folder / "thresholds.csv").write_text("predicate,threshold\na,20\nb,20\n")

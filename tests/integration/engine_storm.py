@@ -291,7 +291,7 @@ class EngineStorm:
             await self._sender.stop()
 
     def more(self) -> Faults:
-        """Return the faults that this ground knows, by their names in a plan."""
+        """Return the faults of this scenario, by their names in a plan."""
         return {
             "zombie": self.zombie, "roll": self.roll, "misplaced": self.misplaced, "clock": self.clock,
             "bomb": self.bomb, "twin": self.twin, "lose": self.lose,
@@ -301,8 +301,8 @@ class EngineStorm:
         """Return what must have come out, given under which policy each window was begun."""
         if self._reference is None:
             entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
-            begun = {(entry["site"], entry["window_end"]): entry["policy_version"] for entry in entries}
-            self._reference = await asyncio.to_thread(reference, self.policies, self.key, self.movement, begun)
+            started = {(entry["site"], entry["window_end"]): entry["policy_version"] for entry in entries}
+            self._reference = await asyncio.to_thread(reference, self.policies, self.key, self.movement, started)
         return self._reference
 
     async def verify(self, report: Report) -> int:

@@ -243,13 +243,13 @@ def secured_kafka_in(folder: Path) -> Iterator[SecuredKafka]:
     policy = load_policy(POLICY)
     secured = Secured(folder, policy)
     (folder / "policy.toml").write_text(POLICY)
-    ground = SecuredKafka(find_secured(secured), secured, folder / "policy.toml")
+    scenario = SecuredKafka(find_secured(secured), secured, folder / "policy.toml")
     try:
-        asyncio.run(give_rules(ground.bootstrap, secured, asked(all_users(policy))))
-        ground.tacet("tacet-operator", "topics", "create", "--policy", str(ground.policy_file), "--partitions", "1")
-        yield ground
+        asyncio.run(give_rules(scenario.bootstrap, secured, asked(all_users(policy))))
+        scenario.tacet("tacet-operator", "topics", "create", "--policy", str(scenario.policy_file), "--partitions", "1")
+        yield scenario
     finally:
-        ground.broker.close()
+        scenario.broker.close()
 
 
 JAVA_TOOLS = {

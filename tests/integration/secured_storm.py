@@ -74,14 +74,14 @@ class SecuredStorm(EngineStorm):
 
     async def _lead(self, topic: str, turn: int) -> None:
         async with administrator(self.broker.bootstrap) as admin:
-            (told,) = await admin.describe_topics([topic])
-            held = [(part["partition"], part["replicas"]) for part in told["partitions"]]
-            orders = [(number, replicas[turn:] + replicas[:turn], NO_TAGS) for number, replicas in held]
+            (reported,) = await admin.describe_topics([topic])
+            stored = [(part["partition"], part["replicas"]) for part in reported["partitions"]]
+            orders = [(number, replicas[turn:] + replicas[:turn], NO_TAGS) for number, replicas in stored]
             answer = await admin._send_to_controller(
                 AlterPartitionReassignmentsRequest(10_000, [(topic, orders, NO_TAGS)], NO_TAGS)
             )
         assert answer.error_code == 0, answer
 
     def more(self) -> Faults:
-        """Return the faults that this ground knows besides."""
+        """Return the faults of this scenario besides."""
         return dict(super().more()) | {"lead": self.lead}

@@ -53,7 +53,7 @@ class Plan:
     pause: tuple[float, float] = (7.0, 12.0)
     """Seconds for which a worker is stopped: longer than the session timeout."""
     weights: Mapping[str, int] = field(default_factory=lambda: {"kill": 5, "pause": 3, "broker": 2})
-    """How often of each fault: a worker killed, one paused, the broker killed, and what else a ground knows."""
+    """How often of each fault: a worker killed, one paused, the broker killed, and the faults of the scenario."""
     fixed: Mapping[int, str] = field(default_factory=dict)
     """Faults that come at their number, whatever the weights."""
     rest: float = 0.0
@@ -230,31 +230,31 @@ async def storm(
 ) -> Report:
     """Run workers under ``feed`` (which ends when its event is set) through the faults; return what happened.
 
-    ``more`` are faults that the ground knows, by their names in the plan; those in ``alone`` have the storm for
+    ``more`` are faults of the scenario, by their names in the plan; those in ``alone`` have the storm for
     themselves, for people mend them. After the last fault everything is let run until ``complete`` says that all is
     out, for ``settling`` seconds longer than any wait.
     """
-    report, enough, begun = Report(), asyncio.Event(), time.monotonic()
-    ground = Field(broker, plan, start_worker, report, more=more or {}, alone=alone or {})
+    report, enough, started = Report(), asyncio.Event(), time.monotonic()
+    scenario = Field(broker, plan, start_worker, report, more=more or {}, alone=alone or {})
     feeding = asyncio.ensure_future(feed(enough))
     try:
         while report.faults.total() < plan.faults:
-            await ground.calm()
-            await ground.fault()
-        await ground.settle()
+            await scenario.calm()
+            await scenario.fault()
+        await scenario.settle()
         await asyncio.sleep(plan.rest)
-        ground.mend()  # who slept through a change of policy has ended when it woke
+        scenario.mend()  # who slept through a change of policy has ended when it woke
         enough.set()
         await feeding
         async with waiting_for("all that was sent to be out", settling):
             while not await complete():
                 await asyncio.sleep(1.0)
-                ground.mend()
-        report.exits = await ground.end()
+                scenario.mend()
+        report.exits = await scenario.end()
     finally:
         feeding.cancel()
-        ground.kill_all()
-    report.seconds = time.monotonic() - begun
+        scenario.kill_all()
+    report.seconds = time.monotonic() - started
     return report
 
 

@@ -71,9 +71,9 @@ def test_an_alert_is_tried_both_ways(rule: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_every_metric_of_a_rule_is_one_that_there_is(rule: dict[str, Any]) -> None:
-    asked = metrics_in(rule["expr"])
-    assert asked <= BY_NAME.keys()
-    assert asked or "up{" in rule["expr"]
+    query = metrics_in(rule["expr"])
+    assert query <= BY_NAME.keys()
+    assert query or "up{" in rule["expr"]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])

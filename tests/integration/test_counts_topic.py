@@ -65,7 +65,7 @@ Row = tuple[dict[str, Any], int]
 
 
 @dataclass(frozen=True)
-class Ground:
+class Scenario:
     folder: Path
     bootstrap: str
     expected: Released
@@ -117,7 +117,7 @@ async def fill(bootstrap: str, sent: list[Row]) -> None:
 
 
 @pytest.fixture(scope="module")
-def ground(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def scenario(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
     folder = tmp_path_factory.mktemp("counters")
     (folder / "policy.toml").write_text(POLICY)
     key_files.create(folder / "key", laboratory=True)
@@ -127,16 +127,16 @@ def ground(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     files = [f"--policy={folder}/policy.toml", f"--key-file={folder}/key"]
     done = run("run", *files, f"--store={folder}/reference", f"--counts={folder}/counts.csv", *RANGE)
     assert "bad row" in done.problem  # which is said, and spoils no other
-    yield Ground(folder, kafka.bootstrap, held(folder / "reference"))
+    yield Scenario(folder, kafka.bootstrap, held(folder / "reference"))
     asyncio.run(delete_topics(kafka.bootstrap, [COUNTERS]))
 
 
 @pytest.fixture
-def topics(ground: Ground) -> Ground:
-    """The ground with empty topics of the product."""
-    asyncio.run(clear_topics(ground.bootstrap))
-    asyncio.run(create_topics(ground.bootstrap, topic_names(load_policy(POLICY)), partitions=2))
-    return ground
+def topics(scenario: Scenario) -> Scenario:
+    """The scenario with empty topics of the product."""
+    asyncio.run(clear_topics(scenario.bootstrap))
+    asyncio.run(create_topics(scenario.bootstrap, topic_names(load_policy(POLICY)), partitions=2))
+    return scenario
 
 
 def held(store: Path) -> Released:
@@ -174,51 +174,51 @@ def started(words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def written(ground: Ground, topic: str) -> int:
-    return sum(asyncio.run(end_offsets(ground.bootstrap, topic)).values())
+def written(scenario: Scenario, topic: str) -> int:
+    return sum(asyncio.run(end_offsets(scenario.bootstrap, topic)).values())
 
 
-def _has(ground: Ground, topic: str, least: int) -> bool:
-    return written(ground, topic) >= least
+def _has(scenario: Scenario, topic: str, least: int) -> bool:
+    return written(scenario, topic) >= least
 
 
 def _holds(store: Path, least: int) -> bool:
     return len(_box(store)) >= least
 
 
-def worked(ground: Ground) -> None:
+def worked(scenario: Scenario) -> None:
     """Let a worker do all that is to be done."""
-    with started(ground.words("worker")) as worker:
-        until(lambda: len(asyncio.run(published(ground.bootstrap))[PRIVATE[1]]) >= WINDOWS, worker)
+    with started(scenario.words("worker")) as worker:
+        until(lambda: len(asyncio.run(published(scenario.bootstrap))[PRIVATE[1]]) >= WINDOWS, worker)
         worker.terminate()
         assert worker.wait(60) == 0
 
 
-def test_the_reference_holds_something_of_every_kind(ground: Ground) -> None:
-    bodies = [orjson.loads(value) for value in ground.expected[PRIVATE[1]]]
+def test_the_reference_holds_something_of_every_kind(scenario: Scenario) -> None:
+    bodies = [orjson.loads(value) for value in scenario.expected[PRIVATE[1]]]
     assert [body["window_end"] for body in bodies] == [rfc3339(BEGIN + n * MINUTE) for n in range(WINDOWS)]
     assert {body["coverage"] for body in bodies} == {0.0, 1.0}
     assert {(body["released"], body["reason"]) for body in bodies} == {(True, None)}
-    assert len(ground.expected[AUDIT]) >= WINDOWS
+    assert len(scenario.expected[AUDIT]) >= WINDOWS
 
 
-def test_run_on_a_topic_ends_with_its_last_window_and_has_released_the_same_bytes(ground: Ground) -> None:
-    store = ground.folder / "once"
-    done = run(*ground.words("run", f"--store={store}", "--counts", f"--topic={COUNTERS}", *RANGE, "--json"))
+def test_run_on_a_topic_ends_with_its_last_window_and_has_released_the_same_bytes(scenario: Scenario) -> None:
+    store = scenario.folder / "once"
+    done = run(*scenario.words("run", f"--store={store}", "--counts", f"--topic={COUNTERS}", *RANGE, "--json"))
     assert done.code == 0, done.problem
     assert orjson.loads(done.out)["dropped"].keys() == {"bad_row", "differs", "early", "incomplete", "late"}
-    assert held(store) == ground.expected
+    assert held(store) == scenario.expected
 
 
-def test_run_on_a_topic_that_is_killed_amid_it_releases_the_same_and_nothing_twice(ground: Ground) -> None:
-    store = ground.folder / "killed"
-    words = ground.words("run", f"--store={store}", "--counts", f"--topic={COUNTERS}", *RANGE)
+def test_run_on_a_topic_that_is_killed_amid_it_releases_the_same_and_nothing_twice(scenario: Scenario) -> None:
+    store = scenario.folder / "killed"
+    words = scenario.words("run", f"--store={store}", "--counts", f"--topic={COUNTERS}", *RANGE)
     for reached in (1, WINDOWS // 3, 2 * WINDOWS // 3):
         with started(words) as process:
             until(partial(_holds, store, reached), process)
     assert len(_box(store)) < WINDOWS, "the last kill must come amid it"
     assert run(*words).code == 0
-    assert held(store) == ground.expected
+    assert held(store) == scenario.expected
 
 
 def _box(store: Path) -> list[Any]:
@@ -228,7 +228,7 @@ def _box(store: Path) -> list[Any]:
         return []
 
 
-def test_ingest_of_a_file_of_counts_and_a_worker_release_the_same_bytes(topics: Ground) -> None:
+def test_ingest_of_a_file_of_counts_and_a_worker_release_the_same_bytes(topics: Scenario) -> None:
     words = topics.words("ingest", f"--counts={topics.folder}/counts.csv", *RANGE)
     done = run(*words)
     assert (done.code, "bad rows were left out" in done.problem) == (3, True)
@@ -241,7 +241,7 @@ def test_ingest_of_a_file_of_counts_and_a_worker_release_the_same_bytes(topics: 
     assert written(topics, QUARANTINE) > 0, "each window that lacks a zone"
 
 
-def test_ingest_of_a_topic_and_a_worker_that_are_killed_amid_it_release_the_same_bytes_once(topics: Ground) -> None:
+def test_ingest_of_a_topic_and_a_worker_that_are_killed_amid_it_release_the_same_bytes_once(topics: Scenario) -> None:
     ingest = topics.words("ingest", "--counts", f"--topic={COUNTERS}", "--take-over", *RANGE)
     for share in (5, 3, 2):
         with started(ingest) as process:
@@ -254,15 +254,15 @@ def test_ingest_of_a_topic_and_a_worker_that_are_killed_amid_it_release_the_same
     assert asyncio.run(published(topics.bootstrap)) == topics.expected
 
 
-def test_what_people_see_who_mistype(ground: Ground) -> None:
-    for more, said in (
+def test_what_people_see_who_mistype(scenario: Scenario) -> None:
+    for more, output in (
         (["--counts", "--topic=no-such-topic"], "topic no-such-topic: does not exist"),
         (["--counts", f"--topic={OBSERVATIONS}"], "must be the topic that people counters write"),
         ([f"--topic={COUNTERS}"], "--counts: give a file, or --topic"),
         (["--counts"], "--counts: give a file, or --topic"),
-        ([f"--counts={ground.folder}/counts.csv", f"--topic={COUNTERS}"], "--counts: give a file, or --topic"),
+        ([f"--counts={scenario.folder}/counts.csv", f"--topic={COUNTERS}"], "--counts: give a file, or --topic"),
         (["--counts", f"--topic={COUNTERS}", "--udp=127.0.0.1:1"], "give --counts alone"),
     ):
-        done = run(*ground.words("run", f"--store={ground.folder}/none", *more))
+        done = run(*scenario.words("run", f"--store={scenario.folder}/none", *more))
         assert (done.code, "Traceback" in done.problem) == (2, False)
-        assert said in done.problem
+        assert output in done.problem

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.kafka
 
 
 def of_topics(kafka: Broker, folder: Path) -> list[dict[str, Any]]:
-    asked = ["doctor", "--policy", f"{folder}/policy.toml", "--kafka", kafka.bootstrap, "--json"]
-    done = CliRunner().invoke(tacet, asked)
+    query = ["doctor", "--policy", f"{folder}/policy.toml", "--kafka", kafka.bootstrap, "--json"]
+    done = CliRunner().invoke(tacet, query)
     return [each for each in json.loads(done.stdout)["findings"] if each["check"] == TOPICS]
 
 

@@ -24,7 +24,7 @@ from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, here
 from tests.integration.kafka_brokers import Broker, JavaBroker, administrator, clear_topics, free_port
 from tests.integration.storm import records
-from tests.integration.two_writers import Ground, all_out, assert_one_history
+from tests.integration.two_writers import Scenario, all_out, assert_one_history
 from tests.support.patience import PATIENCE, wait_until
 
 RESTRICTED = "[restricted]\noccupancy = true\npresence = true\n" + POLICY
@@ -32,9 +32,9 @@ FIRST_DAY = TICKS[0][:10]
 
 
 @pytest.fixture
-def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
+def scenario(kafka: Broker, tmp_path: Path) -> Iterator[Scenario]:
     """A cluster without any record, and a production key whose parts ingest and worker have."""
-    made = Ground(kafka, tmp_path, [])
+    made = Scenario(kafka, tmp_path, [])
     (tmp_path / "policy.toml").write_text(RESTRICTED)
     (tmp_path / "rows.csv").write_text(ROWS)
     here("key", "create", tmp_path / "whole", "--first-day", FIRST_DAY)
@@ -59,53 +59,53 @@ async def kept_for_ever(kafka: Broker) -> None:
         await admin.alter_configs(kept)
 
 
-def pour(ground: Ground) -> None:
-    rows = ["--observations", str(ground.folder / "rows.csv"), "--from", TICKS[0], "--to", TICKS[-1]]
-    here("ingest", *ground.words(key="ingest"), *rows)
+def pour(scenario: Scenario) -> None:
+    rows = ["--observations", str(scenario.folder / "rows.csv"), "--from", TICKS[0], "--to", TICKS[-1]]
+    here("ingest", *scenario.words(key="ingest"), *rows)
 
 
-def everything(ground: Ground) -> dict[str, list[bytes]]:
+def everything(scenario: Scenario) -> dict[str, list[bytes]]:
     """Return all that was ever written and not compacted, by topic, as a reader gets it."""
     names = topic_names(load_policy(RESTRICTED))
-    return {name: [each.value for each in asyncio.run(records(ground.kafka.bootstrap, name))] for name in names}
+    return {name: [each.value for each in asyncio.run(records(scenario.kafka.bootstrap, name))] for name in names}
 
 
-def needles(ground: Ground) -> set[bytes]:
+def needles(scenario: Scenario) -> set[bytes]:
     """Return pseudonyms and addresses of the recording, as text, and pseudonyms as bytes."""
-    key = key_files.pseudonym_key(ground.folder / "ingest")
-    log = ObservationFile(ground.folder / "rows.csv", load_policy(RESTRICTED), key).messages()
+    key = key_files.pseudonym_key(scenario.folder / "ingest")
+    log = ObservationFile(scenario.folder / "rows.csv", load_policy(RESTRICTED), key).messages()
     names = {row.device for each in log if isinstance(each, ObservationBatch) for row in each.rows}
     addresses = {line.split(",")[1] for line in ROWS.splitlines()[1:]}
     assert len(names) >= len(addresses) > 1
     return {each.encode() for each in names | addresses} | {bytes.fromhex(name) for name in names}
 
 
-def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_their_keys(ground: Ground) -> None:
-    pour(ground)
+def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_their_keys(scenario: Scenario) -> None:
+    pour(scenario)
     ports = [free_port() for _ in range(2)]
     workers = [
-        ground.worker(*ground.words(key="worker"), "--metrics", f"127.0.0.1:{port}", log=f"log-{number}")
+        scenario.worker(*scenario.words(key="worker"), "--metrics", f"127.0.0.1:{port}", log=f"log-{number}")
         for number, port in enumerate(ports)
     ]
-    wait_until(lambda: all_out(ground.kafka), "all windows must be released")
-    assert_one_history(ground.kafka)
-    told = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read() for port in ports]
-    assert all(b"tacet_releases_total" in text for text in told)
+    wait_until(lambda: all_out(scenario.kafka), "all windows must be released")
+    assert_one_history(scenario.kafka)
+    reported = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read() for port in ports]
+    assert all(b"tacet_releases_total" in text for text in reported)
     for worker in workers:
         worker.terminate()
         assert worker.wait(timeout=PATIENCE) == 0
-    topics, sought = everything(ground), needles(ground)
-    held = b"".join(value for values in topics.values() for value in values)
-    assert [needle for needle in sought if needle in held] == []
-    told += [ground.log(f"log-{number}").encode() for number in range(2)]
-    assert [needle for needle in sought if needle in b"".join(told)] == []
-    if isinstance(ground.kafka, JavaBroker):
-        segments = [path for path in ground.kafka.data.rglob("*.log") if path.parent.name.startswith("tacet.")]
+    topics, sought = everything(scenario), needles(scenario)
+    stored = b"".join(value for values in topics.values() for value in values)
+    assert [needle for needle in sought if needle in stored] == []
+    reported += [scenario.log(f"log-{number}").encode() for number in range(2)]
+    assert [needle for needle in sought if needle in b"".join(reported)] == []
+    if isinstance(scenario.kafka, JavaBroker):
+        segments = [path for path in scenario.kafka.data.rglob("*.log") if path.parent.name.startswith("tacet.")]
         assert segments
         written = b"".join(path.read_bytes() for path in segments)
         assert b"tacet" in written or b"facilities" in written
         assert [needle for needle in sought if needle in written] == []
-    vault = key_files.FileKeys(ground.folder / "worker").vault
+    vault = key_files.FileKeys(scenario.folder / "worker").vault
     batches = [value for value in topics[OBSERVATIONS] if not value.startswith(b"{")]
     read = [decode_message(value, vault)[0] for value in batches]
     assert sum(len(each.rows) for each in read if isinstance(each, ObservationBatch)) > 4
@@ -121,15 +121,15 @@ def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_thei
             assert is_encrypted(site)
 
 
-def test_a_worker_with_another_data_key_stops_and_nothing_is_lost(ground: Ground) -> None:
-    pour(ground)
-    document = json.loads((ground.folder / "worker").read_text())
-    (ground.folder / "wrong").touch(0o600)
+def test_a_worker_with_another_data_key_stops_and_nothing_is_lost(scenario: Scenario) -> None:
+    pour(scenario)
+    document = json.loads((scenario.folder / "worker").read_text())
+    (scenario.folder / "wrong").touch(0o600)
     other = document | {"data": document["data"] | {"key": "ab" * 32}}
-    (ground.folder / "wrong").write_text(json.dumps(other))
-    wrong = ground.worker(*ground.words(key="wrong"))
+    (scenario.folder / "wrong").write_text(json.dumps(other))
+    wrong = scenario.worker(*scenario.words(key="wrong"))
     assert wrong.wait(timeout=PATIENCE) == 2
-    assert "data key: must be the one under which this was encrypted, got another" in ground.log()
-    ground.worker(*ground.words(key="worker"), log="right")
-    wait_until(lambda: all_out(ground.kafka), "all windows must be released")
-    assert_one_history(ground.kafka)
+    assert "data key: must be the one under which this was encrypted, got another" in scenario.log()
+    scenario.worker(*scenario.words(key="worker"), log="right")
+    wait_until(lambda: all_out(scenario.kafka), "all windows must be released")
+    assert_one_history(scenario.kafka)

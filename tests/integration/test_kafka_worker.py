@@ -233,7 +233,7 @@ async def test_two_workers_share_the_partitions_and_one_takes_over_when_the_othe
 
 
 @pytest.fixture
-def ground(kafka: Broker, tmp_path: Path) -> Iterator[list[str]]:
+def scenario(kafka: Broker, tmp_path: Path) -> Iterator[list[str]]:
     """A log that a worker has worked on under a policy and a key; the words that start another one."""
     policy, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "rows.csv"
     policy.write_text(POLICY)
@@ -260,16 +260,16 @@ def work_until(kafka: Broker, words: list[str], topic: str, count: int) -> None:
         process.wait()
 
 
-def test_another_policy_or_key_is_exit_code_2_and_one_line(kafka: Broker, ground: list[str], tmp_path: Path) -> None:
-    work_until(kafka, ground, private_topic("facilities", "occupancy"), 2 * len(TICKS))
-    wrong_key = [*ground[:-1], str(tmp_path / "other")]
+def test_another_policy_or_key_is_exit_code_2_and_one_line(kafka: Broker, scenario: list[str], tmp_path: Path) -> None:
+    work_until(kafka, scenario, private_topic("facilities", "occupancy"), 2 * len(TICKS))
+    wrong_key = [*scenario[:-1], str(tmp_path / "other")]
     (tmp_path / "changed.toml").write_text(POLICY.replace('facilities = "2"', 'facilities = "3"'))
-    wrong_policy = [*ground[:4], str(tmp_path / "changed.toml"), *ground[5:]]
-    for words, said in ((wrong_key, "key: must be the one"), (wrong_policy, "policy: must be version")):
+    wrong_policy = [*scenario[:4], str(tmp_path / "changed.toml"), *scenario[5:]]
+    for words, output in ((wrong_key, "key: must be the one"), (wrong_policy, "policy: must be version")):
         done = tacet(*words, code=2)
         assert "Traceback" not in done.stderr
-        assert [said in line for line in done.stderr.splitlines()].count(True) == 1
-        assert said in done.stderr.splitlines()[-1]
+        assert [output in line for line in done.stderr.splitlines()].count(True) == 1
+        assert output in done.stderr.splitlines()[-1]
 
 
 async def put(kafka: Broker, topic: str, value: bytes) -> None:
@@ -281,10 +281,10 @@ async def put(kafka: Broker, topic: str, value: bytes) -> None:
 
 
 def test_records_are_stamped_with_their_window_and_quarantine_is_kept_from_now_on(
-    kafka: Broker, ground: list[str]
+    kafka: Broker, scenario: list[str]
 ) -> None:
     asyncio.run(put(kafka, OBSERVATIONS, b"{not json"))  # also where no site has a watermark yet
-    work_until(kafka, ground, QUARANTINE, PARTITIONS)
+    work_until(kafka, scenario, QUARANTINE, PARTITIONS)
 
     async def stamped() -> dict[str, list[Record]]:
         wanted = (private_topic("public", "occupancy"), AUDIT, LEAKAGE, QUARANTINE)

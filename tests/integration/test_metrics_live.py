@@ -131,9 +131,9 @@ def test_a_worker_and_an_ingest_are_ready_and_show_what_they_did(kafka: Broker, 
         worker.ready()
         tacet("ingest", *map(str, common(house)), "--kafka", bootstrap, "--observations", str(house / "o.csv"))
         until(lambda: worker.total("tacet_releases_total") > 20, "nothing released", worker)
-        told = {"tacet_privacy_spent_epsilon", "tacet_window_end_timestamp_seconds", "tacet_lag_seconds",
+        reported = {"tacet_privacy_spent_epsilon", "tacet_window_end_timestamp_seconds", "tacet_lag_seconds",
                 "tacet_ledger_entries"}  # fmt: skip
-        until(lambda: told <= {name for name, _ in worker.samples()}, "not told", worker)
+        until(lambda: reported <= {name for name, _ in worker.samples()}, "not told", worker)
         checked_by_promtool(worker)
         words = ["ingest", *common(house), "--kafka", bootstrap, "--udp", "127.0.0.1:0", "--take-over"]
         with watched(*words, env=communities(house)) as ingest:

@@ -33,7 +33,7 @@ from tests.integration.two_writers import (
     PARTITIONS,
     PRIVATE,
     SITES,
-    Ground,
+    Scenario,
     all_out,
     assert_one_history,
     bodies,
@@ -48,70 +48,72 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
-    with prepared(kafka, tmp_path) as ground:
-        yield ground
+def scenario(kafka: Broker, tmp_path: Path) -> Iterator[Scenario]:
+    with prepared(kafka, tmp_path) as scenario:
+        yield scenario
 
 
 @pytest.mark.parametrize("before", [AUDIT, PRIVATE, SNAPSHOT])
 @pytest.mark.parametrize("policy", ["policy", "changed"])
 def test_a_zombie_that_wakes_writes_nothing_whatever_policy_its_heir_has(
-    ground: Ground, before: str, policy: str
+    scenario: Scenario, before: str, policy: str
 ) -> None:
     """It stops in the middle of a window's records; its heir finishes what it began and goes on."""
-    zombie = ground.worker(*ground.words(), stop_at=f"{before}:2", log="zombie")
+    zombie = scenario.worker(*scenario.words(), stop_at=f"{before}:2", log="zombie")
     wait_until(lambda: is_stopped(zombie), "the worker must come so far")
-    heir = ground.worker(*ground.words(policy), "--accept-policy", log="heir")
-    wait_until(lambda: all_out(ground.kafka), ground.log("heir")[-2000:])
+    heir = scenario.worker(*scenario.words(policy), "--accept-policy", log="heir")
+    wait_until(lambda: all_out(scenario.kafka), scenario.log("heir")[-2000:])
     zombie.send_signal(signal.SIGCONT)
     if policy == "changed":
         assert zombie.wait(60) == 2
-        assert "which has been accepted meanwhile" in ground.log("zombie")
+        assert "which has been accepted meanwhile" in scenario.log("zombie")
     else:
-        wait_until(lambda: "another owner has taken it" in ground.log("zombie"), "the zombie must find out")
+        wait_until(lambda: "another owner has taken it" in scenario.log("zombie"), "the zombie must find out")
         assert zombie.poll() is None
         zombie.terminate()
         assert zombie.wait(20) == 0
     assert heir.poll() is None
     heir.terminate()
     assert heir.wait(20) == 0
-    entries = assert_one_history(ground.kafka)
+    entries = assert_one_history(scenario.kafka)
     assert {entry["policy_version"] for entry in entries} <= {load_policy(text).version for text in (POLICY, CHANGED)}
 
 
-def test_nothing_keeps_a_whole_cluster_from_going_on(ground: Ground) -> None:
-    ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must work")
-    assert findings(ground) == []
+def test_nothing_keeps_a_whole_cluster_from_going_on(scenario: Scenario) -> None:
+    scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
+    assert findings(scenario) == []
 
 
 def test_nothing_is_found_where_workers_go_on_while_recover_reads(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log's end that a state is compared with is not older than the state."""
-    ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+    scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
 
     async def after_an_hour_more(servers: str, partition: int) -> bytes | None:
         if partition == partition_of("east", PARTITIONS):
-            await asyncio.to_thread(send_an_hour_more, ground)
-            await asyncio.to_thread(wait_until, lambda: later_out(ground.kafka), "it must go on")
+            await asyncio.to_thread(send_an_hour_more, scenario)
+            await asyncio.to_thread(wait_until, lambda: later_out(scenario.kafka), "it must go on")
         return await last_snapshot(servers, partition)
 
     monkeypatch.setattr(kafka_recovery, "last_snapshot", after_an_hour_more)
-    assert kafka_recovery.cluster_obstacles(ground.kafka.bootstrap, ground.folder / "key", load_policy(POLICY)) == []
+    assert (
+        kafka_recovery.cluster_obstacles(scenario.kafka.bootstrap, scenario.folder / "key", load_policy(POLICY)) == []
+    )
 
 
-def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(ground: Ground) -> None:
-    zombie = ground.worker(*ground.words(), stop_at=f"{PRIVATE}:2", log="zombie")
+def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(scenario: Scenario) -> None:
+    zombie = scenario.worker(*scenario.words(), stop_at=f"{PRIVATE}:2", log="zombie")
     wait_until(lambda: is_stopped(zombie), "the worker must come so far")
-    make_anew(ground.kafka, CONTROL)
-    heir = ground.worker(*ground.words(), log="heir")
-    wait_until(lambda: all_out(ground.kafka), ground.log("heir")[-2000:])
+    make_anew(scenario.kafka, CONTROL)
+    heir = scenario.worker(*scenario.words(), log="heir")
+    wait_until(lambda: all_out(scenario.kafka), scenario.log("heir")[-2000:])
     zombie.send_signal(signal.SIGCONT)
-    wait_until(lambda: "another owner has taken it" in ground.log("zombie"), "the zombie must find out")
+    wait_until(lambda: "another owner has taken it" in scenario.log("zombie"), "the zombie must find out")
     assert heir.poll() is None
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)
 
 
 def make_anew(kafka: Broker, topic: str) -> None:
@@ -119,30 +121,30 @@ def make_anew(kafka: Broker, topic: str) -> None:
     asyncio.run(create_topics(kafka.bootstrap, [topic], partitions=PARTITIONS))
 
 
-def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(ground: Ground) -> None:
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(scenario: Scenario) -> None:
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
     first.terminate()
     assert first.wait(20) == 0
-    make_anew(ground.kafka, CONTROL)
-    said = tacet("worker", *ground.words(key="other"), code=2).stderr.splitlines()[-1]
-    assert "the control topic is new" in said
-    send_an_hour_more(ground)
-    ground.worker(*ground.words())
-    wait_until(lambda: later_out(ground.kafka), "the right key must go on")
-    assert_one_history(ground.kafka)
+    make_anew(scenario.kafka, CONTROL)
+    output = tacet("worker", *scenario.words(key="other"), code=2).stderr.splitlines()[-1]
+    assert "the control topic is new" in output
+    send_an_hour_more(scenario)
+    scenario.worker(*scenario.words())
+    wait_until(lambda: later_out(scenario.kafka), "the right key must go on")
+    assert_one_history(scenario.kafka)
 
 
-def test_a_production_key_whose_control_topic_is_gone_or_was_made_anew_is_told_its_ways_out(ground: Ground) -> None:
-    bound = ground.folder / "bound"
+def test_a_production_key_whose_control_topic_is_gone_or_was_made_anew_is_told_its_ways_out(scenario: Scenario) -> None:
+    bound = scenario.folder / "bound"
     key_files.create(bound, laboratory=False, first_day=20_000)
     key_files.serve(bound, "former")
-    assert "belongs to cluster former" in tacet("worker", *ground.words(key="bound"), code=2).stderr
-    (anew,) = findings(ground, key="bound")
+    assert "belongs to cluster former" in tacet("worker", *scenario.words(key="bound"), code=2).stderr
+    (anew,) = findings(scenario, key="bound")
     assert anew["what"].startswith(f"the key belongs to cluster former, but topic {CONTROL} holds those of cluster ")
     assert_ways_to_the_records_of_the_cluster(anew)
-    asyncio.run(delete_topics(ground.kafka.bootstrap, [CONTROL]))
-    (gone,) = findings(ground, key="bound")
+    asyncio.run(delete_topics(scenario.kafka.bootstrap, [CONTROL]))
+    (gone,) = findings(scenario, key="bound")
     assert gone["what"] == f"topic {CONTROL}: is not there, and the key belongs to cluster former"
     assert_ways_to_the_records_of_the_cluster(gone)
 
@@ -156,27 +158,27 @@ def assert_ways_to_the_records_of_the_cluster(found: dict[str, Any]) -> None:
     assert "budgets start again" in retire["price"]
 
 
-def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
-    done = tacet("worker", *ground.words("changed"), code=2)
+def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(scenario: Scenario) -> None:
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
+    done = tacet("worker", *scenario.words("changed"), code=2)
     assert "policy: must be version" in done.stderr.splitlines()[-1]
     assert first.poll() is None
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)
 
 
-def test_of_two_keys_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:
-    both = [ground.worker(*ground.words(key=key), log=key) for key in ("key", "other")]
+def test_of_two_keys_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(scenario: Scenario) -> None:
+    both = [scenario.worker(*scenario.words(key=key), log=key) for key in ("key", "other")]
     wait_until(lambda: any(process.poll() is not None for process in both), "one must end")
-    logs = ground.log("key") + ground.log("other")
+    logs = scenario.log("key") + scenario.log("other")
     assert "key: must be the one this cluster was begun with" in logs
     if both[0].poll() is None:  # the first to come had the key of those who sent
         assert both[1].returncode == 2
-        wait_until(lambda: all_out(ground.kafka), "the other must work")
-        assert_one_history(ground.kafka)
+        wait_until(lambda: all_out(scenario.kafka), "the other must work")
+        assert_one_history(scenario.kafka)
     else:
         assert both[1].wait(timeout=PATIENCE) == both[0].returncode == 2
-        assert "data key: must be the one under which this was encrypted" in ground.log("other")
+        assert "data key: must be the one under which this was encrypted" in scenario.log("other")
 
 
 async def grow(kafka: Broker, topic: str) -> None:
@@ -186,16 +188,16 @@ async def grow(kafka: Broker, topic: str) -> None:
     await admin.close()
 
 
-def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Ground) -> None:
-    asyncio.run(grow(ground.kafka, OBSERVATIONS))
-    said = f"topic {OBSERVATIONS}: must have 4 partitions like the whole cluster, has 8"
+def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(scenario: Scenario) -> None:
+    asyncio.run(grow(scenario.kafka, OBSERVATIONS))
+    output = f"topic {OBSERVATIONS}: must have 4 partitions like the whole cluster, has 8"
     for line in (
-        ["worker", *ground.words()],
-        ["ingest", *ground.words(), "--observations", str(ground.folder / "rows.csv")],
-        ["account", "--kafka", ground.kafka.bootstrap],
+        ["worker", *scenario.words()],
+        ["ingest", *scenario.words(), "--observations", str(scenario.folder / "rows.csv")],
+        ["account", "--kafka", scenario.kafka.bootstrap],
     ):
-        assert said in tacet(*line, code=2).stderr
-    (found,) = findings(ground)
+        assert output in tacet(*line, code=2).stderr
+    (found,) = findings(scenario)
     assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
     keeping, losing, ending = found["ways"]
     assert "copy what is unread of partitions 0 to 3 elsewhere" in keeping["do"]
@@ -204,14 +206,14 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Groun
     assert "'tacet key retire --kafka'" in ending["do"]
 
 
-def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(ground: Ground) -> None:
-    asyncio.run(grow(ground.kafka, PRIVATE))
-    read = ["--kafka", ground.kafka.bootstrap, "--audience", "facilities", "--from-start", "--until-end"]
+def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(scenario: Scenario) -> None:
+    asyncio.run(grow(scenario.kafka, PRIVATE))
+    read = ["--kafka", scenario.kafka.bootstrap, "--audience", "facilities", "--from-start", "--until-end"]
     assert (
         f"topic {PRIVATE}: must have 4 partitions like the whole cluster, has 8"
         in tacet("subscribe", *read, code=2).stderr
     )
-    account = tacet("account", "--kafka", ground.kafka.bootstrap, "--coalition", "facilities", code=2)
+    account = tacet("account", "--kafka", scenario.kafka.bootstrap, "--coalition", "facilities", code=2)
     assert f"topic {PRIVATE}: must have 4 partitions" in account.stderr
 
 
@@ -223,21 +225,23 @@ async def stamped_by_producers(kafka: Broker) -> None:
     await admin.close()
 
 
-def test_a_worker_refuses_observations_that_their_producers_stamp(ground: Ground) -> None:
+def test_a_worker_refuses_observations_that_their_producers_stamp(scenario: Scenario) -> None:
     """What a message may claim is bounded by the broker's time; a producer's own bounds nothing."""
-    asyncio.run(stamped_by_producers(ground.kafka))
-    said = tacet("worker", *ground.words(), code=2).stderr.splitlines()[-1]
-    assert f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime, has CreateTime; 'kafka-conf" in said
-    assert bodies(ground.kafka, AUDIT) == []
+    asyncio.run(stamped_by_producers(scenario.kafka))
+    output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
+    assert (
+        f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime, has CreateTime; 'kafka-conf" in output
+    )
+    assert bodies(scenario.kafka, AUDIT) == []
 
 
-def test_a_worker_refuses_settings_that_lose_something_and_recover_names_them(ground: Ground) -> None:
-    asyncio.run(set_otherwise(ground.kafka, AUDIT, {"retention.ms": "3600000"}))
-    asyncio.run(set_otherwise(ground.kafka, OBSERVATIONS, {"retention.ms": str(7 * 24 * 3600 * 1000)}))  # longer
-    said = tacet("worker", *ground.words(), code=2).stderr.splitlines()[-1]
+def test_a_worker_refuses_settings_that_lose_something_and_recover_names_them(scenario: Scenario) -> None:
+    asyncio.run(set_otherwise(scenario.kafka, AUDIT, {"retention.ms": "3600000"}))
+    asyncio.run(set_otherwise(scenario.kafka, OBSERVATIONS, {"retention.ms": str(7 * 24 * 3600 * 1000)}))  # longer
+    output = tacet("worker", *scenario.words(), code=2).stderr.splitlines()[-1]
     problem = f"topic {AUDIT}: must have retention.ms=-1, has 3600000"
-    assert f"{problem}; 'kafka-configs.sh" in said
-    (found,) = findings(ground)
+    assert f"{problem}; 'kafka-configs.sh" in output
+    (found,) = findings(scenario)
     assert found["what"] == problem
     assert "--add-config retention.ms=-1" in found["ways"][0]["do"]
 
@@ -247,44 +251,46 @@ async def set_otherwise(kafka: Broker, topic: str, settings: dict[str, str]) -> 
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, topic_config(topic) | settings)])
 
 
-def test_topics_are_created_where_the_environment_says(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACET_KAFKA", ground.kafka.bootstrap)
-    told = orjson.loads(tacet("topics", "create", "--policy", ground.folder / "policy.toml", "--json").stdout)
-    assert PRIVATE in told["existing"]
+def test_topics_are_created_where_the_environment_says(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACET_KAFKA", scenario.kafka.bootstrap)
+    reported = orjson.loads(tacet("topics", "create", "--policy", scenario.folder / "policy.toml", "--json").stdout)
+    assert PRIVATE in reported["existing"]
 
 
-def test_a_policy_that_was_replaced_displaces_nobody_though_its_supervisor_carries_the_consent(ground: Ground) -> None:
-    first = ground.worker(*ground.words(), "--accept-policy")
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
-    second = ground.worker(*ground.words("changed"), "--accept-policy", log="second")
+def test_a_policy_that_was_replaced_displaces_nobody_though_its_supervisor_carries_the_consent(
+    scenario: Scenario,
+) -> None:
+    first = scenario.worker(*scenario.words(), "--accept-policy")
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
+    second = scenario.worker(*scenario.words("changed"), "--accept-policy", log="second")
     wait_until(lambda: first.poll() == 2, "the second takes its place")
-    said = tacet("worker", *ground.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
-    assert "accepted as number 2 in place of the one given" in said
-    (replaced,) = findings(ground)
+    output = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
+    assert "accepted as number 2 in place of the one given" in output
+    (replaced,) = findings(scenario)
     assert "'tacet worker --accept-policy --again 2'" in replaced["ways"][-1]["do"]
-    send_an_hour_more(ground)
-    wait_until(lambda: later_out(ground.kafka), "the second must go on")
+    send_an_hour_more(scenario)
+    wait_until(lambda: later_out(scenario.kafka), "the second must go on")
     assert second.poll() is None
-    assert tacet("worker", *ground.words(), "--again", "2", code=2).stderr.endswith("--again needs --accept-policy\n")
-    ground.worker(*ground.words(), "--accept-policy", "--again", "2", log="third")
+    assert tacet("worker", *scenario.words(), "--again", "2", code=2).stderr.endswith("--again needs --accept-policy\n")
+    scenario.worker(*scenario.words(), "--accept-policy", "--again", "2", log="third")
     wait_until(lambda: second.poll() == 2, "who names the present one takes its place")
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)
 
 
-def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(ground: Ground) -> None:
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
+def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(scenario: Scenario) -> None:
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
     first.terminate()
     assert first.wait(20) == 0
-    send_an_hour_more(ground)
-    ground.worker(*ground.words("changed"), "--accept-policy")
-    wait_until(lambda: later_out(ground.kafka), "the second must work")
-    assert len({entry["policy_version"] for entry in assert_one_history(ground.kafka)}) == 2
+    send_an_hour_more(scenario)
+    scenario.worker(*scenario.words("changed"), "--accept-policy")
+    wait_until(lambda: later_out(scenario.kafka), "the second must work")
+    assert len({entry["policy_version"] for entry in assert_one_history(scenario.kafka)}) == 2
     coalition = ["--coalition", "facilities,public", "--json"]
-    told = orjson.loads(tacet("account", "--kafka", ground.kafka.bootstrap, *coalition).stdout)
-    streamed = orjson.loads(tacet("account", "--kafka", ground.kafka.bootstrap, "--json").stdout)
+    reported = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, *coalition).stdout)
+    streamed = orjson.loads(tacet("account", "--kafka", scenario.kafka.bootstrap, "--json").stdout)
     for site in SITES:
-        (added,) = told["sites"][site]["last"]["audiences"].values()
+        (added,) = reported["sites"][site]["last"]["audiences"].values()
         assert added == streamed["sites"][site]["last"]["coalition"]
 
 
@@ -296,40 +302,40 @@ async def misplace(kafka: Broker) -> None:
     await producer.stop()
 
 
-def test_a_message_on_the_wrong_partition_goes_to_quarantine_and_forks_no_site(ground: Ground) -> None:
-    asyncio.run(misplace(ground.kafka))
-    ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must work")
-    wait_until(lambda: bodies(ground.kafka, QUARANTINE), "it must be refused")
-    (refused,) = bodies(ground.kafka, QUARANTINE)
+def test_a_message_on_the_wrong_partition_goes_to_quarantine_and_forks_no_site(scenario: Scenario) -> None:
+    asyncio.run(misplace(scenario.kafka))
+    scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
+    wait_until(lambda: bodies(scenario.kafka, QUARANTINE), "it must be refused")
+    (refused,) = bodies(scenario.kafka, QUARANTINE)
     assert refused["reason"] == "wrong_partition"
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)
 
 
-def test_books_are_never_begun_anew_beside_what_they_have_released(ground: Ground) -> None:
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
+def test_books_are_never_begun_anew_beside_what_they_have_released(scenario: Scenario) -> None:
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
     first.terminate()
     assert first.wait(20) == 0
-    released = len(bodies(ground.kafka, PRIVATE))
-    asyncio.run(delete_topics(ground.kafka.bootstrap, [AUDIT, SNAPSHOT]))
-    asyncio.run(create_topics(ground.kafka.bootstrap, [AUDIT, SNAPSHOT], partitions=PARTITIONS))
-    done = tacet("worker", *ground.words(), code=2)
+    released = len(bodies(scenario.kafka, PRIVATE))
+    asyncio.run(delete_topics(scenario.kafka.bootstrap, [AUDIT, SNAPSHOT]))
+    asyncio.run(create_topics(scenario.kafka.bootstrap, [AUDIT, SNAPSHOT], partitions=PARTITIONS))
+    done = tacet("worker", *scenario.words(), code=2)
     assert "fresh books would release windows again; 'tacet recover --kafka'" in done.stderr.splitlines()[-1]
-    assert len(bodies(ground.kafka, PRIVATE)) == released
-    report = findings(ground)
+    assert len(bodies(scenario.kafka, PRIVATE)) == released
+    report = findings(scenario)
     assert any("audit and snapshot hold none" in found["what"] for found in report)
     assert all("new ledger" in found["ways"][-1]["do"] for found in report)
 
 
-def test_a_snapshot_topic_made_anew_is_told_with_its_ways_out(ground: Ground) -> None:
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
+def test_a_snapshot_topic_made_anew_is_told_with_its_ways_out(scenario: Scenario) -> None:
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
     first.terminate()
     assert first.wait(20) == 0
-    assert findings(ground) == []
-    make_anew(ground.kafka, SNAPSHOT)
-    report = findings(ground)
+    assert findings(scenario) == []
+    make_anew(scenario.kafka, SNAPSHOT)
+    report = findings(scenario)
     assert {found["what"].partition(": ")[0] for found in report} == {
         f"partition {partition_of(site, PARTITIONS)}" for site in SITES
     }
@@ -341,21 +347,21 @@ def test_a_snapshot_topic_made_anew_is_told_with_its_ways_out(ground: Ground) ->
         assert "new ledger" in anew["do"]
 
 
-def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
+def test_a_recreated_observations_topic_is_noticed(scenario: Scenario) -> None:
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
     first.terminate()
     assert first.wait(20) == 0
-    asyncio.run(delete_topics(ground.kafka.bootstrap, [OBSERVATIONS]))
-    asyncio.run(create_topics(ground.kafka.bootstrap, [OBSERVATIONS], partitions=PARTITIONS))
-    send_an_hour_more(ground)
-    done = tacet("worker", *ground.words(), code=1)
+    asyncio.run(delete_topics(scenario.kafka.bootstrap, [OBSERVATIONS]))
+    asyncio.run(create_topics(scenario.kafka.bootstrap, [OBSERVATIONS], partitions=PARTITIONS))
+    send_an_hour_more(scenario)
+    done = tacet("worker", *scenario.words(), code=1)
     assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
-    assert any("was deleted and created again" in found["what"] for found in findings(ground))
-    again = ground.worker(*ground.words(), "--accept-loss")
-    wait_until(lambda: later_out(ground.kafka), "it must go on")
+    assert any("was deleted and created again" in found["what"] for found in findings(scenario))
+    again = scenario.worker(*scenario.words(), "--accept-loss")
+    wait_until(lambda: later_out(scenario.kafka), "it must go on")
     assert again.poll() is None
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)
 
 
 async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
@@ -378,23 +384,23 @@ async def expire(kafka: Broker, share: float) -> dict[int, tuple[int, int]]:
 
 @pytest.mark.timeout(900)
 def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_recover_and_by_the_worker(
-    ground: Ground,
+    scenario: Scenario,
 ) -> None:
     """It was said that nothing prevents a run from continuing, while each worker ended with 1."""
-    first = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must release the recording")
+    first = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must release the recording")
     first.terminate()
     assert first.wait(120) == 0
-    send_an_hour_more(ground)
-    gone = asyncio.run(expire(ground.kafka, 0.6))
+    send_an_hour_more(scenario)
+    gone = asyncio.run(expire(scenario.kafka, 0.6))
     assert gone.keys() == {partition_of(site, PARTITIONS) for site in SITES}
 
-    said = tacet("worker", *ground.words(), code=1).stderr
-    assert any(f"but the log begins at {begin}: {count} messages are gone; 'tacet worker --accept-loss'" in said
+    output = tacet("worker", *scenario.words(), code=1).stderr
+    assert any(f"but the log begins at {begin}: {count} messages are gone; 'tacet worker --accept-loss'" in output
                for count, begin in gone.values())  # fmt: skip
-    assert re.search(r"windows of site (east|west) from the one that ends at \S+Z on, .* have coverage 0", said)
+    assert re.search(r"windows of site (east|west) from the one that ends at \S+Z on, .* have coverage 0", output)
 
-    report = findings(ground)
+    report = findings(scenario)
     assert {each["what"].partition(": ")[0] for each in report} == {f"partition {partition}" for partition in gone}
     named: dict[str, tuple[str, str]] = {}
     for each in report:
@@ -408,11 +414,13 @@ def test_observations_that_expired_are_named_with_the_way_out_and_its_price_by_r
             named[site] = since, until
     assert named.keys() == set(SITES)
 
-    ground.worker(*ground.words(), "--accept-loss", log="again")
-    wait_until(lambda: later_out(ground.kafka), ground.log("again")[-2000:])
-    assert_one_history(ground.kafka)
+    scenario.worker(*scenario.words(), "--accept-loss", log="again")
+    wait_until(lambda: later_out(scenario.kafka), scenario.log("again")[-2000:])
+    assert_one_history(scenario.kafka)
     for site, (since, until) in named.items():
-        share = {body["window_end"]: body["coverage"] for body in bodies(ground.kafka, PRIVATE) if body["site"] == site}
+        share = {
+            body["window_end"]: body["coverage"] for body in bodies(scenario.kafka, PRIVATE) if body["site"] == site
+        }
         assert {share[end] for end in share if since <= end <= until} == {0.0}
         behind = min(end for end in share if end > until)
         assert share[behind] > 0, "no window more than those that were named"

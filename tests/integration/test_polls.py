@@ -130,9 +130,9 @@ async def test_who_has_no_key_or_another_engine_gets_and_believes_nothing(tmp_pa
             (by_user(port, privacy_password="another password"), NO_ANSWER),
             (by_user(port, engine="80000000010a0b0d"), REFUSED),
         ):  # fmt: skip
-            with pytest.raises(PollError) as told:
+            with pytest.raises(PollError) as reported:
                 await reader.read()
-            assert told.value.reason == reason
+            assert reported.value.reason == reason
 
 
 async def test_an_agent_whose_clock_started_again_is_read(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ async def test_an_agent_that_is_gone_gives_no_part_of_a_table(tmp_path: Path) ->
     write(tmp_path / "rows", cisco(clients(3)))
     async with agent(tmp_path) as port:
         await read(by_community(port))
-    with pytest.raises(PollError) as told:
+    with pytest.raises(PollError) as reported:
         await by_community(port).read()
-    assert told.value.reason == NO_ANSWER
+    assert reported.value.reason == NO_ANSWER
 
 
 TIMES = 10

@@ -111,9 +111,9 @@ class TestSnmp:
         names = {"SHA": "SHA-1", "AES": "AES-128"}
         async with agent(tmp_path, tag, cipher) as port:
             given = users(auth=names.get(tag, tag), privacy=names.get(cipher, cipher))
-            asked = ByUser(HOST, port, given, "tacet")
-            assert await until_it_answers(asked)
-            assert await until_it_answers(asked), "and again, by what was learnt"
+            query = ByUser(HOST, port, given, "tacet")
+            assert await until_it_answers(query)
+            assert await until_it_answers(query), "and again, by what was learnt"
 
     async def test_who_has_no_key_or_another_engine_is_not_believed(self, tmp_path: Path) -> None:
         async with agent(tmp_path) as port:
@@ -127,9 +127,9 @@ class TestSnmp:
 
     async def test_an_agent_that_has_gone_does_not_answer_and_one_that_is_replaced_does(self, tmp_path: Path) -> None:
         async with agent(tmp_path) as port:
-            asked = ByUser(HOST, port, users(), "tacet")
-            assert await until_it_answers(asked)
-        assert await asked.probe() is None
+            query = ByUser(HOST, port, users(), "tacet")
+            assert await until_it_answers(query)
+        assert await query.probe() is None
         assert await ByCommunity(HOST, port, COMMUNITY).probe() is None
 
 
@@ -156,7 +156,7 @@ class TestTheWayOfTraps:
                 assert await way.step(hour + 2 * MINUTE) is None
 
     async def test_operators_are_told_once_whenever_it_is_lost_or_found(self) -> None:
-        heard = iter([None, 1 * HOUR, 9 * HOUR, 1 * HOUR])  # an old one proves nothing
+        received = iter([None, 1 * HOUR, 9 * HOUR, 1 * HOUR])  # an old one proves nothing
         hours: list[int] = []
 
         async def asked() -> None:
@@ -164,7 +164,7 @@ class TestTheWayOfTraps:
 
         rounds_ = ProbeScheduler(
             {PAIR: Played(*[ProbeAnswer(n * 6_000) for n in range(999)])}, clock(), lambda *_, answered: None,
-            {PAIR: TrapPath(asked, lambda: next(heard))},
+            {PAIR: TrapPath(asked, lambda: next(received))},
         )  # fmt: skip
         with structlog.testing.capture_logs() as lines:
             for minute in range(5 * 60, 8 * 60 + 2):
@@ -250,9 +250,9 @@ class TestIcmp:
         async def echo() -> None:
             loop = asyncio.get_running_loop()
             while True:
-                heard = await loop.sock_recv(there, 1000)
-                assert heard[:2] == b"\x08\0"
-                await loop.sock_sendall(there, kind + heard[1:-1] + bytes([heard[-1] ^ change]))
+                received = await loop.sock_recv(there, 1000)
+                assert received[:2] == b"\x08\0"
+                await loop.sock_sendall(there, kind + received[1:-1] + bytes([received[-1] ^ change]))
 
         playing = asyncio.create_task(echo())
         try:
@@ -288,36 +288,36 @@ def clock() -> AnchoredClock:
 
 class TestRounds:
     async def test_changes_are_told_to_operators_once(self) -> None:
-        told: list[tuple[int, bool]] = []
+        reported: list[tuple[int, bool]] = []
         played = Played(
             None, None, ProbeAnswer(6_000), ProbeAnswer(12_000), ProbeAnswer(50), ProbeAnswer(None), ProbeAnswer(12_050)
         )
 
         def tell(pair: object, at: int, *, answered: bool) -> None:
             assert pair == PAIR
-            told.append((at // MINUTE, answered))
+            reported.append((at // MINUTE, answered))
 
         asking_all = ProbeScheduler({PAIR: played}, clock(), tell)
         with structlog.testing.capture_logs() as lines:
             for minute in range(7):
                 await asking_all.probe_all(minute * MINUTE)
-        assert told == [(0, False), (1, False), *((minute, True) for minute in range(2, 7))]
+        assert reported == [(0, False), (1, False), *((minute, True) for minute in range(2, 7))]
         assert [line["event"] for line in lines] == ["source_silent", "source_answers", "source_restarted"]
         assert all(line["address"] == PAIR[1] for line in lines)
 
     async def test_they_begin_at_points_of_the_grid_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(scheduler, "PROBE_GRID", 50_000)
-        told: list[int] = []
+        reported: list[int] = []
 
         def tell(_: object, at: int, *, answered: bool) -> None:
-            told.append(at)
+            reported.append(at)
 
         running = asyncio.create_task(ProbeScheduler({PAIR: Played(*[None] * 999)}, clock(), tell).run())
-        while len(told) < 3:
+        while len(reported) < 3:
             await asyncio.sleep(0.01)
         running.cancel()
-        assert {at % 50_000 for at in told} == {0}
-        assert told == sorted(set(told))
+        assert {at % 50_000 for at in reported} == {0}
+        assert reported == sorted(set(reported))
 
 
 class TestDeclared:
@@ -341,17 +341,17 @@ class TestDeclared:
     async def heartbeats(self, answer: ProbeAnswer | None, monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
         """Return what is sent while three questions are asked."""
         monkeypatch.setattr(scheduler, "PROBE_GRID", 1_000_000)
-        asked = {(SITE, HOST): Played(*[answer] * 999)}
-        log, told = Log(), list[bool]()
+        query = {(SITE, HOST): Played(*[answer] * 999)}
+        log, reported = Log(), list[bool]()
 
         def probed(pair: tuple[str, str], *, alive: bool, at: int) -> None:
             assert (pair, at % 1_000_000) == ((SITE, HOST), 0)
-            told.append(alive)
+            reported.append(alive)
 
-        given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(asked, probed, {})
+        given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(query, probed, {})
         async with inputs.receiver(given, policy(), bytes(32), log, probing=probing) as made:
-            while len(told) < 3:
+            while len(reported) < 3:
                 await asyncio.sleep(0.01)
             log.messages += made._ingest.poll(made.state, made._clock.now() + 10_000_000)
-        assert set(told) == {answer is not None}
+        assert set(reported) == {answer is not None}
         return [message for message in log.messages if isinstance(message, Heartbeat)]

@@ -49,20 +49,20 @@ async def test_short_storm_releases_every_window_once_and_as_one_process_would(k
     """Killed and paused workers, a killed broker, zombies with and without a change of policy, hostile senders, a topic
     that an admin has grown and one that was made anew."""
     weights = dict.fromkeys(EVERYTHING, 1)
-    ground = EngineStorm(kafka, tmp_path, Plan(seed=20261121, faults=len(weights), calm=(0.5, 1.5), weights=weights))
-    report = await ground.run()
-    compared = await ground.verify(report)
-    print(f"short storm: {compared} records, {report}, {ground.outcomes}")
+    scenario = EngineStorm(kafka, tmp_path, Plan(seed=20261121, faults=len(weights), calm=(0.5, 1.5), weights=weights))
+    report = await scenario.run()
+    compared = await scenario.verify(report)
+    print(f"short storm: {compared} records, {report}, {scenario.outcomes}")
     assert report.faults == (weights if kafka.killable else report.faults)
     assert report.exits == [0, 0]
-    assert ground.outcomes["rolled"] == 1
-    wanted = (await ground.reference()).topics
-    windows = ground.movement.tick * len(ground.policy.site)
+    assert scenario.outcomes["rolled"] == 1
+    wanted = (await scenario.reference()).topics
+    windows = scenario.movement.tick * len(scenario.policy.site)
     assert len(wanted[AUDIT]) > windows * len(AUDIENCES) * 0.9
     assert len(wanted[private_topic("public", "occupancy")]) > windows * 0.9
     charged = Counter(paid_day(entry) for entry in map(orjson.loads, wanted[AUDIT].values()) if paid_day(entry))
     assert set(charged.values()) == {1}, "a day is paid once, whoever takes it over"
-    assert len(charged) >= 2 * len(ground.policy.site), "by two audiences"
+    assert len(charged) >= 2 * len(scenario.policy.site), "by two audiences"
 
 
 def paid_day(entry: dict[str, Any]) -> tuple[str, str, int] | None:
@@ -75,10 +75,10 @@ def paid_day(entry: dict[str, Any]) -> tuple[str, str, int] | None:
 @pytest.mark.storm
 async def test_long_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
     faults = int(os.environ.get("TACET_STORM_FAULTS", "200"))
-    ground = EngineStorm(kafka, tmp_path, Plan(seed=11, faults=faults, calm=(1.0, 4.0), weights=EVERYTHING))
-    report = await ground.run()
-    compared = await ground.verify(report)
-    print(f"long storm: {compared} records, {report}, {ground.outcomes}")
+    scenario = EngineStorm(kafka, tmp_path, Plan(seed=11, faults=faults, calm=(1.0, 4.0), weights=EVERYTHING))
+    report = await scenario.run()
+    compared = await scenario.verify(report)
+    print(f"long storm: {compared} records, {report}, {scenario.outcomes}")
     assert report.faults.total() >= faults
     assert report.exits == [0, 0]
 
@@ -91,10 +91,10 @@ async def test_three_brokers_lose_one_for_good_and_the_storm_goes_on(
     faults = int(os.environ.get("TACET_STORM_FAULTS", "40"))
     before, after = faults // 3, faults - faults // 3
     plan = Plan(seed=3, faults=before + 1 + after, calm=(1.0, 4.0), weights=EVERYTHING, fixed={before: "lose"})
-    ground = EngineStorm(three_brokers, tmp_path, plan)
-    report = await ground.run()
-    compared = await ground.verify(report)
-    print(f"storm on three brokers: {compared} records, {report}, {ground.outcomes}")
+    scenario = EngineStorm(three_brokers, tmp_path, plan)
+    report = await scenario.run()
+    compared = await scenario.verify(report)
+    print(f"storm on three brokers: {compared} records, {report}, {scenario.outcomes}")
     assert report.faults["lose"] == 1
     assert report.exits == [0, 0]
 
@@ -110,12 +110,12 @@ async def test_three_secured_brokers_lose_one_for_good_and_leaders_while_the_sto
     plan = Plan(
         seed=3, faults=before + 1 + after, calm=(1.0, 4.0), weights=weights, fixed={before: "lose"}, rest=SUPERSEDED
     )  # fmt: skip
-    ground = SecuredStorm(three_secured, tmp_path, plan)
-    report = await ground.run()
-    compared = await ground.verify(report)
-    print(f"storm on three secured brokers: {compared} records, {report}, {ground.outcomes}")
+    scenario = SecuredStorm(three_secured, tmp_path, plan)
+    report = await scenario.run()
+    compared = await scenario.verify(report)
+    print(f"storm on three secured brokers: {compared} records, {report}, {scenario.outcomes}")
     assert report.faults["lose"] == 1
-    assert sum(times for what, times in ground.outcomes.items() if what.startswith("led anew")) >= faults // 20
+    assert sum(times for what, times in scenario.outcomes.items() if what.startswith("led anew")) >= faults // 20
     assert report.exits == [0, 0]
 
 

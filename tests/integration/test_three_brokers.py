@@ -26,7 +26,7 @@ from tests.acceptance.command_line import tacet
 from tests.integration.kafka_brokers import JavaCluster, administrator, delete_topics
 from tests.integration.two_writers import (
     PARTITIONS,
-    Ground,
+    Scenario,
     all_out,
     assert_one_history,
     findings,
@@ -40,9 +40,9 @@ pytestmark = [pytest.mark.kafka]
 
 
 @pytest.fixture
-def ground(three_brokers: JavaCluster, tmp_path: Path) -> Iterator[Ground]:
-    with prepared(three_brokers, tmp_path) as ground:
-        yield ground
+def scenario(three_brokers: JavaCluster, tmp_path: Path) -> Iterator[Scenario]:
+    with prepared(three_brokers, tmp_path) as scenario:
+        yield scenario
 
 
 async def leader(kafka: JavaCluster, topic: str, partition: int) -> int:
@@ -54,28 +54,28 @@ async def leader(kafka: JavaCluster, topic: str, partition: int) -> int:
 
 
 def test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and_a_session(
-    ground: Ground, three_brokers: JavaCluster
+    scenario: Scenario, three_brokers: JavaCluster
 ) -> None:
     """Its connections stay open and answer nothing, to the end: each process waits for it once, and then never more.
 
     All that is sent meanwhile is released while it still hangs.
     """
-    worker = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+    worker = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
     at = TopicPartition(OBSERVATIONS, partition_of("east", PARTITIONS))
     old = asyncio.run(leader(three_brokers, at.topic, at.partition))
     hanging = three_brokers.brokers[old]
     hanging.pause()
     try:
-        send_an_hour_more(ground)
-        wait_until(lambda: later_out(ground.kafka), "it must go on while the leader hangs")
+        send_an_hour_more(scenario)
+        wait_until(lambda: later_out(scenario.kafka), "it must go on while the leader hangs")
     finally:
         hanging.resume()
-    assert ground.log().count(f"{hanging.bootstrap} hangs") == 1
+    assert scenario.log().count(f"{hanging.bootstrap} hangs") == 1
     assert worker.poll() is None
     worker.terminate()
     assert worker.wait(timeout=PATIENCE) == 0  # what is compared must not grow between two readings
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)
 
 
 async def test_with_too_few_in_sync_replicas_nothing_is_published_and_it_goes_on_when_there_are_enough(
@@ -130,31 +130,31 @@ def ends(kafka: JavaCluster, topic: str) -> dict[int, int]:
 
 
 def test_observations_that_an_unclean_election_took_away_are_a_loss_with_a_way_out(
-    ground: Ground, three_brokers: JavaCluster
+    scenario: Scenario, three_brokers: JavaCluster
 ) -> None:
     """A worker refuses such a setting when it starts; here it is made later, on purpose."""
     asyncio.run(on_two_brokers(three_brokers, OBSERVATIONS))
-    tacet("ingest", *ground.words(), "--observations", ground.folder / "rows.csv")
-    worker = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+    tacet("ingest", *scenario.words(), "--observations", scenario.folder / "rows.csv")
+    worker = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the worker must work")
     asyncio.run(let_stale_copies_lead(three_brokers, OBSERVATIONS, allowed=True))
     first, second = three_brokers.brokers[1], three_brokers.brokers[2]
     before = ends(three_brokers, OBSERVATIONS)
     second.kill()
-    send_an_hour_more(ground)  # copies that broker 2 lacks
-    wait_until(lambda: later_out(ground.kafka), "the worker must go on with two brokers")
+    send_an_hour_more(scenario)  # copies that broker 2 lacks
+    wait_until(lambda: later_out(scenario.kafka), "the worker must go on with two brokers")
     first.kill()
     second.start()
     wait_until(lambda: ends(three_brokers, OBSERVATIONS) == before, "a leader without the newest observations")
     first.start()
     assert worker.wait(timeout=PATIENCE) == 1
-    assert "messages that were read are gone; 'tacet worker --accept-loss' goes on" in ground.log()
+    assert "messages that were read are gone; 'tacet worker --accept-loss' goes on" in scenario.log()
     asyncio.run(let_stale_copies_lead(three_brokers, OBSERVATIONS, allowed=False))
-    found = findings(ground)
+    found = findings(scenario)
     assert found
     assert all("'tacet worker --accept-loss'" in each["ways"][0]["do"] for each in found)
-    accepting = ground.worker(*ground.words(), "--accept-loss", log="accepting")
-    wait_until(lambda: findings(ground) == [], "a worker that accepts the loss must go on")
+    accepting = scenario.worker(*scenario.words(), "--accept-loss", log="accepting")
+    wait_until(lambda: findings(scenario) == [], "a worker that accepts the loss must go on")
     accepting.terminate()
     assert accepting.wait(timeout=PATIENCE) == 0
-    assert_one_history(ground.kafka)
+    assert_one_history(scenario.kafka)

@@ -28,7 +28,7 @@ from tests.integration.two_writers import (
     PARTITIONS,
     PRIVATE,
     SITES,
-    Ground,
+    Scenario,
     all_out,
     assert_one_history,
     bodies,
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
-    with prepared(kafka, tmp_path) as ground:
-        yield ground
+def scenario(kafka: Broker, tmp_path: Path) -> Iterator[Scenario]:
+    with prepared(kafka, tmp_path) as scenario:
+        yield scenario
 
 
 def later(*words: str) -> subprocess.CompletedProcess[str]:
@@ -56,124 +56,124 @@ def later(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def later_findings(ground: Ground) -> list[dict[str, Any]]:
-    return list(orjson.loads(later("recover", *ground.words(), "--json").stdout)["findings"])
+def later_findings(scenario: Scenario) -> list[dict[str, Any]]:
+    return list(orjson.loads(later("recover", *scenario.words(), "--json").stdout)["findings"])
 
 
-def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(ground: Ground) -> None:
-    killed = ground.worker(*ground.words(), stop_at=f"{PRIVATE}:2")
+def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(scenario: Scenario) -> None:
+    killed = scenario.worker(*scenario.words(), stop_at=f"{PRIVATE}:2")
     wait_until(lambda: is_stopped(killed), "the worker must come so far")
     killed.kill()
     killed.wait()
-    before = bodies(ground.kafka, AUDIT)
+    before = bodies(scenario.kafka, AUDIT)
 
-    refused = later("worker", *ground.words(), "--accept-policy")
+    refused = later("worker", *scenario.words(), "--accept-policy")
     assert refused.returncode == 2
     assert f"must be {NOW}, under which" in refused.stderr
     assert f"start version {NOW} once more" in refused.stderr
-    begun = [found["what"] for found in later_findings(ground)]
-    assert begun
-    assert any(f"which mechanism version {NOW} made" in what for what in begun), begun
-    assert findings(ground) == []
-    assert bodies(ground.kafka, AUDIT) == before
+    started = [found["what"] for found in later_findings(scenario)]
+    assert started
+    assert any(f"which mechanism version {NOW} made" in what for what in started), started
+    assert findings(scenario) == []
+    assert bodies(scenario.kafka, AUDIT) == before
 
-    finishing = ground.worker(*ground.words(), log="finishing")
-    wait_until(lambda: all_out(ground.kafka), ground.log("finishing")[-2000:])
+    finishing = scenario.worker(*scenario.words(), log="finishing")
+    wait_until(lambda: all_out(scenario.kafka), scenario.log("finishing")[-2000:])
     finishing.terminate()
     assert finishing.wait(20) == 0
 
-    assert later("worker", *ground.words()).returncode == 2, "without consent"
-    send_an_hour_more(ground)
-    ground.worker(*ground.words(), "--accept-policy", later=True, log="later")
-    wait_until(lambda: later_out(ground.kafka), ground.log("later")[-2000:])
-    assert_one_history(ground.kafka)
-    back = tacet("worker", *ground.words(), "--accept-policy", code=2).stderr
+    assert later("worker", *scenario.words()).returncode == 2, "without consent"
+    send_an_hour_more(scenario)
+    scenario.worker(*scenario.words(), "--accept-policy", later=True, log="later")
+    wait_until(lambda: later_out(scenario.kafka), scenario.log("later")[-2000:])
+    assert_one_history(scenario.kafka)
+    back = tacet("worker", *scenario.words(), "--accept-policy", code=2).stderr
     assert f"to go on from, got {LATER}; 'tacet recover' says" in back
-    assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(ground))
+    assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(scenario))
 
 
-async def beat_of_a_version_to_come(ground: Ground, sites: Sequence[str] = SITES) -> None:
+async def beat_of_a_version_to_come(scenario: Scenario, sites: Sequence[str] = SITES) -> None:
     """Send one for each of these sites, of the session of the recording, which goes on."""
-    senders = {sender for record in await records(ground.kafka.bootstrap, OBSERVATIONS)
+    senders = {sender for record in await records(scenario.kafka.bootstrap, OBSERVATIONS)
                if (sender := sender_of(record.value)) is not None}  # fmt: skip
     for site, source, session in (sender for sender in senders if sender.site in sites):
         beat = encode_message(Heartbeat(site, source, session, 1_772_460_000_000_000, 0))
-        await put(ground, site, beat.replace(b'{"v":1,', b'{"v":2,'))
+        await put(scenario, site, beat.replace(b'{"v":1,', b'{"v":2,'))
 
 
-async def delete_records(ground: Ground, places: dict[TopicPartition, RecordsToDelete]) -> None:
-    async with administrator(ground.kafka.bootstrap) as admin:
+async def delete_records(scenario: Scenario, places: dict[TopicPartition, RecordsToDelete]) -> None:
+    async with administrator(scenario.kafka.bootstrap) as admin:
         await admin.delete_records(places)
 
 
-async def put(ground: Ground, site: str, value: bytes) -> None:
+async def put(scenario: Scenario, site: str, value: bytes) -> None:
     """Write a message on the partition of a site."""
-    producer = AIOKafkaProducer(bootstrap_servers=ground.kafka.bootstrap)
+    producer = AIOKafkaProducer(bootstrap_servers=scenario.kafka.bootstrap)
     await producer.start()
     await producer.send_and_wait(OBSERVATIONS, value, key=site.encode(), partition=partition_of(site, PARTITIONS))
     await producer.stop()
 
 
 def test_a_worker_loses_nothing_of_what_a_later_version_has_sent_and_that_goes_on_where_it_stops(
-    ground: Ground,
+    scenario: Scenario,
 ) -> None:
     """An ingest was upgraded before the workers."""
-    asyncio.run(beat_of_a_version_to_come(ground))
-    older = ground.worker(*ground.words(), log="older")
+    asyncio.run(beat_of_a_version_to_come(scenario))
+    older = scenario.worker(*scenario.words(), log="older")
     wait_until(lambda: older.poll() is not None, "it must stop")
     assert older.returncode == 3
-    assert "message: must be of version 1, got 2, which a later version" in ground.log("older")
-    assert re.search(r"partition \d, offset \d+: message: must be of version 1", ground.log("older"))
-    assert "upgrade this program to the version of that source's ingest" in ground.log("older")
-    assert bodies(ground.kafka, QUARANTINE) == []
-    assert any("is of a later version" in found["what"] for found in findings(ground))
-    send_an_hour_more(ground)
-    ground.worker(*ground.words(), "--accept-policy", later=True, log="later")
-    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log("later")[-2000:])
-    assert_one_history(ground.kafka)
-    assert bodies(ground.kafka, QUARANTINE) == []
+    assert "message: must be of version 1, got 2, which a later version" in scenario.log("older")
+    assert re.search(r"partition \d, offset \d+: message: must be of version 1", scenario.log("older"))
+    assert "upgrade this program to the version of that source's ingest" in scenario.log("older")
+    assert bodies(scenario.kafka, QUARANTINE) == []
+    assert any("is of a later version" in found["what"] for found in findings(scenario))
+    send_an_hour_more(scenario)
+    scenario.worker(*scenario.words(), "--accept-policy", later=True, log="later")
+    wait_until(lambda: all_out(scenario.kafka) and later_out(scenario.kafka), scenario.log("later")[-2000:])
+    assert_one_history(scenario.kafka)
+    assert bodies(scenario.kafka, QUARANTINE) == []
 
 
-def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(ground: Ground) -> None:
-    running = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka), "the first must work")
-    ground.worker(*ground.words(), "--accept-policy", later=True, log="later")
+def test_workers_of_the_version_before_that_still_run_end_when_the_next_begins(scenario: Scenario) -> None:
+    running = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka), "the first must work")
+    scenario.worker(*scenario.words(), "--accept-policy", later=True, log="later")
     wait_until(lambda: running.poll() == 2, "it must find out")
-    assert f"mechanism version: must be {LATER}, which has been accepted meanwhile, got {NOW}" in ground.log()
-    send_an_hour_more(ground)
-    wait_until(lambda: later_out(ground.kafka), ground.log("later")[-2000:])
-    assert_one_history(ground.kafka)
+    assert f"mechanism version: must be {LATER}, which has been accepted meanwhile, got {NOW}" in scenario.log()
+    send_an_hour_more(scenario)
+    wait_until(lambda: later_out(scenario.kafka), scenario.log("later")[-2000:])
+    assert_one_history(scenario.kafka)
 
 
 @pytest.mark.timeout(300)
-def test_a_message_of_another_program_stops_no_partition(ground: Ground) -> None:
+def test_a_message_of_another_program_stops_no_partition(scenario: Scenario) -> None:
     """It was taken for a message of a later version, and no worker went on."""
     foreign = [b'{"v":2}', orjson.dumps({"v": 2, "site": "east", "source": "192.0.2.77", "session": 1})]
     for site in SITES:
         for value in foreign:
-            asyncio.run(put(ground, site, value))
-    send_an_hour_more(ground)
-    worker = ground.worker(*ground.words())
-    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log()[-2000:])
+            asyncio.run(put(scenario, site, value))
+    send_an_hour_more(scenario)
+    worker = scenario.worker(*scenario.words())
+    wait_until(lambda: all_out(scenario.kafka) and later_out(scenario.kafka), scenario.log()[-2000:])
     assert worker.poll() is None
-    refused = [body["reason"] for body in bodies(ground.kafka, QUARANTINE)]
+    refused = [body["reason"] for body in bodies(scenario.kafka, QUARANTINE)]
     assert refused == ["version"] * len(foreign) * len(SITES)
-    assert findings(ground) == []
-    assert_one_history(ground.kafka)
+    assert findings(scenario) == []
+    assert_one_history(scenario.kafka)
 
 
 @pytest.mark.timeout(600)
-def test_a_message_that_no_ingest_wrote_is_gone_on_without_as_recover_says(ground: Ground) -> None:
-    asyncio.run(beat_of_a_version_to_come(ground, SITES[:1]))
-    stopped = ground.worker(*ground.words(), log="stopped")
+def test_a_message_that_no_ingest_wrote_is_gone_on_without_as_recover_says(scenario: Scenario) -> None:
+    asyncio.run(beat_of_a_version_to_come(scenario, SITES[:1]))
+    stopped = scenario.worker(*scenario.words(), log="stopped")
     wait_until(lambda: stopped.poll() is not None, "it must stop")
-    (found,) = findings(ground)
+    (found,) = findings(scenario)
     assert "is of a later version" in found["what"]
     way = re.search(r"with offset (\d+) of partition (\d+) of", found["ways"][1]["do"])
     assert way is not None
     before = RecordsToDelete(before_offset=int(way[1]))
-    asyncio.run(delete_records(ground, {TopicPartition(OBSERVATIONS, int(way[2])): before}))
-    send_an_hour_more(ground)
-    ground.worker(*ground.words(), "--accept-loss")
-    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log()[-2000:])
-    assert_one_history(ground.kafka)
+    asyncio.run(delete_records(scenario, {TopicPartition(OBSERVATIONS, int(way[2])): before}))
+    send_an_hour_more(scenario)
+    scenario.worker(*scenario.words(), "--accept-loss")
+    wait_until(lambda: all_out(scenario.kafka) and later_out(scenario.kafka), scenario.log()[-2000:])
+    assert_one_history(scenario.kafka)

@@ -251,9 +251,9 @@ SHORT = base64.b64encode(b"23 bytes are not enough").decode()
 
 @pytest.mark.parametrize("secret", ["whsec_", "", "whsec_a", "whsec_" + SHORT, SECRET[6:], SECRET + "!"])
 def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
-    with pytest.raises(UsageError, match="--secret-file: must contain whsec_") as told:
+    with pytest.raises(UsageError, match="--secret-file: must contain whsec_") as reported:
         WebhookSink("https://example.org", lambda: (secret,), Trigger("release"), {})
-    assert len(secret) < 8 or secret[6:] not in str(told.value)
+    assert len(secret) < 8 or secret[6:] not in str(reported.value)
 
 
 async def test_the_command_reports_and_shows_neither_secret_nor_count(receiver: Receiver, tmp_path: Path) -> None:
@@ -267,9 +267,9 @@ async def test_the_command_reports_and_shows_neither_secret_nor_count(receiver: 
     process = await asyncio.create_subprocess_exec(
         *command(words), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output
     assert len(receiver.taken) == 1
-    kept = said.decode() + (tmp_path / "cursor").read_text()
+    kept = output.decode() + (tmp_path / "cursor").read_text()
     assert not [word for word in (SECRET, SECRET[6:], "424242", "424_242") if word in kept]
     assert json.loads((tmp_path / "cursor").read_bytes())["home"] == "store"

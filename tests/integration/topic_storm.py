@@ -155,13 +155,13 @@ class TopicFaults:
         """The observations: what was not read is lost, and that is said; with consent it goes on without."""
         async with self.silence():
             await self.send_unread()
-            held = await mirrored(self.operator.kafka, OBSERVATIONS)
+            stored = await mirrored(self.operator.kafka, OBSERVATIONS)
             await make_anew(self.operator.kafka, OBSERVATIONS)
             made = len(self.movement.made)
         await _one_ends_with(storm, 1)
         async with storm.halted(self._consenting):
             await self._expect_consent()
-            lost = {record.value or b"" for record in await self._unread(held)}
+            lost = {record.value or b"" for record in await self._unread(stored)}
             self.movement.begin_anew(made, lost, kept=False)
             self.outcomes["messages lost"] += len(lost)
         await self._take_consent_back(storm)
@@ -207,14 +207,14 @@ class TopicFaults:
         """What the engine writes: put back from a mirror, with what has been written since."""
         async with self.silence():
             await self._read_to_the_end()
-            held = await mirrored(self.operator.kafka, topic)
+            stored = await mirrored(self.operator.kafka, topic)
             await make_anew(self.operator.kafka, topic)
         await asyncio.sleep(storm.random.uniform(1.0, 4.0))
         if topic == AUDIT:
             found = await self.operator.findings()
             assert any("put the records of the topic back from a mirror" in way.do
                        for finding in found for way in finding.remedies), found  # fmt: skip
-        await self._copied(storm, topic, held)
+        await self._copied(storm, topic, stored)
 
     async def _copied(self, storm: Field, topic: str, held: Sequence[Kept]) -> None:
         """Make a topic anew with the records held and those that are in it; of the control topic with the former."""

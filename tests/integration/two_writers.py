@@ -1,4 +1,4 @@
-"""A ground for tests of who may write: a cluster with a recording of two buildings on it, and workers."""
+"""The scenario for tests of who may write: a cluster with a recording of two buildings on it, and workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGED = POLICY.replace('facilities = "2"', 'facilities = "3"')
 
 
 @dataclass
-class Ground:
+class Scenario:
     """A cluster with a recording on it, and the workers of a test."""
 
     kafka: Broker
@@ -66,9 +66,9 @@ class Ground:
 
 
 @contextmanager
-def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
+def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Scenario]:
     """A cluster whose topics hold the recording and nothing else; its workers end with it."""
-    ground = Ground(kafka, tmp_path, [])
+    scenario = Scenario(kafka, tmp_path, [])
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "changed.toml").write_text(CHANGED)
     (tmp_path / "rows.csv").write_text(ROWS)
@@ -76,9 +76,9 @@ def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
         key_files.create(tmp_path / name, laboratory=True)
     asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
-    tacet("ingest", *ground.words(), "--observations", tmp_path / "rows.csv")
-    yield ground
-    for process in ground.started:
+    tacet("ingest", *scenario.words(), "--observations", tmp_path / "rows.csv")
+    yield scenario
+    for process in scenario.started:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGCONT)
         process.kill()
@@ -95,12 +95,12 @@ def all_out(kafka: Broker) -> bool:
     return {(site, tick) for site in SITES for tick in TICKS[:-1]} <= ends
 
 
-def send_an_hour_more(ground: Ground) -> None:
+def send_an_hour_more(scenario: Scenario) -> None:
     """Send the recording again with the hour after it."""
-    rows = (ground.folder / "rows.csv").read_text().splitlines()
+    rows = (scenario.folder / "rows.csv").read_text().splitlines()
     extra = [f"2026-03-02T11:{minute:02d}:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east" for minute in range(60)]
-    (ground.folder / "more.csv").write_text("\n".join([*rows, *extra]) + "\n")
-    tacet("ingest", *ground.words(), "--observations", ground.folder / "more.csv")
+    (scenario.folder / "more.csv").write_text("\n".join([*rows, *extra]) + "\n")
+    tacet("ingest", *scenario.words(), "--observations", scenario.folder / "more.csv")
 
 
 def later_out(kafka: Broker) -> bool:
@@ -124,5 +124,5 @@ def assert_one_history(kafka: Broker) -> list[dict[str, Any]]:
     return [entry for entries in audit.values() for entry in entries]
 
 
-def findings(ground: Ground, key: str = "key") -> list[dict[str, Any]]:
-    return list(orjson.loads(tacet("recover", *ground.words(key=key), "--json").stdout)["findings"])
+def findings(scenario: Scenario, key: str = "key") -> list[dict[str, Any]]:
+    return list(orjson.loads(tacet("recover", *scenario.words(key=key), "--json").stdout)["findings"])

@@ -76,7 +76,7 @@ def cost(day: tuple[Micros, Micros], so_far: list[Charged], audiences: tuple[str
     """Return what one device's day was charged: a sum over all windows."""
     start, last = day
     total, stretches = Fraction(0), defaultdict[int, list[int]](lambda: [0, 0])
-    anew, held = 0, set[tuple[Micros, Micros]]()
+    anew, stored = 0, set[tuple[Micros, Micros]]()
     for one in so_far:
         less, more = start < one.end <= last + one.reach, start < one.end <= start + one.reach
         finest = max((one.windows.get(audience, Fraction(0)) for audience in audiences), default=Fraction(0))
@@ -86,9 +86,9 @@ def cost(day: tuple[Micros, Micros], so_far: list[Charged], audiences: tuple[str
             stretches[anew][0] += less
             stretches[anew][1] += more
         if one.day is not None:
-            held.add((one.day.start, one.day.end))
+            stored.add((one.day.start, one.day.end))
     total += sum((-(-n // 4) for stretch in stretches.values() for n in stretch), 0)
-    for begin, over in held:
+    for begin, over in stored:
         if start < over and begin < last:
             total += 2 if start <= begin and over <= last else 4
     return total
@@ -129,7 +129,7 @@ def test_the_account_tells_the_dearest_day_of_every_definition_that_was_in_force
         state, [record] = stage.step(state, WindowCharges(SITE, one.end, one.charges()))
         so_far.append(one)
         known = {day for day in known if one.end <= day[1] + one.reach} | of_days(one.days, one.end, one.reach)
-        told = orjson.loads(record.value)
-        for units, audiences in ((told["audiences"]["public"], PUBLIC), (told["coalition"], EVERYBODY)):
+        reported = orjson.loads(record.value)
+        for units, audiences in ((reported["audiences"]["public"], PUBLIC), (reported["coalition"], EVERYBODY)):
             wanted = max(cost(day, so_far, audiences) for day in known)
-            assert units["device_day"] == decimal_string(wanted), (seed, told["window_end"])
+            assert units["device_day"] == decimal_string(wanted), (seed, reported["window_end"])

@@ -19,7 +19,7 @@ from stream.accounting.account import Account
 from stream.records import LevelCounts, Micros
 from stream.release.validation import Policy, load_policy
 from stream.sensing.visits import OUT, Visit, VisitCounter, VisitCounts
-from tests.laws.test_day_contribution import GROUNDS, Ground, drawn, half_replaced, one_changed, within
+from tests.laws.test_day_contribution import SCENARIOS, Scenario, drawn, half_replaced, one_changed, within
 from tests.laws.test_day_neighbours import BY_WINDOW, Ear, History, Run, drawn_course, history
 from tests.support.day_policies import change_release, day_on, shared, visit_site
 from tests.support.small_building import policy_text
@@ -28,7 +28,7 @@ V = 2
 MORE_VISITS = 3
 """Number of the policy under which a device makes one visit more."""
 HISTORIES = 12
-DAYS = sorted({(day_starts, date) for day_starts, date, _ in GROUNDS})
+DAYS = sorted({(day_starts, date) for day_starts, date, _ in SCENARIOS})
 IDS = [f"{day_starts} on {date}" for day_starts, date in DAYS]
 Change = tuple[Micros, int]
 """Window, and the difference of the counts with and without the device, less that of the window before."""
@@ -58,9 +58,9 @@ def policies(day_starts: str) -> list[Policy]:
     return [load_policy(text) for text in (base, made(name="other"), made(epsilon="1"), made(visits=V + 1), fewer)]
 
 
-def ground(day_starts: str, date: str) -> tuple[Ground, list[Policy]]:
+def scenario(day_starts: str, date: str) -> tuple[Scenario, list[Policy]]:
     known = policies(day_starts)
-    return Ground(known[0], (), day_on(day_starts, date)), known
+    return Scenario(known[0], (), day_on(day_starts, date)), known
 
 
 @pytest.fixture
@@ -103,15 +103,15 @@ def alternates(steps: list[Change]) -> bool:
 
 @pytest.mark.parametrize("at", range(len(DAYS)), ids=IDS)
 def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(ear: Ear, at: int) -> None:
-    rng, (held, known), most = random.Random(at), ground(*DAYS[at]), Counter[int]()
+    rng, (stored, known), most = random.Random(at), scenario(*DAYS[at]), Counter[int]()
     for _ in range(HISTORIES):
-        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng, held)
-        with_it = history(ear, held, known, [mine, other], course)
-        without = history(ear, held, known, [within(held.day, mine, inside=False), other], course)
+        mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng, stored)
+        with_it = history(ear, stored, known, [mine, other], course)
+        without = history(ear, stored, known, [within(stored.day, mine, inside=False), other], course)
         assert set(with_it.charged.values()) <= {1}, "a run is charged once"
         assert with_it.charged.keys() == with_it.values.keys(), "nothing is released of a day that was not charged"
         found = changes(with_it, without)
-        assert all(node.run.day == held.day.number and alternates(steps) for node, steps in found.items())
+        assert all(node.run.day == stored.day.number and alternates(steps) for node, steps in found.items())
         for (_, level), number in by_level(found).items():
             assert number <= 2 * (V + 1 if MORE_VISITS in course.takeovers.values() else V)
             most[level] = max(most[level], number)
@@ -122,14 +122,14 @@ def test_a_devices_day_changes_each_level_at_most_twice_a_visit_for_each_price(e
 def test_a_part_of_the_day_that_is_another_changes_each_level_at_most_four_times_a_visit(ear: Ear) -> None:
     most = Counter[str]()
     for at, each in enumerate(DAYS):
-        rng, (held, known) = random.Random(100 + at), ground(*each)
+        rng, (stored, known) = random.Random(100 + at), scenario(*each)
         for _ in range(HISTORIES // 2):
-            mine, course = drawn(rng, held.day), drawn_course(rng, held)._replace(takeovers={})
-            before = history(ear, held, known, [mine], course)
-            parts = {"one": one_changed(rng, held.day, mine), "half": half_replaced(rng, held.day, mine)}
+            mine, course = drawn(rng, stored.day), drawn_course(rng, stored)._replace(takeovers={})
+            before = history(ear, stored, known, [mine], course)
+            parts = {"one": one_changed(rng, stored.day, mine), "half": half_replaced(rng, stored.day, mine)}
             for part, other in parts.items():
-                found = changes(before, history(ear, held, known, [other], course))
-                assert all(node.run.day == held.day.number for node in found)
+                found = changes(before, history(ear, stored, known, [other], course))
+                assert all(node.run.day == stored.day.number for node in found)
                 for number in by_level(found).values():
                     assert number <= 4 * V
                     most[part] = max(most[part], number)
@@ -164,12 +164,12 @@ def test_the_histories_find_counters_that_break_the_bound(
     ear: Ear, variant: type[VisitCounts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream.sensing.occupancy.VisitCounts", variant)
-    rng, (held, known) = random.Random(400), ground(*DAYS[1])
-    assert any(_breaks(each, held) for each in _pairs(rng, ear, held, known))
+    rng, (stored, known) = random.Random(400), scenario(*DAYS[1])
+    assert any(_breaks(each, stored) for each in _pairs(rng, ear, stored, known))
 
 
 def _pairs(
-    rng: random.Random, ear: Ear, held: Ground, known: list[Policy]
+    rng: random.Random, ear: Ear, held: Scenario, known: list[Policy]
 ) -> Iterator[dict[Node, list[Change]]]:  # fmt: skip
     for _ in range(5 * HISTORIES):
         mine, other = drawn(rng, held.day), drawn(rng, held.day)
@@ -178,7 +178,7 @@ def _pairs(
         yield changes(with_it, history(ear, held, known, [within(held.day, mine, inside=False), other], course))
 
 
-def _breaks(found: Mapping[Node, list[Change]], held: Ground) -> bool:
+def _breaks(found: Mapping[Node, list[Change]], held: Scenario) -> bool:
     return max(by_level(found).values(), default=0) > 2 * V or any(
         node.run.day != held.day.number or not alternates(steps) for node, steps in found.items()
     )

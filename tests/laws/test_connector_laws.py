@@ -52,9 +52,9 @@ def counted(traps: Any, restarts: Any, names: Any) -> Any:
         for source in SOURCES
     }
     state, out = engine.initial(), []
-    begun = {source: core[source].initial(START - MINUTE) for source in SOURCES}
+    started = {source: core[source].initial(START - MINUTE) for source in SOURCES}
     again = {source: list(restarts[source]) for source in SOURCES}
-    heard = list(traps)
+    received = list(traps)
 
     def give(messages: Any) -> None:
         for message in messages:
@@ -63,15 +63,15 @@ def counted(traps: Any, restarts: Any, names: Any) -> Any:
     for now in range(START, END + 5 * MINUTE, GRID):
         for source in SOURCES:
             while again[source] and again[source][0] <= now:
-                give(core[source].drain(begun[source]))
-                begun[source] = core[source].initial(now)
+                give(core[source].drain(started[source]))
+                started[source] = core[source].initial(now)
                 again[source].pop(0)
-        while heard and heard[0][0] < now + GRID:
-            time, source, client, radio = heard.pop(0)
-            give(core[source].poll(begun[source], time))
-            core[source].observe(begun[source], time, source, source, trap(client, radio))
+        while received and received[0][0] < now + GRID:
+            time, source, client, radio = received.pop(0)
+            give(core[source].poll(started[source], time))
+            core[source].observe(started[source], time, source, source, trap(client, radio))
         for source in SOURCES:
-            give(core[source].poll(begun[source], now + GRID))
+            give(core[source].poll(started[source], now + GRID))
     return {window.window_end: window.counts for window in out if isinstance(window, OccupancyWindow)}
 
 

@@ -42,7 +42,7 @@ Cells = dict[tuple[Micros, str], int]
 """(window, zone) -> bounded count; without the windows that have none."""
 
 
-class Ground(NamedTuple):
+class Scenario(NamedTuple):
     """A site and the privacy day of which the histories are."""
 
     policy: Policy
@@ -51,7 +51,7 @@ class Ground(NamedTuple):
     day: PrivacyDay
 
 
-def ground(day_starts: str, date: str, residents: str) -> Ground:
+def scenario(day_starts: str, date: str, residents: str) -> Scenario:
     site = day_site("150min", day_starts=day_starts, residents=residents)
     text = building(releases=PLAIN, site=site, tick="30min")
     policy = text.model_copy(update={"site": {SITE: text.site[SITE].model_copy(update={"validity": VALIDITY})}})
@@ -59,7 +59,7 @@ def ground(day_starts: str, date: str, residents: str) -> Ground:
     fewer = site_now.model_copy(update={"zones": tuple(zone for zone in reversed(site_now.zones) if zone.id != "c")})
     shorter = site_now.model_copy(update={"contribution": 3 * TICK})
     stages = tuple(stage(policy.model_copy(update={"site": {SITE: each}})) for each in (site_now, fewer, shorter))
-    return Ground(policy, stages, day_on(day_starts, date))
+    return Scenario(policy, stages, day_on(day_starts, date))
 
 
 PLAIN = """
@@ -100,7 +100,7 @@ def drawn(rng: random.Random, day: PrivacyDay) -> list[Seen]:
 class Course(NamedTuple):
     """What happens besides the walks."""
 
-    source: Callable[[Ground, Walks, Micros, Micros], Log]
+    source: Callable[[Scenario, Walks, Micros, Micros], Log]
     restarts: dict[int, int]
     """After which heartbeats the engine starts again, and under which of the policies."""
 
@@ -118,7 +118,7 @@ def drawn_restarts(rng: random.Random) -> dict[int, int]:
 Log = list[ObservationBatch | Heartbeat]
 
 
-def recorded(held: Ground, walks: Walks, since: Micros, until: Micros) -> Log:
+def recorded(held: Scenario, walks: Walks, since: Micros, until: Micros) -> Log:
     """Return what a recording of these walks says."""
     site = held.policy.site[SITE]
     places = {zone.id: number for number, zone in enumerate(site.zones)}
@@ -136,7 +136,7 @@ def recorded(held: Ground, walks: Walks, since: Micros, until: Micros) -> Log:
     return [*log, *playback.finish(until)]
 
 
-def heard(held: Ground, walks: Walks, since: Micros, until: Micros) -> Log:
+def heard(held: Scenario, walks: Walks, since: Micros, until: Micros) -> Log:
     """Return what an ingest sends that hears these walks; of its heartbeats those at ticks."""
     core = Ingest.of_policy(held.policy, KEY)
     state = core.initial(since)
@@ -158,7 +158,7 @@ def trap(client: bytes, zone: str) -> Sighting:
     return Sighting(Kind.ASSOCIATE, client, bytes.fromhex(access_point(zone).replace(":", "")))
 
 
-def cells(held: Ground, walks: Walks, course: Course) -> Cells:
+def cells(held: Scenario, walks: Walks, course: Course) -> Cells:
     """Return the bounded counts of a history, from five hours before the day until five hours after it.
 
     Each restart goes through the state's byte form.
@@ -192,7 +192,7 @@ def within(day: PrivacyDay, walk: Sequence[Seen], *, inside: bool) -> list[Seen]
 
 # ---- the law -------------------------------------------------------------------------------------------
 
-GROUNDS = [
+SCENARIOS = [
     ("04:00", "2026-03-04", "ignore"),
     ("04:00", "2026-03-04", "count"),
     ("04:00", "2026-03-07", "ignore"),
@@ -204,39 +204,42 @@ GROUNDS = [
 ]
 """Days of 24, 23 and 25 hours, that begin at midnight, before, after, and near midnight UTC."""
 HISTORIES = 250
-IDS = [f"{day_starts} on {date}, residents {residents}" for day_starts, date, residents in GROUNDS]
+IDS = [f"{day_starts} on {date}, residents {residents}" for day_starts, date, residents in SCENARIOS]
 
 
 def test_the_days_have_24_23_and_25_hours() -> None:
-    hours = {(ground(*each).day.end - ground(*each).day.start) // HOUR for each in GROUNDS}
+    hours = {(scenario(*each).day.end - scenario(*each).day.start) // HOUR for each in SCENARIOS}
     assert hours == {23, 24, 25}
 
 
-@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_a_devices_day_changes_at_most_k_counts_all_of_that_day_and_one_at_a_tick(at: int) -> None:
-    rng, held, most = random.Random(at), ground(*GROUNDS[at]), 0
+    rng, stored, most = random.Random(at), scenario(*SCENARIOS[at]), 0
     for _ in range(HISTORIES):
-        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng)
-        without = within(held.day, mine, inside=False)
-        found = changed(cells(held, [mine, other], course), cells(held, [without, other], course))
+        mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng)
+        without = within(stored.day, mine, inside=False)
+        found = changed(cells(stored, [mine, other], course), cells(stored, [without, other], course))
         assert len(found) <= K
         assert len({tick for tick, _ in found}) == len(found)
-        assert all(held.day.start < tick <= held.day.end for tick, _ in found)
+        assert all(stored.day.start < tick <= stored.day.end for tick, _ in found)
         most = max(most, len(found))
     assert most == K
 
 
-@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_a_part_of_the_day_that_changes_changes_at_most_2k_counts_of_that_day(at: int) -> None:
-    rng, held = random.Random(100 + at), ground(*GROUNDS[at])
+    rng, stored = random.Random(100 + at), scenario(*SCENARIOS[at])
     most = {"one": 0, "half": 0}
     for _ in range(HISTORIES):
-        mine, course = drawn(rng, held.day), drawn_course(rng)
-        before = cells(held, [mine], course)
-        for part, other in (("one", one_changed(rng, held.day, mine)), ("half", half_replaced(rng, held.day, mine))):
-            found = changed(before, cells(held, [other], course))
+        mine, course = drawn(rng, stored.day), drawn_course(rng)
+        before = cells(stored, [mine], course)
+        for part, other in (
+            ("one", one_changed(rng, stored.day, mine)),
+            ("half", half_replaced(rng, stored.day, mine)),
+        ):
+            found = changed(before, cells(stored, [other], course))
             assert len(found) <= 2 * K
-            assert all(held.day.start < tick <= held.day.end for tick, _ in found)
+            assert all(stored.day.start < tick <= stored.day.end for tick, _ in found)
             most[part] = max(most[part], len(found))
     assert most["half"] == 2 * K
     assert most["one"] > 2
@@ -259,23 +262,23 @@ def half_replaced(rng: random.Random, day: PrivacyDay, walk: Sequence[Seen]) -> 
     return sorted([*kept, *(each for each in other if low < each[0] <= high)])
 
 
-@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_what_a_device_adds_is_the_same_whoever_else_is_there(at: int) -> None:
     """The counts of several are the sums of the counts of each alone."""
-    rng, held = random.Random(200 + at), ground(*GROUNDS[at])
+    rng, stored = random.Random(200 + at), scenario(*SCENARIOS[at])
     for _ in range(HISTORIES // 5):
-        walks, course = [drawn(rng, held.day) for _ in range(3)], drawn_course(rng)
-        alone = [cells(held, [*[[]] * place, walk], course) for place, walk in enumerate(walks)]
-        assert cells(held, walks, course) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
+        walks, course = [drawn(rng, stored.day) for _ in range(3)], drawn_course(rng)
+        alone = [cells(stored, [*[[]] * place, walk], course) for place, walk in enumerate(walks)]
+        assert cells(stored, walks, course) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
 
 
-@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_an_ingest_counts_as_a_recording_does_over_restarts_and_other_zones(at: int) -> None:
-    rng, held = random.Random(300 + at), ground(*GROUNDS[at])
+    rng, stored = random.Random(300 + at), scenario(*SCENARIOS[at])
     for _ in range(HISTORIES // 5):
-        walk = [(time, "abd"["abcd".index(zone) % 3]) for time, zone in drawn(rng, held.day)]
+        walk = [(time, "abd"["abcd".index(zone) % 3]) for time, zone in drawn(rng, stored.day)]
         course = Course(recorded, {beat: policy % 2 for beat, policy in drawn_restarts(rng).items()})
-        found, straight = cells(held, [walk], course), cells(held, [walk], Course(heard, {}))
+        found, straight = cells(stored, [walk], course), cells(stored, [walk], Course(heard, {}))
         assert changed({cell: n for cell, n in straight.items() if cell in found}, found) == []
 
 
@@ -317,14 +320,14 @@ class Crowded(BoundedCounts):
 
 @pytest.mark.parametrize("variant", [Uncut, Forgetful, Crowded])
 def test_the_histories_find_what_breaks_the_bound(variant: type[BoundedCounts]) -> None:
-    rng, held = random.Random(400), ground(*GROUNDS[1])
-    for each in held.stages:
+    rng, stored = random.Random(400), scenario(*SCENARIOS[1])
+    for each in stored.stages:
         assert each.by_day is not None
         object.__setattr__(each, "_day_counts", variant(each.by_day))
     most = 0
     for _ in range(HISTORIES):
-        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng)
-        without = within(held.day, mine, inside=False)
-        found = changed(cells(held, [mine, other], course), cells(held, [without, other], course))
+        mine, other, course = drawn(rng, stored.day), drawn(rng, stored.day), drawn_course(rng)
+        without = within(stored.day, mine, inside=False)
+        found = changed(cells(stored, [mine, other], course), cells(stored, [without, other], course))
         most = max(most, len(found))
     assert most > K

@@ -36,12 +36,12 @@ from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, parse_time
 from stream.sensing.contribution import BoundedCounts
 from tests.laws.test_day_contribution import (
-    GROUNDS,
     IDS,
+    SCENARIOS,
     TICK,
     Forgetful,
-    Ground,
     K,
+    Scenario,
     Uncut,
     drawn,
     half_replaced,
@@ -123,12 +123,12 @@ def policies(day_starts: str, residents: str) -> list[Policy]:
     return [load_policy(text) for text in texts]
 
 
-def ground(day_starts: str, date: str, residents: str) -> tuple[Ground, list[Policy]]:
+def scenario(day_starts: str, date: str, residents: str) -> tuple[Scenario, list[Policy]]:
     known = policies(day_starts, residents)
-    return Ground(known[0], (), day_on(day_starts, date)), known
+    return Scenario(known[0], (), day_on(day_starts, date)), known
 
 
-def drawn_course(rng: random.Random, held: Ground) -> Course:
+def drawn_course(rng: random.Random, held: Scenario) -> Course:
     def window(low: Micros, high: Micros) -> Micros:
         return rng.randrange(low // TICK + 1, high // TICK + 1) * TICK
 
@@ -196,7 +196,7 @@ class Book:
         return [body for out in self.emitted if out.topic == AUDIT for body in [orjson.loads(out.value)]]
 
 
-def history(ear: Ear, held: Ground, known: list[Policy], walks: Walks, course: Course) -> History:
+def history(ear: Ear, held: Scenario, known: list[Policy], walks: Walks, course: Course) -> History:
     """Return what comes of walks, from five hours before the day until five hours after it."""
     ear.values, book = {}, Book()
     span = held.day.start - 5 * HOUR, held.day.end + 5 * HOUR
@@ -249,7 +249,7 @@ def late(
     return settled.made.emitted
 
 
-def booked(book: Book, held: Ground) -> tuple[Counter[Run], dict[str, str]]:
+def booked(book: Book, held: Scenario) -> tuple[Counter[Run], dict[str, str]]:
     """Return what the ledger says: how often each run was charged, and what became of each release."""
     site = held.policy.site[SITE]
     days = PrivacyDays(site.day_starts or "", site.timezone)
@@ -286,9 +286,9 @@ def ear(monkeypatch: pytest.MonkeyPatch) -> Ear:
     return Ear(monkeypatch)
 
 
-@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=IDS)
 def test_a_devices_day_changes_at_most_k_values_of_a_level_for_each_price(ear: Ear, at: int) -> None:
-    rng, (held, known), most = random.Random(at), ground(*GROUNDS[at]), Counter[int]()
+    rng, (held, known), most = random.Random(at), scenario(*SCENARIOS[at]), Counter[int]()
     for _ in range(HISTORIES):
         mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng, held)
         with_it = history(ear, held, known, [mine, other], course)
@@ -305,8 +305,8 @@ def test_a_devices_day_changes_at_most_k_values_of_a_level_for_each_price(ear: E
 
 def test_a_part_of_the_day_that_is_another_changes_at_most_2k_values_of_a_level(ear: Ear) -> None:
     most = Counter[str]()
-    for at, each in enumerate(GROUNDS):
-        rng, (held, known) = random.Random(100 + at), ground(*each)
+    for at, each in enumerate(SCENARIOS):
+        rng, (held, known) = random.Random(100 + at), scenario(*each)
         for _ in range(HISTORIES // 2):
             mine, course = drawn(rng, held.day), drawn_course(rng, held)
             before = history(ear, held, known, [mine], course)
@@ -328,11 +328,11 @@ def test_the_histories_find_counters_that_break_the_bound(
     ear: Ear, variant: type[BoundedCounts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream.sensing.occupancy.BoundedCounts", variant)
-    rng, (held, known) = random.Random(400), ground(*GROUNDS[1])
+    rng, (held, known) = random.Random(400), scenario(*SCENARIOS[1])
     assert any(_too_many(rng, ear, held, known) for _ in range(5 * HISTORIES))
 
 
-def _too_many(rng: random.Random, ear: Ear, held: Ground, known: list[Policy]) -> bool:
+def _too_many(rng: random.Random, ear: Ear, held: Scenario, known: list[Policy]) -> bool:
     mine, course = drawn(rng, held.day), drawn_course(rng, held)
     with_it = history(ear, held, known, [mine], course)
     without = history(ear, held, known, [within(held.day, mine, inside=False)], course)
@@ -341,6 +341,6 @@ def _too_many(rng: random.Random, ear: Ear, held: Ground, known: list[Policy]) -
 
 def test_the_histories_find_an_attempt_that_buys_two_runs(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Backfill, "_refuse_second_charge", lambda *_: None)
-    rng, (held, known) = random.Random(500), ground(*GROUNDS[1])
+    rng, (held, known) = random.Random(500), scenario(*SCENARIOS[1])
     found = (history(ear, held, known, [drawn(rng, held.day)], drawn_course(rng, held)) for _ in range(5 * HISTORIES))
     assert any(max(each.charged.values(), default=0) > 1 for each in found)

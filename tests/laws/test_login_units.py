@@ -10,15 +10,19 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from connectors.operations.policy.guarantees import describe_unit, login_lines, promise_lines
+from connectors.operations.policy.promises import promises
 from connectors.sources.ingest import ingest
 from connectors.sources.ingest.ingest import Ingest
 from connectors.sources.ingest.sighting import Kind, Sighting
+from connectors.subscribe.nodes import counted_in
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros, Published
+from stream.release.account_stage import account_stage
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
@@ -239,6 +243,65 @@ def test_one_message_without_a_login_replaces_one_logins_day() -> None:
     rest = [at(5, LAPTOP, "a", ANNE), at(5.01, LAPTOP, "a", ANNE, Kind.LEAVE), *all_day(PHONE, "b", ANNE, 20, 30)]
     with_it, without = counts(ticks(), [*rest, at(7, LAPTOP, "c")]), counts(ticks(), rest)
     assert cells(with_it.bounded, without.bounded) == 2 * K == printed(ticks(), "observation") / 2
+
+
+# ---- what is said ------------------------------------------------------------------------------------------
+
+
+def test_without_others_one_persons_day_costs_what_a_login_costs_on_one_condition() -> None:
+    what, price = login_lines(changes("ignore"), "public")
+    assert "all devices of a login count once" in what
+    assert "or counts for nobody" in what
+    assert price.startswith(
+        "moves for public: if a person has one account and each message of the person's day belongs to it, "
+        "one person's whole day costs epsilon 2. One message costs up to 4.32, and "
+    )
+
+
+def test_with_others_the_condition_comes_first_and_two_and_three_identities_have_their_prices() -> None:
+    what, price = login_lines(changes("count"), "public")
+    assert "to the device itself" in what
+    assert price.startswith("moves for public: only if each message of a person's day belongs to one login, ")
+    assert "costs epsilon 2; with two identities" in price
+    assert "it costs 4.32, and with three 6.87." in price
+    found = promises(changes("count"))["logins"][SITE]
+    [one] = [each for each in found["identities"] if each["reader"] == "public"]
+    assert (round(one["two"], 2), round(one["three"], 2), found["others"]) == (4.32, 6.87, "count")
+
+
+def test_the_sentence_to_sign_and_the_units_are_about_a_login() -> None:
+    lines = promise_lines(changes(), "public")
+    assert any("everything that is published of one login's day" in line for line in lines)
+    assert describe_unit("device_day", logins=True) == "one login, one day"
+    assert describe_unit("observation", logins=True) == "one message"
+
+
+def test_a_site_of_devices_says_nothing_of_logins() -> None:
+    devices = load_policy(policy_text(BY_TICKS, site=SITE_KEYS.replace('identity = "login"', 'contribution = "8h"')))
+    assert not [*login_lines(devices)]
+    assert "logins" not in promises(devices)
+
+
+@pytest.mark.parametrize(("others", "counted"), [("ignore", "logins"), ("count", "logins and devices")])
+def test_records_say_that_they_count_logins(others: str, counted: str) -> None:
+    policy = changes(others)
+    pipeline, core = Pipeline(policy, SITE, laboratory()), Ingest.of_policy(policy, bytes(32))
+    state, states, records = core.initial(BEGINS), pipeline.initial(), list[dict[str, Any]]()
+    for now in range(BEGINS, BEGINS + 3 * TICK, MINUTE):
+        core.record_running(state, now)
+        for message in core.poll(state, now):
+            states, out = pipeline.step(states, message)
+            made = [each for each in out if isinstance(each, Published) and "moves" in each.topic]
+            records += [parse_record(each.value) for each in made]
+    assert records
+    assert {record["counted"] for record in records} == {counted}
+    assert {counted_in(record) for record in records} == {counted}
+
+
+def test_the_account_charges_one_message_with_the_days_of_two_logins() -> None:
+    assert account_stage(ticks(), SITE, laboratory=True).counts_logins
+    devices = load_policy(policy_text(BY_TICKS, site=SITE_KEYS.replace('identity = "login"', 'contribution = "8h"')))
+    assert not account_stage(devices, SITE, laboratory=True).counts_logins
 
 
 # ---- residents, the day's edges, ties ----------------------------------------------------------------------

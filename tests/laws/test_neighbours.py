@@ -96,25 +96,25 @@ def different(one: Cells, other: Cells) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("seed", range(12))
 def test_one_trap_more_changes_at_most_four_cells_whatever_else_is_heard(seed: int) -> None:
     rng = random.Random(seed)
-    heard = traps(rng, devices=rng.choice((2, 5, 40)), number=rng.choice((20, 120)))
-    whole = cells(log_of(heard), rng)
+    received = traps(rng, devices=rng.choice((2, 5, 40)), number=rng.choice((20, 120)))
+    whole = cells(log_of(received), rng)
     changed = Counter[int]()
-    for gone in rng.sample(range(len(heard)), 5):
-        found = different(whole, cells(log_of([*heard[:gone], *heard[gone + 1 :]]), rng))
+    for gone in rng.sample(range(len(received)), 5):
+        found = different(whole, cells(log_of([*received[:gone], *received[gone + 1 :]]), rng))
         changed[len(found)] += 1
     assert max(changed) <= 4, "two zones at each of two ticks"
-    assert changed.keys() - {0} or len(heard) == 120, "the comparison means something"
+    assert changed.keys() - {0} or len(received) == 120, "the comparison means something"
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_below_the_stop_every_device_counts_as_if_it_were_alone(seed: int) -> None:
     """Counts of all are counts of all others plus its own, in every cell: nobody's admission depends on anybody."""
     rng = random.Random(100 + seed)
-    heard = traps(rng, devices=10, number=100)
-    whole = cells(log_of(heard, 10), rng, 10)
+    received = traps(rng, devices=10, number=100)
+    whole = cells(log_of(received, 10), rng, 10)
     for device in rng.sample(range(10), 2):
-        others = cells(log_of([each for each in heard if each.device != device], 10), rng, 10)
-        alone = cells(log_of([each for each in heard if each.device == device], 10), rng, 10)
+        others = cells(log_of([each for each in received if each.device != device], 10), rng, 10)
+        alone = cells(log_of([each for each in received if each.device == device], 10), rng, 10)
         assert whole == others + alone or not different(whole, others + alone)
         assert sum(alone.values()) > 0
 
@@ -122,8 +122,8 @@ def test_below_the_stop_every_device_counts_as_if_it_were_alone(seed: int) -> No
 def test_at_the_stop_the_site_closes_for_all_whoever_was_one_too_many() -> None:
     everybody = [Heard(EVENING + 7 * MINUTE + device, device, "a") for device in range(6)]
     for order in ((0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0)):
-        heard = [Heard(EVENING + 7 * MINUTE + n, device, "a") for n, device in enumerate(order)]
-        log = log_of(heard, 5)
+        received = [Heard(EVENING + 7 * MINUTE + n, device, "a") for n, device in enumerate(order)]
+        log = log_of(received, 5)
         found = cells(log, max_devices=5)
         assert max(end for end, _ in found) == "2026-03-03T04:05:00Z", "the last window that had closed by then"
         partition = PartitionEngine(policy(5), laboratory())

@@ -278,11 +278,11 @@ TRAPS = {zone: trap(zone) for zone in ZONES}
 
 def cells(datagrams: Sequence[tuple[int, str]], start: int) -> list[int]:
     """Counts of every zone at every tick from ``start`` on, of one device's datagrams."""
-    heard = INGEST.initial(start)
+    received = INGEST.initial(start)
     for time, zone in datagrams:
-        INGEST.observe(heard, time, "c", "127.0.0.1", TRAPS[zone])
-    beats = [Heartbeat("dbh", "c", heard.session, at, 0) for at in (start, start + 12 * TICK)]
-    out = scan(SENSE, [beats[0], *INGEST.drain(heard), beats[1]])[1]
+        INGEST.observe(received, time, "c", "127.0.0.1", TRAPS[zone])
+    beats = [Heartbeat("dbh", "c", received.session, at, 0) for at in (start, start + 12 * TICK)]
+    out = scan(SENSE, [beats[0], *INGEST.drain(received), beats[1]])[1]
     return [count for window in split_outputs(out)[0] for count in window.counts]
 
 

@@ -153,3 +153,14 @@ def test_who_goes_to_another_site_or_to_where_no_site_is_is_gone_here(away: str)
     found = counted([heard(at, CLIENTS[0], radio), heard(at + MINUTE, CLIENTS[0], away)], QUIET)
     assert [sum(found[SITES[0], at + n * TICK]) for n in range(2)] == [1, 0]
     assert sum(found[SITES[1], at + TICK]) == (away != UNLISTED)
+
+
+def test_a_late_stop_of_an_earlier_session_at_the_same_access_point_ends_the_stay_until_the_next_message() -> None:
+    """As docs/sources.md says: session ids decide nothing, so no chain of sessions carries a message further."""
+    radio, client = next(iter(RADIOS)), CLIENTS[0]
+    begun = BEGIN + 4 * MINUTE
+    messages = [heard(begun + minutes * MINUTE, client, radio, kind) for minutes, kind in (
+        (0, Kind.ASSOCIATE), (2, Kind.ASSOCIATE), (3, Kind.LEAVE), (12, Kind.RUN),
+    )]  # fmt: skip
+    found = {tick - BEGIN: sum(counts) for (site, tick), counts in counted(messages, QUIET).items() if site == "dbh"}
+    assert [found[minutes * MINUTE] for minutes in (5, 10, 15, 20)] == [1, 0, 0, 1]

@@ -159,8 +159,8 @@ def test_what_was_published_tells_of_a_devices_day_no_more_than_was_charged(monk
         charged = Fraction(0)
         for plan in run_plans(under, SITE):
             name = plan.release.name
-            told = answers(one, name, day)
-            ratio = abs(likelihoods(plan, told, one.read[name]) - likelihoods(plan, told, other.read[name]))
+            reported = answers(one, name, day)
+            ratio = abs(likelihoods(plan, reported, one.read[name]) - likelihoods(plan, reported, other.read[name]))
             spent = sum(
                 Fraction(body["spend"])
                 for body in bodies(one.published, f"tacet.private.public.{name}.v1")

@@ -116,19 +116,19 @@ def with_the_count(margins: Margins) -> Iterator[float]:
 
 def with_noise_kept_after_a_crossing(margins: Margins) -> Iterator[float]:
     """A further run begins with the noise of the one before, of both kinds, for the price of two."""
-    for said in itertools.product((False, True), repeat=len(margins)):
-        rho = [r for r in REACH if all((m >= r) == crossed for m, crossed in zip(margins, said, strict=True))]
+    for output in itertools.product((False, True), repeat=len(margins)):
+        rho = [r for r in REACH if all((m >= r) == crossed for m, crossed in zip(margins, output, strict=True))]
         yield math.fsum(mass(r, HALF) for r in rho)
 
 
 def without_an_end(margins: Margins) -> Iterator[float]:
     """A run goes on after it has crossed, and nothing more is charged (Chen et al. 2015)."""
-    for said in itertools.product((False, True), repeat=len(margins)):
+    for output in itertools.product((False, True), repeat=len(margins)):
         yield math.fsum(
             mass(rho, HALF)
             * math.prod(
                 1 - below(rho - m, HALF) if crossed else below(rho - m, HALF)
-                for m, crossed in zip(margins, said, strict=True)
+                for m, crossed in zip(margins, output, strict=True)
             )
             for rho in REACH
         )

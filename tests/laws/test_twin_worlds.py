@@ -111,9 +111,9 @@ def vouching_by_traps(patch: pytest.MonkeyPatch) -> None:
     close = OccupancyOperator._close
 
     def closed(self: OccupancyOperator, state: Any, tick: int) -> Any:
-        heard = tick in state.pending
+        received = tick in state.pending
         window = close(self, state, tick)
-        return window if heard else replace(window, coverage=Fraction(0))
+        return window if received else replace(window, coverage=Fraction(0))
 
     patch.setattr(OccupancyOperator, "_close", closed)
 

@@ -50,12 +50,12 @@ def main() -> int:
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.promise}; {' '.join(mutant.tests) or 'NO TEST'}")
         return 0
-    begun = time.monotonic()
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tacet-mutants-") as folder:
         results = run(mutants, ROOT, Path(folder), options.jobs, _tell)
     count = {outcome: sum(result.outcome == outcome for result in results) for outcome in (KILLED, SURVIVED, BROKEN)}
-    told = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
-    print(f"mutants: {len(results)} tried, {told}, in {time.monotonic() - begun:.0f} s")
+    reported = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
+    print(f"mutants: {len(results)} tried, {reported}, in {time.monotonic() - started:.0f} s")
     return int(count[KILLED] < len(results))
 
 
@@ -111,8 +111,8 @@ def _changed(base: str) -> set[str]:
 
 
 def _tell(result: Result) -> None:
-    said = "" if result.outcome == KILLED else f": {result.mutant.promise}; {result.why}"
-    print(f"{result.outcome:8} {result.seconds:5.1f} s  {result.mutant.name}{said}", flush=True)
+    output = "" if result.outcome == KILLED else f": {result.mutant.promise}; {result.why}"
+    print(f"{result.outcome:8} {result.seconds:5.1f} s  {result.mutant.name}{output}", flush=True)
 
 
 if __name__ == "__main__":

@@ -101,10 +101,10 @@ def _starts(mutant: Mutant, path: Path) -> list[int]:
     found, start = [], text.find(mutant.old)
     while start >= 0:
         if mutant.function == ANYWHERE:
-            held = not any(low <= start < high for spans_of in spans.values() for low, high in spans_of)
+            stored = not any(low <= start < high for spans_of in spans.values() for low, high in spans_of)
         else:
-            held = any(low <= start and start + len(mutant.old) <= high for low, high in inside)
-        found += [start] if held else []
+            stored = any(low <= start and start + len(mutant.old) <= high for low, high in inside)
+        found += [start] if stored else []
         start = text.find(mutant.old, start + 1)
     return found
 

@@ -19,7 +19,7 @@ LONG = 22.0
 """Seconds for which an opening takes longer than any wait of Faust's or the group's."""
 
 
-class Ground(WireRun):
+class Scenario(WireRun):
     """Simulated brokers with a feed, and workers whose openings a test can hold up."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,61 +64,65 @@ class Ground(WireRun):
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path)
+def scenario(tmp_path: Path) -> Iterator[Scenario]:
+    made = Scenario(tmp_path)
     with guarded(made.world):
         made.prepare()
         yield made
 
 
 @pytest.mark.parametrize("why", ["it is paused", "its opening is slow"])
-def test_who_takes_over_a_dead_workers_partitions_opens_them_however_long_that_takes(ground: Ground, why: str) -> None:
+def test_who_takes_over_a_dead_workers_partitions_opens_them_however_long_that_takes(
+    scenario: Scenario, why: str
+) -> None:
     """Paused, it also loses its place in the group, and what it has begun to open is given to it again."""
-    survivor, other = ground.worker("survivor"), ground.worker("other")
-    ground.until(lambda: all(ground.says(f"{name:<10} partition") for name in ("survivor", "other")))
-    ground.until(lambda: min(map(ground._visible, occupancy.PRIVATE)) >= 6)
-    ground.held["survivor"] = True
+    survivor, other = scenario.worker("survivor"), scenario.worker("other")
+    scenario.until(lambda: all(scenario.says(f"{name:<10} partition") for name in ("survivor", "other")))
+    scenario.until(lambda: min(map(scenario._visible, occupancy.PRIVATE)) >= 6)
+    scenario.held["survivor"] = True
     other.kill()
-    ground.until(lambda: ground.says("survivor opens"))
+    scenario.until(lambda: scenario.says("survivor opens"))
     if why == "it is paused":
         survivor.pause()
-    ground.world.run(lambda: False, LONG)
+    scenario.world.run(lambda: False, LONG)
     survivor.resume()
-    ground.held["survivor"] = False
-    ground.until(ground._complete)
+    scenario.held["survivor"] = False
+    scenario.until(scenario._complete)
     survivor.signal(signal.SIGTERM)
-    ground.until(lambda: not survivor.alive)
+    scenario.until(lambda: not survivor.alive)
     assert survivor.exit_code == 0
-    assert ground.check() == []
+    assert scenario.check() == []
 
 
-def test_partitions_that_do_not_open_in_time_end_the_worker_with_1_and_it_says_which(ground: Ground) -> None:
-    stuck = ground.worker("stuck", open_timeout=2.0, held=True)
-    ground.until(lambda: not stuck.alive)
+def test_partitions_that_do_not_open_in_time_end_the_worker_with_1_and_it_says_which(scenario: Scenario) -> None:
+    stuck = scenario.worker("stuck", open_timeout=2.0, held=True)
+    scenario.until(lambda: not stuck.alive)
     assert stuck.exit_code == 1
-    assert ground.says("worker stopped: StalledError: partitions 0, 1 were assigned and have not opened within 2 s")
+    assert scenario.says("worker stopped: StalledError: partitions 0, 1 were assigned and have not opened within 2 s")
 
 
-def test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1(ground: Ground) -> None:
-    stuck = ground.worker("stuck", held=True)
-    ground.until(lambda: ground.says("partitions 0, 1 were assigned and have not opened for 6 s"))
+def test_a_worker_told_to_stop_before_its_partitions_have_opened_ends_with_1(scenario: Scenario) -> None:
+    stuck = scenario.worker("stuck", held=True)
+    scenario.until(lambda: scenario.says("partitions 0, 1 were assigned and have not opened for 6 s"))
     stuck.signal(signal.SIGTERM)
-    ground.until(lambda: not stuck.alive)
+    scenario.until(lambda: not stuck.alive)
     assert stuck.exit_code == 1
-    assert ground.says("StalledError: told to stop while partitions 0, 1 were assigned and had not opened for")
+    assert scenario.says("StalledError: told to stop while partitions 0, 1 were assigned and had not opened for")
 
 
 @pytest.mark.parametrize("task", ["Recovery._restart_recovery", "Fetcher._fetcher", "Conductor._subscriber"])
-def test_a_task_of_fausts_that_ends_by_itself_ends_the_worker_with_1_and_is_named(ground: Ground, task: str) -> None:
+def test_a_task_of_fausts_that_ends_by_itself_ends_the_worker_with_1_and_is_named(
+    scenario: Scenario, task: str
+) -> None:
     """Faust goes on without it, in the group, and does nothing."""
-    maimed = ground.worker("maimed")
-    ground.until(lambda: ground.says("Worker ready"))
+    maimed = scenario.worker("maimed")
+    scenario.until(lambda: scenario.says("Worker ready"))
     for each in maimed.tasks:
         if task in each.get_name():
             each.get_loop().call_soon(each.cancel)
-    ground.until(lambda: not maimed.alive)
+    scenario.until(lambda: not maimed.alive)
     assert maimed.exit_code == 1
-    assert ground.says("worker stopped: ")
+    assert scenario.says("worker stopped: ")
 
 
 def test_every_topic_of_results_is_read() -> None:

@@ -138,13 +138,13 @@ def laplace_chi_square(observed: Ints, epsilon: Fraction) -> float:
 
 def test_every_level_of_a_tree_has_noise_of_its_own_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the levels are made to add up; of the day's price each takes its share of 1/σ²."""
-    heard: dict[float, list[Ints]] = {}
+    received: dict[float, list[Ints]] = {}
     noisy = MeasuredTree._noisy
 
     def listening(tree: MeasuredTree, item: TickInput) -> Ints:
         values = noisy(tree, item)
         for law, here in zip(tree.laws, tree.tree.levels, strict=True):
-            heard.setdefault(law.scale, []).append((values - tree.tree.sums(item.counts))[here])
+            received.setdefault(law.scale, []).append((values - tree.tree.sums(item.counts))[here])
         return values
 
     monkeypatch.setattr(MeasuredTree, "_noisy", listening)
@@ -152,7 +152,7 @@ def test_every_level_of_a_tree_has_noise_of_its_own_share(monkeypatch: pytest.Mo
     monkeypatch.undo()
     whole = {audience: scale for audience, (scale, _) in drawn(GAUSSIAN).items()}
     assert set(scales) == set(whole)
-    noise = {scale: np.concatenate(each) for scale, each in heard.items()}
+    noise = {scale: np.concatenate(each) for scale, each in received.items()}
     sizes = sorted((len(each), scale) for scale, each in noise.items())
     assert [size for size, _ in sizes] == [FLOORS * WINDOWS] * 2 + [ZONES * WINDOWS] * 2
     for share, level in ((F("0.75"), sizes[:2]), (F("0.25"), sizes[2:])):

@@ -146,8 +146,8 @@ def watch(policy: Policy, keys: LaboratoryKeys, drawn: Drawn, cells: Cells) -> N
             elif isinstance(output, Published) and ".private." in output.topic:
                 body = orjson.loads(output.value)
                 for reader in (body["audience"], "all"):
-                    held = seen[reader, body["zone"]]
-                    held[body["attribute"]] = body.get("value", held.get(body["attribute"]))
+                    stored = seen[reader, body["zone"]]
+                    stored[body["attribute"]] = body.get("value", stored.get(body["attribute"]))
         for (reader, zone), outcome in seen.items():
             pattern = zones[zone][0]
             for place, name in enumerate(outcome):

@@ -62,12 +62,12 @@ def quality(epsilon: str, naming: ReleaseContext, times: Ints, counts: Ints, lar
     most = [largest] * counts.shape[1]
     filtered = count_mechanism("filter", epsilon=F(epsilon), max_counts=most)
     assert isinstance(filtered, Filtered)
-    heard = Heard(filtered.filter, filtered.half_width_kind)
-    revised, widths = revised_counts(heard, naming, times, counts, "1h")
+    received = Heard(filtered.filter, filtered.half_width_kind)
+    revised, widths = revised_counts(received, naming, times, counts, "1h")
     pegasus = count_mechanism("pegasus", epsilon=F(epsilon), max_counts=most)
     grouped, _ = release_counts(pegasus, naming, times, counts)
     off, first_off, revised_off = (
-        np.abs(values - counts).mean(axis=0) for values in (grouped, np.array(heard.first), revised)
+        np.abs(values - counts).mean(axis=0) for values in (grouped, np.array(received.first), revised)
     )
     return Quality(
         off, first_off, revised_off, (np.abs(revised - counts) <= widths).mean(axis=0), counts.mean(axis=0) >= 5

@@ -48,22 +48,22 @@ def vector(
 
 def day(of: SparseVector, counts: Iterable[int], number: int) -> list[SparseVectorOutput]:
     """Return what is told of a day on which every node has these counts."""
-    state, told = of.initial(), []
+    state, reported = of.initial(), []
     for place, count in enumerate(counts, start=1):
         end = (number * 288 + place) * TICK
         context = Context("s", "r", end, 1, NAMES, f"/day {number}")
         item = SparseVectorInput(
             np.full(NODES, count, dtype=np.int64), end, number, (True,) * NODES, b"k" * 32, context
         )
-        state, [said] = of.step(state, item)
-        told.append(said)
-    return told
+        state, [output] = of.step(state, item)
+        reported.append(output)
+    return reported
 
 
 def waits(told: Sequence[SparseVectorOutput]) -> list[int]:
     """Return, for each node, the number of the first window with an alert; one behind the last where there is none."""
     return [
-        next((place for place, said in enumerate(told) if said.above[node]), len(told)) for node in range(NODES)
+        next((place for place, output in enumerate(told) if output.above[node]), len(told)) for node in range(NODES)
     ]  # fmt: skip
 
 
@@ -79,8 +79,8 @@ class Seen(NamedTuple):
 def events_seen(of: SparseVector, within: int, lasting: int = 4) -> Seen:
     quiet, later = 12, dict.fromkeys(range(1, lasting + 1), 0)
     for number in range(DAYS):
-        told = day(of, [0] * quiet + [THRESHOLD + 1] * lasting, number)
-        for wait in waits(told[quiet:]):
+        reported = day(of, [0] * quiet + [THRESHOLD + 1] * lasting, number)
+        for wait in waits(reported[quiet:]):
             for windows in later:
                 later[windows] += wait >= windows
     return Seen(later[within], later, NODES * DAYS)
@@ -138,13 +138,13 @@ class Quiet(NamedTuple):
 def quiet_days(of: SparseVector, distance: int, windows: int, days: int) -> Quiet:
     alarmed, denied = [0] * of.events, 0
     for number in range(days):
-        told = day(of, [THRESHOLD - distance] * windows, number)
+        reported = day(of, [THRESHOLD - distance] * windows, number)
         for node in range(NODES):
-            said = [each.above[node] for each in told]
-            begun = sum(bool(now) and not before for before, now in zip([None, *said], said, strict=False))
-            for place in range(begun):
+            output = [each.above[node] for each in reported]
+            started = sum(bool(now) and not before for before, now in zip([None, *output], output, strict=False))
+            for place in range(started):
                 alarmed[place] += 1
-            denied += told[-1].denied.get(node) == EVENTS
+            denied += reported[-1].denied.get(node) == EVENTS
     return Quiet(alarmed, denied, NODES * days)
 
 
@@ -175,24 +175,24 @@ def test_noise_of_another_size_is_caught_by_its_false_alarms(factor: Fraction) -
 
 def test_an_event_after_a_day_on_the_brink_is_missed_no_more_often_than_promised() -> None:
     """The worst history: runs that survive long just below the threshold are those that miss. β holds there too."""
-    of, missed, asked = vector(events=3, cooldown=1), 0, 0
+    of, missed, query = vector(events=3, cooldown=1), 0, 0
     brink = THRESHOLD - of.shift - 4
     for number in range(DAYS):
-        told = day(of, [brink] * 24 + [THRESHOLD + 1], number)
-        last = told[-1]
+        reported = day(of, [brink] * 24 + [THRESHOLD + 1], number)
+        last = reported[-1]
         missed += sum(above is False for above in last.above)
-        asked += sum(above is not None for above in last.above)
-    assert asked > 0.2 * NODES * DAYS, "enough nodes are not denied"
+        query += sum(above is not None for above in last.above)
+    assert query > 0.2 * NODES * DAYS, "enough nodes are not denied"
     assert missed <= float(MISS) * NODES * DAYS
 
 
 def test_a_days_runs_are_charged_as_they_are_opened_and_never_more_than_the_most() -> None:
     of = vector(events=2, hysteresis=4)
     for counts in ([0] * 40, [THRESHOLD + 9, 0] * 20, [THRESHOLD] * 40):
-        told = day(of, counts, 3)
-        assert sum(said.charged for said in told) <= of.most == 96
-    told = day(of, [0] * 40, 4)
-    assert [said.charged for said in told] == [96] + [0] * 39, "250 nodes: one device is at 96 windows at most"
+        reported = day(of, counts, 3)
+        assert sum(output.charged for output in reported) <= of.most == 96
+    reported = day(of, [0] * 40, 4)
+    assert [output.charged for output in reported] == [96] + [0] * 39, "250 nodes: one device is at 96 windows at most"
 
 
 @pytest.mark.parametrize("law", [lambda law: law.crossing(-8, 40), lambda law: law.silence(2, 1)])

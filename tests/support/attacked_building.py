@@ -32,9 +32,9 @@ def written(folder: Path, releases: str = RELEASES, hours: float = 90, devices: 
     return write_csv(folder / "observations.csv", seen), policy
 
 
-def with_bad_rows(ground: Path, folder: Path, good: int | None = None) -> None:
+def with_bad_rows(scenario: Path, folder: Path, good: int | None = None) -> None:
     """Write the files of another folder, with the first ``good`` rows of the recording, or all, and four bad ones."""
-    (folder / "policy.toml").write_text((ground / "policy.toml").read_text())
-    header, *rows = (ground / "observations.csv").read_text().splitlines()
+    (folder / "policy.toml").write_text((scenario / "policy.toml").read_text())
+    header, *rows = (scenario / "observations.csv").read_text().splitlines()
     bad = [f"yesterday,{rows[0].split(',', 1)[1]}"] * 4
     (folder / "observations.csv").write_text("\n".join([header, *rows[:good], *bad]) + "\n")

@@ -18,7 +18,7 @@ class Block:
     document: str
     language: str
     """The first word beside the fence; it says whether and how the block is run."""
-    ground: str
+    scenario: str
     """The other words: what must have been run before it, or what it needs."""
     text: str
 
@@ -27,10 +27,10 @@ def blocks(language: str = r"[a-z]+", document: str | None = None) -> list[Block
     """Return the blocks of a language, or all, of one document or of all, in their order."""
     fence = re.compile(rf"^```({language})(?![a-z])([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
     return [
-        Block(name, found, ground.strip(), text)
+        Block(name, found, scenario.strip(), text)
         for name, whole in DOCUMENTS.items()
         if document in (None, name)
-        for found, ground, text in fence.findall(whole)
+        for found, scenario, text in fence.findall(whole)
     ]
 
 

@@ -48,14 +48,14 @@ def observations(seed: int, days: int = 1) -> list[Heard]:
     """Return all that is heard from Monday on, ordered by time."""
     drawn, places = random.Random(seed), access_points()
     desks = [drawn.randrange(len(places)) for _ in range(PEOPLE)]
-    heard = [
+    received = [
         Heard(time, f"02:{day:02x}:00:00:{person >> 8:02x}:{person & 255:02x}", places[place])
         for day in range(days)
         for person, desk in enumerate(desks)
         if drawn.random() < COMES
         for time, place in _day(drawn, MONDAY + day * DAY, desk, len(places))
     ]
-    return sorted(heard)
+    return sorted(received)
 
 
 def _day(drawn: random.Random, midnight: Micros, desk: int, places: int) -> Iterator[tuple[Micros, int]]:
@@ -97,5 +97,5 @@ def _batches(site: str, heard: Sequence[Heard], days: PrivacyDays | None) -> Ite
     rows: dict[object, list[Row]] = {}
     for each in heard:
         rows.setdefault(days and days.at(each.time), []).append(Row(each.device, each.access_point, each.time))
-    for number, (day, held) in enumerate(rows.items()):
-        yield ObservationBatch(site, SOURCE, 0, number, tuple(held), day)  # type: ignore[arg-type]
+    for number, (day, stored) in enumerate(rows.items()):
+        yield ObservationBatch(site, SOURCE, 0, number, tuple(stored), day)  # type: ignore[arg-type]

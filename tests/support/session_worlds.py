@@ -124,7 +124,7 @@ def counted(messages: Iterable[Heard], course: Course, limit: Micros = LIMIT, un
     engines = {site: _engine(site, limit) for site in SITES}
     states = {site: engine.initial() for site, engine in engines.items()}
     cores = {source: _connector(source, limit) for source in SOURCES}
-    held = {source: core.initial(BEGIN) for source, core in cores.items()}
+    stored = {source: core.initial(BEGIN) for source, core in cores.items()}
     begins, takeovers = {source: [*course.begins[source]] for source in SOURCES}, [*course.takeovers]
     todo, found = sorted(messages), Windows()
 
@@ -141,17 +141,17 @@ def counted(messages: Iterable[Heard], course: Course, limit: Micros = LIMIT, un
         for source, core in cores.items():
             while begins[source] and begins[source][0] <= now:
                 begins[source].pop(0)
-                take(core.drain(held[source]))
-                held[source] = core.initial(now)
+                take(core.drain(stored[source]))
+                stored[source] = core.initial(now)
         while todo and todo[0].came < now + GRID:
             each = todo.pop(0)
-            core, state = cores[each.source], held[each.source]
+            core, state = cores[each.source], stored[each.source]
             take(core.poll(state, each.came))
             radio = bytes.fromhex(each.radio.replace(":", ""))
             sighting = Sighting(each.kind, each.client, radio, age=each.age, nas=each.nas)
             core.observe(state, each.came, each.source, each.source, sighting)
         for source, core in cores.items():
-            take(core.poll(held[source], now + GRID))
+            take(core.poll(stored[source], now + GRID))
     return found
 
 

@@ -121,12 +121,12 @@ class StoreWorld:
         assert self._figures is not None
         assert self._told is not None
         self._figures.update()
-        told = {
+        reported = {
             each.metric.name: (dict(each.values), {name: (s.counts, s.total) for name, s in each.spreads.items()})
             for each in self._told.families()
             if each.metric.nature in _NATURES
         }
-        self.made.metrics.append((self.now, told))
+        self.made.metrics.append((self.now, reported))
 
     def _happens(self, event: Happening) -> None:
         self._close(crashes=event.what == "crash")
@@ -144,9 +144,9 @@ class StoreWorld:
 
     def _close(self, *, crashes: bool = False) -> None:
         assert self._opened is not None
-        held, self._opened = self._opened, None
+        stored, self._opened = self._opened, None
         with suppress(_Crash):
-            held.__exit__(*((_Crash, _Crash(), None) if crashes else (None, None, None)))
+            stored.__exit__(*((_Crash, _Crash(), None) if crashes else (None, None, None)))
 
     def _read_files(self) -> None:
         """Note every row that others may read, with its number."""
@@ -247,16 +247,16 @@ def first_difference(one: Shown, other: Shown) -> str | None:
         if mine == others:
             continue
         if name == "metrics":
-            told = [
+            reported = [
                 (at, name)
                 for (at, first), (_, second) in zip(mine, others, strict=False)
                 for name in first
                 if first[name] != second[name]
             ]
-            return f"{one.course}\nmetrics {len(mine)} {len(others)} {told[:9]}"
+            return f"{one.course}\nmetrics {len(mine)} {len(others)} {reported[:9]}"
         keys = sorted({*mine, *others}) if isinstance(mine, dict) else range(max(len(mine), len(others)))
         for key in keys:
-            held = [each.get(key) if isinstance(each, dict) else [*each[key : key + 1]] for each in (mine, others)]
-            if held[0] != held[1]:
-                return f"{one.course}\n{name} {key}:\n  {str(held[0])[:2000]}\n  {str(held[1])[:2000]}"
+            stored = [each.get(key) if isinstance(each, dict) else [*each[key : key + 1]] for each in (mine, others)]
+            if stored[0] != stored[1]:
+                return f"{one.course}\n{name} {key}:\n  {str(stored[0])[:2000]}\n  {str(stored[1])[:2000]}"
     return None

@@ -108,8 +108,8 @@ class Watched:
             self.said.append(text)
 
     def _request(self, url: str) -> None:
-        asked = urlsplit(url)
-        if asked.scheme != "data" and f"{asked.scheme}://{asked.netloc}" != self.origin:
+        query = urlsplit(url)
+        if query.scheme != "data" and f"{query.scheme}://{query.netloc}" != self.origin:
             self.elsewhere.append(url)
 
     def go(self, fragment: str = "#/live") -> Page:

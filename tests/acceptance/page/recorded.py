@@ -256,9 +256,9 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
             each | estimated | dict(zip(("value", "low", "high"), people[each["node"]], strict=True))
             for each in found if each["node"] in people and each["release"] == "occupancy"
         ]  # fmt: skip
-        told = {"release": "crowded", "usual": None, "half_width": None, "low": None, "high": None, "kind": None}
+        reported = {"release": "crowded", "usual": None, "half_width": None, "low": None, "high": None, "kind": None}
         counted = {each["node"]: each for each in found if each["release"] == "occupancy"}
-        found += [counted[node] | told | {"value": value} for node, value in (scene.alerts or {}).items()]
+        found += [counted[node] | reported | {"value": value} for node, value in (scene.alerts or {}).items()]
     columns = [*COLUMNS, "release", "usual", "likely_empty"]
     feed = {
         "site": "dbh",

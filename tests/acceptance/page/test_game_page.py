@@ -90,14 +90,14 @@ def test_points_are_for_accuracy_speed_and_answers_before(
 
 
 def test_the_clock_runs_only_while_a_question_is_open(book: Page) -> None:
-    told = rules(
+    reported = rules(
         book,
         """(() => { let now = 5000; const w = r.stopwatch(() => now, 10000), left = [w.left()];
           w.start(); now += 3000; left.push(w.left()); left.push(w.stop()); now += 60000; left.push(w.left());
           w.start(); w.start(); now += 4000; left.push(w.left()); now -= 9000; left.push(w.left());
           now += 20000; left.push(w.left(), w.stop(), w.left()); return left; })()""",
     )
-    assert told == [10000, 7000, 3000, 7000, 3000, 7000, 0, 15000, 0]
+    assert reported == [10000, 7000, 3000, 7000, 3000, 7000, 0, 15000, 0]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,10 @@ def test_the_clock_shows_nothing_left_only_when_nothing_is(book: Page, left: int
 
 
 def test_questions_come_in_turn_and_each_game_begins_elsewhere(book: Page) -> None:
-    told = rules(book, "[0, 3, 4, 47].map((n) => r.questionAt(n, 0, 12, 4)).map(({ round, task }) => [round, task])")
-    assert told == [[0, 0], [0, 3], [1, 0], [11, 3]]
+    reported = rules(
+        book, "[0, 3, 4, 47].map((n) => r.questionAt(n, 0, 12, 4)).map(({ round, task }) => [round, task])"
+    )
+    assert reported == [[0, 0], [0, 3], [1, 0], [11, 3]]
     assert rules(book, "[0, 1, 3, 4].map((games) => r.questionAt(0, games, 12, 4).round)") == [0, 3, 9, 0]
 
 
@@ -122,10 +124,10 @@ def test_questions_come_in_turn_and_each_game_begins_elsewhere(book: Page) -> No
     ],
 )  # fmt: skip
 def test_names_are_short_and_hold_nothing_unseen(book: Page, name: str, kept: str | None) -> None:
-    told = rules(book, f"r.cleaned({json.dumps(name)})")
-    assert len(told) <= 24
-    assert told.isprintable() or "🕵" in told
-    assert kept is None or told == kept
+    reported = rules(book, f"r.cleaned({json.dumps(name)})")
+    assert len(reported) <= 24
+    assert reported.isprintable() or "🕵" in reported
+    assert kept is None or reported == kept
 
 
 # --- a game ----------------------------------------------------------------------------------------------------------
@@ -246,10 +248,10 @@ def ended(page: Page, name: str) -> None:
 
 
 def test_a_name_never_leaves_the_browser(seen: Watched) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def listen(request: Request) -> None:
-        told.append(f"{request.url} {request.post_data or ''} {request.headers}")
+        reported.append(f"{request.url} {request.post_data or ''} {request.headers}")
 
     seen.page.on("request", listen)
     page = standing(seen)
@@ -258,8 +260,8 @@ def test_a_name_never_leaves_the_browser(seen: Watched) -> None:
     expect(game(page).get_by_role("button", name="Next question")).to_be_visible()
     page.get_by_role("button", name="End the game").click()
     expect(game(page).get_by_role("row", name="Rosalind")).to_be_visible()
-    assert [each for each in told if "learn/answers" in each]
-    assert not [each for each in told if "osalind" in each]
+    assert [each for each in reported if "learn/answers" in each]
+    assert not [each for each in reported if "osalind" in each]
 
 
 def test_the_board_outlives_a_reload_and_is_forgotten_when_told(learn: Page) -> None:
@@ -268,8 +270,8 @@ def test_the_board_outlives_a_reload_and_is_forgotten_when_told(learn: Page) -> 
     expect(game(learn).get_by_role("row", name="Ada")).to_be_visible()
     game(learn).get_by_role("button", name="Clear the leaderboard").click()
     expect(game(learn).get_by_text(f"No games at ε {EPSILON}")).to_be_visible()
-    held = json.loads(learn.evaluate(f"localStorage.getItem('{BOARD}')"))
-    assert held == {"games": 1, "entries": []}
+    stored = json.loads(learn.evaluate(f"localStorage.getItem('{BOARD}')"))
+    assert stored == {"games": 1, "entries": []}
 
 
 def test_each_epsilon_has_a_board_of_its_own(learn: Page) -> None:
@@ -281,7 +283,7 @@ def test_each_epsilon_has_a_board_of_its_own(learn: Page) -> None:
 
 
 def test_the_ten_best_are_kept_the_best_first(book: Page) -> None:
-    told = rules(
+    reported = rules(
         book,
         """(() => { const held = {}, s = { getItem: (k) => held[k] ?? null, setItem: (k, v) => { held[k] = v; } };
           const play = (name, epsilon, points) => r.entered(s, r.readBoard(s), { name, epsilon, points, answers: 1 });
@@ -290,7 +292,7 @@ def test_the_ten_best_are_kept_the_best_first(book: Page) -> None:
           const { games, entries } = r.readBoard(s);
           return [games, r.best(entries, "1").map((e) => e.points), r.best(entries, "3").length]; })()""",
     )
-    assert told == [16, list(range(14, 4, -1)), 1]
+    assert reported == [16, list(range(14, 4, -1)), 1]
 
 
 @pytest.mark.parametrize("name", [EVIL, "__proto__", "\u202eevil"])
@@ -317,8 +319,8 @@ def test_a_board_that_somebody_has_written_is_read_as_none(book: Page, held: str
 
 def test_an_entry_that_somebody_has_written_is_text(seen: Watched) -> None:
     entry = {"name": EVIL * 9, "epsilon": EPSILON, "points": 5, "answers": 1, "more": EVIL}
-    held = json.dumps({"games": 2, "entries": [entry] * 999})
-    seen.page.add_init_script(f"localStorage.setItem('{BOARD}', {json.dumps(held)})")
+    stored = json.dumps({"games": 2, "entries": [entry] * 999})
+    seen.page.add_init_script(f"localStorage.setItem('{BOARD}', {json.dumps(stored)})")
     page = seen.go("#/learn")
     expect(game(page).locator("tbody tr")).to_have_count(10)
     expect(game(page).locator("tbody bdi").first).to_have_text(EVIL[:24])

@@ -51,8 +51,8 @@ def test_a_preset_asks_for_its_stretch_of_the_sites_time(
 ) -> None:
     page = drawn(seen, "#/history?span=2h")
     page.get_by_role("radio", name=name, exact=True).check()
-    begun = re.compile(re.escape(f"from={quote(start, safe='')}"))
-    expect(page.get_by_role("link", name="CSV")).to_have_attribute("href", begun)
+    started = re.compile(re.escape(f"from={quote(start, safe='')}"))
+    expect(page.get_by_role("link", name="CSV")).to_have_attribute("href", started)
     found = asked_of(page, "CSV")
     assert (found["from"], found["to"], found["granularity"]) == (start, end, step)
 
@@ -157,9 +157,9 @@ def test_the_chart_stands_in_a_table_too(seen: Watched) -> None:
 def test_an_export_is_what_the_chart_shows(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=2h&nodes=floor:2,zone:2003")
     assert asked_of(page, "Parquet")["format"] == "parquet"
-    with page.expect_download() as begun:
+    with page.expect_download() as started:
         page.get_by_role("link", name="CSV").click()
-    lines = begun.value.path().read_text().splitlines()
+    lines = started.value.path().read_text().splitlines()
     assert lines[0].startswith("start,end,node,value,low,high,half_width")
     assert len(lines) == 1 + 2 * 24
 

@@ -66,8 +66,8 @@ def test_every_page_fits_and_keeps_nobody_out(
     page = seen.page
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert serious(page) == []
-    ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-    red, green, blue = (int(part) for part in re.findall(r"\d+", ground)[:3])
+    scenario = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    red, green, blue = (int(part) for part in re.findall(r"\d+", scenario)[:3])
     assert (red + green + blue < 3 * 128) is (theme == "dark")
     page.context.close()
     assert not seen.said

@@ -89,14 +89,14 @@ def test_history_is_drawn_and_its_file_has_every_window(visitor: Watched, servic
     visitor.go("#/history?nodes=building,zone:hall&span=today&audience=facilities&site=east")
     expect(page.locator(".readout")).to_contain_text(re.compile(r"Tue 3 Mar .*: Building −?\d+ ±\d"))
     expect(page.locator(".heat .cell").first).to_be_attached()
-    with page.expect_download() as begun:
+    with page.expect_download() as started:
         page.get_by_role("link", name="CSV").click()
-    lines = begun.value.path().read_text().splitlines()
+    lines = started.value.path().read_text().splitlines()
     assert lines[0].split(",")[:4] == ["start", "end", "node", "value"]
     assert len(lines) == 1 + 2 * 4
-    with page.expect_download() as begun:
+    with page.expect_download() as started:
         page.get_by_role("link", name="Parquet").click()
-    assert begun.value.path().read_bytes()[:4] == b"PAR1"
+    assert started.value.path().read_bytes()[:4] == b"PAR1"
 
 
 TWO = """
@@ -215,13 +215,13 @@ def test_a_played_day_is_shown_to_its_end_at_once_and_then_from_its_start(browse
 
 def test_a_service_that_is_stopped_and_begun_again_is_followed_again(browser: Browser, folder: Path) -> None:
     """What could not be reached stands in the browser's console, which is not watched here."""
-    asked = wanted(folder, opened="public")
-    with served(asked) as service:
+    query = wanted(folder, opened="public")
+    with served(query) as service:
         page = watched(browser, service.address).go("#/live")
         expect(page.locator(".line")).to_have_text("Connected")
         port = service.port
     expect(page.locator(".line")).to_have_text("Connection lost, reconnecting")
-    with served(replace(asked, listen=("127.0.0.1", port))):
+    with served(replace(query, listen=("127.0.0.1", port))):
         expect(page.locator(".line")).to_have_text("Connected", timeout=60_000)
         expect(page.locator("[data-node='zone:hall'] b")).to_have_text(re.compile(r"\d"))
         page.context.close()

@@ -1,4 +1,4 @@
-"""A ground for the service: a store of a simulated day's traffic, and the real service on a socket of loopback."""
+"""A scenario for the service: a store of a simulated day's traffic, and the real service on a socket of loopback."""
 
 from __future__ import annotations
 

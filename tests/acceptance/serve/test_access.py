@@ -77,8 +77,8 @@ def test_a_role_opens_its_own_part_and_nothing_else(folder: Path, tmp_path: Path
     file = tmp_path / "tokens"
     tokens = {role: new_token(file, role.replace(":", "-"), role) for role in
               ("audience:public", "audience:facilities", "account", "operator")}  # fmt: skip
-    asked = wanted(folder, tokens=file, account=True, operator=True)
-    with served(asked) as running:
+    query = wanted(folder, tokens=file, account=True, operator=True)
+    with served(query) as running:
         for role, token in tokens.items():
             with running.client(token) as client:
                 found = {a for a in ("public", "facilities") if status(client, LATEST, audience=a, site="east") == 200}
@@ -102,12 +102,12 @@ def test_a_token_opens_no_role_that_is_not_served(folder: Path, tmp_path: Path) 
 def test_a_policy_is_shown_to_an_audience_in_its_own_part(folder: Path, tmp_path: Path) -> None:
     token = new_token(tmp_path / "tokens", "public", "audience:public")
     with served(wanted(folder, tokens=tmp_path / "tokens")) as running, running.client(token) as client:
-        told = {path: client.get(f"/api/v1/{path}") for path in ("policy", "releases", "sites")}
-    assert list(told["policy"].json()["audiences"]) == ["public"]
-    assert [row["release"] for row in told["releases"].json()["releases"]] == ["occupancy"]
-    assert [row["site"] for row in told["sites"].json()["sites"]] == ["east"], "of west the public gets nothing"
+        reported = {path: client.get(f"/api/v1/{path}") for path in ("policy", "releases", "sites")}
+    assert list(reported["policy"].json()["audiences"]) == ["public"]
+    assert [row["release"] for row in reported["releases"].json()["releases"]] == ["occupancy"]
+    assert [row["site"] for row in reported["sites"].json()["sites"]] == ["east"], "of west the public gets nothing"
     for other in ("facilities", "archive", "cellar", "office-day", "den", "02:00:00", "127.0.0.1"):
-        assert all(f'"{other}' not in answer.text for answer in told.values())
+        assert all(f'"{other}' not in answer.text for answer in reported.values())
 
 
 PLAN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 10">
@@ -140,25 +140,25 @@ def test_the_account_is_that_of_the_store(folder: Path) -> None:
     with served(wanted(folder, account=True)) as running, running.browser() as client:
         eventually(lambda: set(client.get("/api/v1/account").json()["sites"]) == {"east", "west"})
         eventually(lambda: newest(client, "east") == shown["east"]["last"]["window_end"])
-        told = client.get("/api/v1/account").json()
+        reported = client.get("/api/v1/account").json()
         for site in ("east", "west"):
-            assert told["sites"][site]["audiences"] == shown[site]["last"]["audiences"]
-            assert told["sites"][site]["coalition"] == shown[site]["last"]["coalition"]
+            assert reported["sites"][site]["audiences"] == shown[site]["last"]["audiences"]
+            assert reported["sites"][site]["coalition"] == shown[site]["last"]["coalition"]
         days = client.get("/api/v1/account/attributes", params={"site": "east", "day": "2026-03-02"}).json()
         assert days["attributes"] == shown["east"]["attributes"] != {}
-    assert set(told["promise"]) == {"facilities", "public"}
+    assert set(reported["promise"]) == {"facilities", "public"}
 
 
 @pytest.mark.parametrize("names", ["facilities", "public", "facilities,public"])
 def test_a_coalitions_account_is_that_of_the_ledger(folder: Path, names: str) -> None:
     shown = run("account", "--store", folder / "store", "--coalition", names, "--json").answer["sites"]
     with served(wanted(folder, account=True)) as running, running.browser() as client:
-        told = client.get("/api/v1/account/coalition", params={"audiences": names}).json()
+        reported = client.get("/api/v1/account/coalition", params={"audiences": names}).json()
         for site, account in shown.items():
             units = account["last"]["audiences"]["+".join(names.split(","))]
-            assert told["sites"].get(site) == (None if units["device_total"] == "0" else units)
+            assert reported["sites"].get(site) == (None if units["device_total"] == "0" else units)
         assert client.get("/api/v1/account/coalition", params={"audiences": "nobody"}).status_code == 422
-        assert {"east"} <= set(told["sites"])
+        assert {"east"} <= set(reported["sites"])
 
 
 def newest(client: httpx.Client, site: str) -> str:
@@ -168,13 +168,13 @@ def newest(client: httpx.Client, site: str) -> str:
 def test_the_operator_sees_how_sites_stand_and_no_sum_over_few_access_points(folder: Path) -> None:
     with served(wanted(folder, operator=True)) as running, running.browser() as client:
         eventually(lambda: len(client.get("/api/v1/operator").json()["sites"]) == 2)
-        told = client.get("/api/v1/operator").json()
-        rows = {row["site"]: row for row in told["sites"]}
+        reported = client.get("/api/v1/operator").json()
+        rows = {row["site"]: row for row in reported["sites"]}
     assert {row["late"] for row in rows.values()} == {None}, "three access points and one: sums would tell of people"
     assert not any(row["closed"] for row in rows.values())
     assert rows["east"]["window_end"] == rfc3339(LAST)
     assert rows["east"]["lag_seconds"] > (wall_clock() - LAST) / SECOND - 3600
-    assert told["free_mib"] > 0
+    assert reported["free_mib"] > 0
     assert rows["east"]["ledger_entries"] > rows["west"]["ledger_entries"] > 0
 
 
@@ -216,12 +216,12 @@ def test_a_file_of_tokens_that_others_may_read_is_not_used(folder: Path, tmp_pat
 def test_while_the_file_of_tokens_cannot_be_read_nobody_is_let_in(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     token = new_token(file, "ann", "audience:public")
-    held = file.read_bytes()
+    stored = file.read_bytes()
     with served(wanted(folder, tokens=file)) as running, running.client(token) as client:
         assert status(client, "/api/v1/sites") == 200
-        file.write_bytes(held[:-9])
+        file.write_bytes(stored[:-9])
         assert status(client, "/api/v1/sites") == 503
-        file.write_bytes(held)
+        file.write_bytes(stored)
         assert status(client, "/api/v1/sites") == 200
 
 
@@ -298,8 +298,8 @@ def test_a_session_is_of_no_use_to_the_page_of_another_origin(service: Served) -
 
 
 def test_an_open_audience_is_read_by_anyone_and_nothing_else_is(folder: Path) -> None:
-    asked = wanted(folder, opened="public", account=True, operator=True)
-    with served(asked) as running, running.client() as client:
+    query = wanted(folder, opened="public", account=True, operator=True)
+    with served(query) as running, running.client() as client:
         eventually(lambda: client.get("/api/v1/session").json()["laboratory"])  # known from the first record on
         assert client.get("/api/v1/session").json() | {"version": ""} == {
             "roles": ["audience:public"], "audiences": ["public"], "open": True, "laboratory": True, "version": "",
@@ -350,8 +350,8 @@ def test_a_second_user_of_the_machine_reads_nothing_without_a_token(service: Ser
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     other = pwd.getpwnam("nobody").pw_uid
-    asked = f"{service.address}/api/v1/latest?audience=public&site=east"
-    code = f"import urllib.request; urllib.request.urlopen('{asked}')"
+    query = f"{service.address}/api/v1/latest?audience=public&site=east"
+    code = f"import urllib.request; urllib.request.urlopen('{query}')"
     outbox = str(folder / "store" / "private" / "public.sqlite")
     for command, problem in ((["python3", "-c", code], "401"), (["cat", outbox], "Permission denied")):
         done = subprocess.run(command, user=other, cwd="/", capture_output=True, text=True, check=False)

@@ -28,8 +28,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def crowd(port: int, said: bytes = b"") -> Iterator[list[socket.socket]]:
     """Give connections that have said something and then no more."""
-    with ExitStack() as held:
-        standing = [held.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2 * ROOM)]
+    with ExitStack() as stored:
+        standing = [stored.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2 * ROOM)]
         for connection in standing:
             try:
                 connection.sendall(said)
@@ -78,17 +78,17 @@ def test_a_stream_that_is_open_stays_open_however_many_come(folder: Path) -> Non
 
 
 def test_where_everybody_is_being_answered_who_comes_is_turned_away_and_takes_no_file() -> None:
-    with listening("127.0.0.1", 0) as door, ExitStack() as held:
+    with listening("127.0.0.1", 0) as door, ExitStack() as stored:
         door.listen()
-        comers = [held.enter_context(socket.create_connection(door.getsockname())) for _ in range(ROOM + 1)]
-        inside = [held.enter_context(door.accept()[0]) for _ in comers[:ROOM]]
+        comers = [stored.enter_context(socket.create_connection(door.getsockname())) for _ in range(ROOM + 1)]
+        inside = [stored.enter_context(door.accept()[0]) for _ in comers[:ROOM]]
         door.busy = {connection.getpeername() for connection in inside}
         with pytest.raises(ConnectionAbortedError):
             door.accept()
         assert comers[ROOM].recv(1) == b""
         inside[0].close()
-        held.enter_context(socket.create_connection(door.getsockname()))
-        held.enter_context(door.accept()[0])
+        stored.enter_context(socket.create_connection(door.getsockname()))
+        stored.enter_context(door.accept()[0])
 
 
 def test_connections_leave_files_to_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,9 +224,9 @@ def test_a_connection_that_says_nothing_is_ended(folder: Path, monkeypatch: pyte
     """Ended by the service: the read returns nothing, where it would otherwise wait for ever."""
     monkeypatch.setattr("connectors.http.limits.HEAD_WITHIN", 0.2)
     with served(wanted(folder)) as running:
-        for said in (b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: 127"):
+        for output in (b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: 127"):
             with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE) as connection:
-                connection.sendall(said)
+                connection.sendall(output)
                 assert connection.recv(1000) == b""
 
 

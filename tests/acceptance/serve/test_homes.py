@@ -73,8 +73,8 @@ def test_it_writes_nothing_into_the_outboxes(boxes_only: Path) -> None:
 @pytest.mark.parametrize("missing", ["public", "_account", "_operator"])
 def test_an_outbox_that_is_not_there_is_said(boxes_only: Path, missing: str) -> None:
     (boxes_only / "store" / "private" / f"{missing}.sqlite").unlink()
-    asked = wanted(boxes_only, account=True, operator=True)
-    with pytest.raises(UsageError, match=missing.removeprefix("_")), served(asked):
+    query = wanted(boxes_only, account=True, operator=True)
+    with pytest.raises(UsageError, match=missing.removeprefix("_")), served(query):
         pass
 
 
@@ -258,15 +258,15 @@ async def test_what_topics_hold_is_served_and_goes_on_after_a_restart(
 ) -> None:
     await written(kafka, folder)
     (tmp_path / "index").mkdir(mode=0o700)
-    asked = wanted(folder, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", account=True)
+    query = wanted(folder, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", account=True)
     published = {audience: sorted(records(folder, audience)) for audience in ("facilities", "public")}
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         for audience, whole in published.items():
             given = events(client, audience, "start", len(whole))
             assert sorted(value for _, value in given) == whole, "each once, though each lies there twice"
         last = given[-40][0]
         eventually(lambda: len(client.get("/api/v1/account").json()["sites"]) == 2)
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         assert events(client, "public", last, 39) == given[-39:]
 
 
@@ -275,11 +275,11 @@ def test_an_audience_without_a_topic_is_said(kafka: Broker, folder: Path, tmp_pa
     text = (folder / "policy.toml").read_text().replace("public", "nobodys-own")
     (tmp_path / "policy.toml").write_text(text)
     (tmp_path / "index").mkdir(mode=0o700)
-    asked = wanted(
+    query = wanted(
         tmp_path, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", audiences=("nobodys-own",)
     )
     with pytest.raises(UsageError, match="nobodys-own"):
-        ends(asked)
+        ends(query)
 
 
 async def sent(kafka: Broker, topic: str, values: Iterable[bytes]) -> None:
@@ -297,9 +297,9 @@ def served_until_its_topic_changes(
 ) -> None:
     """Serve an audience that one test alone has, so that what becomes of its topic concerns no other."""
     audience = parse_record(given[0])["audience"]
-    asked = of_one_audience(kafka, folder, audience)
+    query = of_one_audience(kafka, folder, audience)
     asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         assert len(events(client, audience, "start", len(given))) == len(given)
         asyncio.run(change)
         eventually(lambda: running.problem is not None)
@@ -358,9 +358,9 @@ def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figure
         monkeypatch.setattr(f"connectors.serve.{name}", seconds)
     failed = spied(monkeypatch, topics, "follow_private")
     given = of_audience(folder, "outliving", 12)
-    topic, asked = private_topic("outliving", "occupancy"), of_one_audience(kafka, tmp_path, "outliving")
+    topic, query = private_topic("outliving", "occupancy"), of_one_audience(kafka, tmp_path, "outliving")
     asyncio.run(sent(kafka, topic, given[:6]))
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         assert len(events(client, "outliving", "start", 6)) == 6
         assert latest_of(client, "outliving")["outage_seconds"] is None
         kafka.kill()
@@ -374,11 +374,11 @@ def test_a_service_outlives_an_outage_of_the_brokers_and_says_how_old_its_figure
         eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is None)
     kafka.kill()
     try:
-        with served(asked) as running, running.browser() as client:
+        with served(query) as running, running.browser() as client:
             assert [value for _, value in events(client, "outliving", "start", 12)] == given, "of the index alone"
             eventually(lambda: latest_of(client, "outliving")["outage_seconds"] is not None)
         with pytest.raises(ConnectionError):
-            ends(replace(asked, index=tmp_path / "index" / "another"))
+            ends(replace(query, index=tmp_path / "index" / "another"))
     finally:
         kafka.start()
 
@@ -407,9 +407,9 @@ def spied(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[BaseE
 def served_while_its_topic_stays(kafka: Broker, folder: Path, given: list[bytes]) -> None:
     """Serve an audience that one test alone has until its index holds what was given."""
     audience = parse_record(given[0])["audience"]
-    asked = of_one_audience(kafka, folder, audience)
+    query = of_one_audience(kafka, folder, audience)
     asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         assert len(events(client, audience, "start", len(given))) == len(given)
 
 

@@ -140,48 +140,48 @@ def test_the_newest_values_are_those_of_the_newest_records(browser: httpx.Client
 
 
 def test_a_history_by_window_is_the_records_values(browser: httpx.Client, folder: Path) -> None:
-    asked = {"audience": "facilities", "site": "east", "nodes": "zone:hall", "granularity": "5min"}
-    told = browser.get("/api/v1/releases/occupancy/records", params=asked).json()
-    at = {name: told["columns"].index(name) for name in ("end", "value", "node")}
+    query = {"audience": "facilities", "site": "east", "nodes": "zone:hall", "granularity": "5min"}
+    reported = browser.get("/api/v1/releases/occupancy/records", params=query).json()
+    at = {name: reported["columns"].index(name) for name in ("end", "value", "node")}
     released = [parse_record(value) for value in records(folder, "facilities")]
     counts = [r for r in released if r["release"] == "occupancy" and r["site"] == "east" and r["released"]]
-    assert [(row[at["end"]], row[at["value"]]) for row in told["rows"]] == [
+    assert [(row[at["end"]], row[at["value"]]) for row in reported["rows"]] == [
         (record["window_end"], record["values"]["hall"]) for record in counts
     ]
-    assert {row[at["node"]] for row in told["rows"]} == {"zone:hall"}
+    assert {row[at["node"]] for row in reported["rows"]} == {"zone:hall"}
 
 
 def test_pages_of_a_history_put_together_are_the_whole(browser: httpx.Client) -> None:
-    asked = {"audience": "facilities", "site": "east", "granularity": "1h"}
-    whole = browser.get("/api/v1/releases/occupancy/records", params=asked).json()["rows"]
+    query = {"audience": "facilities", "site": "east", "granularity": "1h"}
+    whole = browser.get("/api/v1/releases/occupancy/records", params=query).json()["rows"]
     found: list[Any] = []
     after: dict[str, str] = {}
     while True:
-        told = browser.get("/api/v1/releases/occupancy/records", params=asked | {"limit": "7"} | after).json()
-        found += told["rows"]
-        if told["next"] is None:
+        reported = browser.get("/api/v1/releases/occupancy/records", params=query | {"limit": "7"} | after).json()
+        found += reported["rows"]
+        if reported["next"] is None:
             break
-        after = {"after": told["next"]}
+        after = {"after": reported["next"]}
     assert found == whole != []
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_a_page_that_there_is_not_is_refused_before_anything_is_sent(browser: httpx.Client, form: str) -> None:
     for after in ("", "yesterday", "2026-03-02T10:00:00Z/attic"):
-        asked = {"audience": "facilities", "site": "east", "granularity": "1h", "after": after, "format": form}
-        refused = browser.get("/api/v1/releases/occupancy/records", params=asked)
+        query = {"audience": "facilities", "site": "east", "granularity": "1h", "after": after, "format": form}
+        refused = browser.get("/api/v1/releases/occupancy/records", params=query)
         assert refused.status_code in range(400, 500), (after, refused.status_code)
 
 
 def test_files_hold_what_the_rows_say(browser: httpx.Client, tmp_path: Path) -> None:
-    asked = {"audience": "facilities", "site": "east", "granularity": "1h", "nodes": "building"}
+    query = {"audience": "facilities", "site": "east", "granularity": "1h", "nodes": "building"}
     path = "/api/v1/releases/occupancy/records"
-    rows = browser.get(path, params=asked).json()["rows"]
-    text = browser.get(path, params=asked | {"format": "csv"})
+    rows = browser.get(path, params=query).json()["rows"]
+    text = browser.get(path, params=query | {"format": "csv"})
     assert text.headers["content-disposition"] == 'attachment; filename="occupancy-east-1h.csv"'
     listed = list(csv.DictReader(io.StringIO(text.text)))
     assert [float(row["value"]) for row in listed] == [row[3] for row in rows]
-    (tmp_path / "file.parquet").write_bytes(browser.get(path, params=asked | {"format": "parquet"}).content)
+    (tmp_path / "file.parquet").write_bytes(browser.get(path, params=query | {"format": "parquet"}).content)
     found = duckdb.execute("SELECT value FROM read_parquet(?)", [str(tmp_path / "file.parquet")]).fetchall()
     assert [value for (value,) in found] == [row[3] for row in rows]
 
@@ -196,19 +196,19 @@ def test_while_too_many_files_are_given_rows_still_are(browser: httpx.Client, mo
 
 
 def test_what_is_usual_is_told_of_the_nodes_that_are_asked_for(browser: httpx.Client) -> None:
-    asked = {"audience": "facilities", "site": "east", "release": "occupancy"}
-    whole = browser.get("/api/v1/usual", params=asked).json()
+    query = {"audience": "facilities", "site": "east", "release": "occupancy"}
+    whole = browser.get("/api/v1/usual", params=query).json()
     assert set(whole["nodes"]) == {"building", "floor:0", "floor:1", "zone:hall", "zone:loft"}
-    some = browser.get("/api/v1/usual", params=asked | {"nodes": "floor:1,zone:hall,zone:none"}).json()
+    some = browser.get("/api/v1/usual", params=query | {"nodes": "floor:1,zone:hall,zone:none"}).json()
     assert some == {**whole, "nodes": {node: whole["nodes"][node] for node in ("floor:1", "zone:hall")}}
 
 
 def test_what_is_left_of_a_budget_is_what_the_records_leave(browser: httpx.Client, folder: Path) -> None:
-    told = browser.get("/api/v1/spends", params={"audience": "public", "site": "east"}).json()
-    spent = [row for row in told["rows"] if row["release"] == "occupancy"]
+    reported = browser.get("/api/v1/spends", params={"audience": "public", "site": "east"}).json()
+    spent = [row for row in reported["rows"] if row["release"] == "occupancy"]
     released = [parse_record(value) for value in records(folder, "public")]
     assert sum(row["windows"] for row in spent) == sum(record["released"] for record in released)
-    assert told["left"] == {"occupancy": int((100 - float(spent[-1]["spend"])) / 0.5)}
+    assert reported["left"] == {"occupancy": int((100 - float(spent[-1]["spend"])) / 0.5)}
     assert browser.get("/api/v1/spends", params={"audience": "facilities", "site": "west"}).json()["left"] == {
         "archive": None
     }
@@ -243,8 +243,8 @@ def test_an_answer_is_remembered_only_until_the_next_record_comes(tmp_path: Path
             make_store(tmp_path, last=FIRST + hours * HOUR)
             wanted_end = rfc3339(FIRST + hours * HOUR)
             eventually(lambda: feed_of(client)["window_end"] == wanted_end)  # noqa: B023 - called in its own round
-            told = client.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()
-            assert {row["end"] for row in told["rows"]} == {wanted_end}
+            reported = client.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()
+            assert {row["end"] for row in reported["rows"]} == {wanted_end}
 
 
 # --- what is never told -----------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_two_days_that_differ_in_one_device_are_told_alike_but_for_values(tmp_pa
     for question in days[0]:
         first, second = (day[question] for day in days)
         if "attributes" in question:  # whether and what is shown may differ
-            first, second = (without_values(told) for told in (first, second))
+            first, second = (without_values(reported) for reported in (first, second))
         assert shape(first) == shape(second), question
     assert days[0] != days[1]
 

@@ -20,18 +20,18 @@ def test_lessons_are_for_whoever_has_come_in(service: Served) -> None:
 
 
 def test_a_question_comes_without_its_answer(browser: httpx.Client) -> None:
-    told = browser.get(f"{PATH}/tasks", params={"round": 1, "epsilon": "3"})
-    assert "truth" not in told.text
-    assert "machine" not in told.json()["tasks"][0]
-    assert all(len(task["options"]) != 1 for task in told.json()["tasks"]), "a single option would be the answer"
+    reported = browser.get(f"{PATH}/tasks", params={"round": 1, "epsilon": "3"})
+    assert "truth" not in reported.text
+    assert "machine" not in reported.json()["tasks"][0]
+    assert all(len(task["options"]) != 1 for task in reported.json()["tasks"]), "a single option would be the answer"
 
 
 def test_an_answer_is_scored_as_the_description_says(browser: httpx.Client) -> None:
-    told = browser.post(f"{PATH}/answers", json=ANSWER)
+    reported = browser.post(f"{PATH}/answers", json=ANSWER)
     document = browser.get("/api/v1/openapi.json").json()
     schema = {"$ref": "#/components/schemas/LessonScore", "components": document["components"]}
-    jsonschema.validate(told.json(), schema)
-    truth = told.json()["truth"]
+    jsonschema.validate(reported.json(), schema)
+    truth = reported.json()["truth"]
     right = browser.post(f"{PATH}/answers", json=ANSWER | {"answer": truth}).json()
     assert (right["off"], right["points"]) == (0, 100)
     near = browser.post(f"{PATH}/answers", json=ANSWER | {"answer": str(int(truth) + 9)}).json()
@@ -47,9 +47,9 @@ def test_an_answer_is_scored_as_the_description_says(browser: httpx.Client) -> N
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_refused(browser: httpx.Client, changed: dict[str, object], status: int) -> None:
-    told = browser.post(f"{PATH}/answers", json=ANSWER | changed)
-    assert told.status_code == status
-    assert set(told.json()) == {"error"}
+    reported = browser.post(f"{PATH}/answers", json=ANSWER | changed)
+    assert reported.status_code == status
+    assert set(reported.json()) == {"error"}
 
 
 def test_a_place_that_no_lesson_has_is_refused(browser: httpx.Client) -> None:
@@ -63,7 +63,9 @@ def test_lessons_know_nothing_of_the_building_that_is_served(browser: httpx.Clie
 
 def test_no_band_of_a_lesson_begins_below_zero(browser: httpx.Client) -> None:
     """The lesson is deterministic: its noise makes some counts of the night negative."""
-    told = browser.get(f"{PATH}/day", params={"place": "building", "mechanism": "laplace", "epsilon": "0.01"}).json()
-    rows = [dict(zip(told["columns"], row, strict=True)) for row in told["rows"]]
+    reported = browser.get(
+        f"{PATH}/day", params={"place": "building", "mechanism": "laplace", "epsilon": "0.01"}
+    ).json()
+    rows = [dict(zip(reported["columns"], row, strict=True)) for row in reported["rows"]]
     assert any(row["value"] < 0 for row in rows)
     assert all(0 <= row["low"] <= row["high"] for row in rows)

@@ -25,8 +25,8 @@ def test_behind_a_proxy_it_answers_to_its_public_name_with_a_cookie_for_tls_only
     folder: Path, tmp_path: Path, host: str
 ) -> None:
     token = new_token(tmp_path / "tokens", "ann", "audience:public")
-    asked = wanted(folder, tokens=tmp_path / "tokens", behind_proxy=True, names=("rooms.example",))
-    with served(asked) as running, running.client() as client:
+    query = wanted(folder, tokens=tmp_path / "tokens", behind_proxy=True, names=("rooms.example",))
+    with served(query) as running, running.client() as client:
         asked_as = {"host": host, "x-forwarded-for": "spoofed, 192.0.2.7", "origin": "https://rooms.example"}
         client.headers.update(asked_as)
         answer = client.post("/api/v1/session", json={"token": token})
@@ -52,8 +52,8 @@ def test_who_asks_is_who_our_own_proxy_saw_and_what_a_client_claims_counts_for_n
 def test_with_a_certificate_it_speaks_tls_and_nothing_else(folder: Path, tmp_path: Path, certificate: Tls) -> None:
     token = new_token(tmp_path / "tokens", "ann", "audience:public")
     trusting = ssl.create_default_context(cafile=str(certificate.certificate))
-    asked = wanted(folder, tokens=tmp_path / "tokens", tls=certificate, listen=("0.0.0.0", 0))
-    with served(asked) as running:
+    query = wanted(folder, tokens=tmp_path / "tokens", tls=certificate, listen=("0.0.0.0", 0))
+    with served(query) as running:
         address = f"https://127.0.0.1:{running.port}"
         with httpx.Client(base_url=address, verify=trusting) as client:
             answer = client.post("/api/v1/session", json={"token": token})

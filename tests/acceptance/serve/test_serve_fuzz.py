@@ -147,17 +147,17 @@ def errors() -> Iterator[list[str]]:
 
 def fuzzed(folder: Path, number: int, seed: int = 1) -> tuple[Counter[int], list[str]]:
     """Return the answers of a service to broken requests, and what it logged at error."""
-    with errors() as said, served(wanted(folder)) as running, running.browser() as client:
+    with errors() as output, served(wanted(folder)) as running, running.browser() as client:
         cookie = f"{running.cookie}={client.cookies[running.cookie]}"
         found = fuzz(running, cookie, number, seed)
         assert client.get("/api/v1/me").status_code in {200, 404}
-    return found, said
+    return found, output
 
 
 @pytest.mark.parametrize("rest", ["zz\r\n", "5\r\nabcdefgh\r\n", "\x00\x00\x00\r\n\r\n"])
 @pytest.mark.parametrize("head", ["POST /api/v1/session", "HEAD /api/v1/session", "GET /api/v1/stream?audience=public"])
 def test_a_body_that_breaks_while_its_request_is_under_way_makes_no_error(folder: Path, head: str, rest: str) -> None:
-    with errors() as said, served(wanted(folder)) as running:
+    with errors() as output, served(wanted(folder)) as running:
         with running.browser() as client:
             cookie = f"{running.cookie}={client.cookies[running.cookie]}"
         lines = [
@@ -179,7 +179,7 @@ def test_a_body_that_breaks_while_its_request_is_under_way_makes_no_error(folder
                         answer += part
         with running.client() as client:
             assert client.get("/healthz").status_code == 200
-    assert said == []
+    assert output == []
     assert answer.startswith(b"HTTP/1.1 200 " if "stream" in head else b"HTTP/1.1 400 ")
 
 
@@ -195,8 +195,8 @@ def test_a_request_that_breaks_off_ends_as_if_its_client_had_gone(monkeypatch: p
 
 
 def test_broken_requests_are_refused_and_make_no_error(folder: Path) -> None:
-    found, said = fuzzed(folder, 150)
-    assert said == []
+    found, output = fuzzed(folder, 150)
+    assert output == []
     assert not [status for status in found if status >= 500 and status != 503]
     assert found[200] > 0
     assert found[400] > 10
@@ -206,9 +206,9 @@ def main() -> None:
     """Fuzz for as long as is wanted."""
     with tempfile.TemporaryDirectory() as name:
         folder = make_store(Path(name), last=FIRST + HOUR)
-        found, said = fuzzed(folder, int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
-    print(sorted(found.items()), Counter(said).most_common(20), sep="\n")
-    raise SystemExit(bool(said) or any(status >= 500 and status != 503 for status in found))
+        found, output = fuzzed(folder, int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    print(sorted(found.items()), Counter(output).most_common(20), sep="\n")
+    raise SystemExit(bool(output) or any(status >= 500 and status != 503 for status in found))
 
 
 if __name__ == "__main__":

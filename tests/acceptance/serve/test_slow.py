@@ -44,10 +44,10 @@ async def endless(scope: Scope, receive: Receive, send: Send) -> None:
 
 def asking() -> Receive:
     """Return what gives an empty body, and then that nobody goes away."""
-    told = iter([{"type": "http.request", "body": b"", "more_body": False}])
+    reported = iter([{"type": "http.request", "body": b"", "more_body": False}])
 
     async def receive() -> Message:
-        return next(told, None) or await never()
+        return next(reported, None) or await never()
 
     return receive
 

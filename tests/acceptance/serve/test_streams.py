@@ -96,11 +96,11 @@ def test_what_is_released_while_a_stream_is_open_comes_on_it(tmp_path: Path) -> 
 def test_a_restarted_service_goes_on_where_a_reader_was(tmp_path: Path, folder: Path) -> None:
     index = tmp_path / "index"
     index.mkdir(mode=0o700)
-    asked = wanted(folder, index=index / "history")
+    query = wanted(folder, index=index / "history")
     published = records(folder, "facilities")
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         last, _ = events(client, "facilities", "start", 40)[-1]
-    with served(asked) as running, running.browser() as client:
+    with served(query) as running, running.browser() as client:
         assert [v for _, v in events(client, "facilities", last, len(published) - 40)] == published[40:]
 
 
@@ -165,12 +165,12 @@ def test_streams_end_when_the_service_stops_and_say_so(folder: Path) -> None:
 def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.serve.event_streams.STREAMS", STREAMS._replace(each=2))
     with served(wanted(folder)) as running, running.browser() as client, ExitStack() as reading:
-        held = [reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
-        events = [parsed(answer.iter_lines()) for answer in held]
+        stored = [reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
+        events = [parsed(answer.iter_lines()) for answer in stored]
         assert [next(each)[0] for each in events] == ["ready", "ready"]
         refused = client.get("/api/v1/stream?audience=public")
         assert refused.status_code == 429
-        held[0].close()
+        stored[0].close()
         eventually(lambda: opens(client))
 
 
@@ -181,8 +181,8 @@ def test_one_address_cannot_use_up_the_streams_of_all_who_show_nothing(
     with served(wanted(folder, opened="public")) as running, ExitStack() as reading:
         ways = [httpx.HTTPTransport(local_address=f"127.0.0.{host}") for host in (2, 3)]
         one, other = (reading.enter_context(running.client(transport=way)) for way in ways)
-        held = [reading.enter_context(one.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
-        streams = [parsed(answer.iter_lines()) for answer in held]
+        stored = [reading.enter_context(one.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
+        streams = [parsed(answer.iter_lines()) for answer in stored]
         assert [next(each)[0] for each in streams] == ["ready", "ready"]
         assert one.get("/api/v1/stream?audience=public").status_code == 429
         assert opens(other)

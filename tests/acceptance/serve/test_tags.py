@@ -49,7 +49,7 @@ def test_a_secret_is_compared_with_every_token_whichever_it_is(
     which: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    held = [Token(f"t{n}", frozenset(), 9, digest_of(f"secret {n}")) for n in range(5)]
+    stored = [Token(f"t{n}", frozenset(), 9, digest_of(f"secret {n}")) for n in range(5)]
     compared: list[str] = []
 
     def comparing(one: str, other: str) -> bool:
@@ -57,6 +57,6 @@ def test_a_secret_is_compared_with_every_token_whichever_it_is(
         return one == other
 
     monkeypatch.setattr(access, "compare_digest", comparing)
-    found = matching(held, "none" if which is None else f"secret {which}", 1)
+    found = matching(stored, "none" if which is None else f"secret {which}", 1)
     assert (found is None) == (which is None)
-    assert compared == [token.digest for token in held]
+    assert compared == [token.digest for token in stored]

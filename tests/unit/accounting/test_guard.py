@@ -112,8 +112,8 @@ def test_a_question_is_blocked_for_the_answer_that_would_break_the_cap_whichever
 
 def test_an_attribute_is_blocked_once_its_own_refusals_use_up_the_cap() -> None:
     epsilon, none = np.array([0.4, 0.4]), np.zeros(2, dtype=np.int64)
-    asked = [may_query(PAIR, epsilon, np.array([n, 0]), none, attribute=0, cap=1.0) for n in range(4)]
-    assert asked == [True, True, False, False]
+    query = [may_query(PAIR, epsilon, np.array([n, 0]), none, attribute=0, cap=1.0) for n in range(4)]
+    assert query == [True, True, False, False]
 
 
 @pytest.mark.parametrize("order", [[0], [0, 0, 1], [1, 2, 3]])

@@ -18,8 +18,8 @@ PRESENCE = [[0.995, 0.005], [0.05, 0.95]]
 
 def knowledge(forward: list[list[float]] | None = None, meetings: Sequence[tuple[int, float, float]] = ()) -> Knowledge:
     privacy = {"mobility": {"forward": forward}} if forward else {}
-    told = [dict(zip(("size", "correlation", "presence"), meeting, strict=True)) for meeting in meetings]
-    return Knowledge.of(Privacy.model_validate(privacy | {"meetings": told}))
+    reported = [dict(zip(("size", "correlation", "presence"), meeting, strict=True)) for meeting in meetings]
+    return Knowledge.of(Privacy.model_validate(privacy | {"meetings": reported}))
 
 
 @pytest.mark.parametrize(

@@ -322,19 +322,19 @@ def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again(
 @pytest.mark.parametrize("late_name", ["new-x", "x"])
 def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_name: str) -> None:
     """One policy has charged for its counts, and another asks about that day later, or the other way round."""
-    counted, asked = building(releases=DOOR), building(releases=ATTRIBUTES)
+    counted, query = building(releases=DOOR), building(releases=ATTRIBUTES)
     if late_name == "x":
         counted = other_ids(counted)
     else:
-        asked = other_ids(asked)
+        query = other_ids(query)
     day = span_of_day("2026-03-03", ZoneInfo("America/Los_Angeles"))
     windows = [OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)) for end in range(day[0], day[1], 15 * MINUTE)]
     live = ReleaseStage(counted, SITE, laboratory())
     state, made = scan(live, windows)
     records = (DayAttribute(SITE, late_name, "2026-03-03", "arrival", "11:00", day[1]),)
-    late = BackfillStage(asked, SITE, laboratory())
+    late = BackfillStage(query, SITE, laboratory())
     late.load_full_history(state, audit_of(made), {counted.version: counted})
     made += late.release_late(state, DayClosed(SITE, "2026-03-03", day[1], records), ReleaseState())
-    report = past([counted, asked], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]
+    report = past([counted, query], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]
     assert report["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.01))
     assert report["with_counts"]["public"] == pytest.approx(math.exp(0.2))

@@ -57,8 +57,8 @@ def records(windows: Iterable[Window]) -> list[dict[str, Any]]:
         under = days
         state, [record] = stage.step(state, WindowCharges(SITE, end, charges))
         made.append(orjson.loads(record.value))
-        told = stage.spend_at(reopened(stage, state), end)
-        assert told["public"]["device_day"] == made[-1]["audiences"]["public"]["device_day"]
+        reported = stage.spend_at(reopened(stage, state), end)
+        assert reported["public"]["device_day"] == made[-1]["audiences"]["public"]["device_day"]
     return made
 
 

@@ -54,8 +54,8 @@ class TestLearnt:
 
     def test_a_count_never_seen_has_the_noise_of_the_nearest(self) -> None:
         law = learn(self.COUNTS, self.VALUES, None, -10, 20, 9)
-        asked = np.arange(-2, 8)
-        assert law.log_likelihood(asked + 3, 9)[:, 7].tolist() == law.log_likelihood(asked, 9)[:, 4].tolist()
+        query = np.arange(-2, 8)
+        assert law.log_likelihood(query + 3, 9)[:, 7].tolist() == law.log_likelihood(query, 9)[:, 4].tolist()
 
     def test_what_was_always_the_same_is_not_taken_for_certain(self) -> None:
         """A smoothed value is 0 in every quiet window; SciPy has no density there."""

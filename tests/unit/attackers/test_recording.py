@@ -99,28 +99,28 @@ def test_what_is_read_is_what_records_tell_with_the_law_of_its_noise(
     policy: Policy, recorded: RecordedSightings
 ) -> None:
     publisher = Publisher(policy, SITE, count_releases(policy, SITE))
-    told = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
-    assert {channel.reads for channel in told} == {"values", "noisy"}
-    for channel, each in told.items():
+    reported = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
+    assert {channel.reads for channel in reported} == {"values", "noisy"}
+    for channel, each in reported.items():
         assert each.values.shape == (3, 2)
         assert each.laws == ((NoiseDistribution("laplace", 0.5),) * 2 if channel.reads == "noisy" else None)
     again = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
-    assert all((again[channel].values == each.values).all() for channel, each in told.items())
+    assert all((again[channel].values == each.values).all() for channel, each in reported.items())
 
 
 def test_a_floor_is_shared_out_among_its_closed_zones_by_the_prior(policy: Policy, recorded: RecordedSightings) -> None:
     """By hand: zone b is open, so that of floor 1 only zone a is asked about, less the people seen in b."""
     publisher = Publisher(policy, SITE, count_releases(policy, SITE))
     read = publisher.run(days_of(recorded)[-1].windows[:1], laboratory(1))
-    told = read[Channel("levels", "facilities", "noisy")]
+    reported = read[Channel("levels", "facilities", "noisy")]
     counts, prior = np.array([[2, 5, 1, 0, 1, 0]]), np.array([[0.2, 0.3, 0.1, 0.1, 0.2, 0.1]])
     scene = Scene(counts, counts, prior, np.array([False, True, False, False, False, False]))
-    assert told.laws is not None
-    found = beliefs(told, publisher.nodes["levels"], told.laws, scene)[0]
+    assert reported.laws is not None
+    found = beliefs(reported, publisher.nodes["levels"], reported.laws, scene)[0]
     closed = prior[0] * np.array([1, 0, 1, 1, 1, 1]) / 0.7
-    law, people = told.laws[0], 4
-    first = float(noisy_posterior(law.log_likelihood(told.values[0, 0] - 5, people), closed[0]))
-    second = float(noisy_posterior(law.log_likelihood(told.values[0, 1], people), closed[2] + closed[3]))
+    law, people = reported.laws[0], 4
+    first = float(noisy_posterior(law.log_likelihood(reported.values[0, 0] - 5, people), closed[0]))
+    second = float(noisy_posterior(law.log_likelihood(reported.values[0, 1], people), closed[2] + closed[3]))
     assert found == pytest.approx([first, 0, second / 2, second / 2, closed[4], closed[5]], abs=1e-12)
 
 
@@ -129,11 +129,11 @@ def test_all_but_no_noise_lets_one_believe_the_true_counts(policy: Policy, recor
     at = int(day.counts.sum(axis=1).argmax())
     loud = load_policy(policy_text(PRECISE))
     publisher = Publisher(loud, SITE, count_releases(loud, SITE))
-    ((_, told),) = publisher.run(day.windows[at : at + 1], laboratory(1)).items()
+    ((_, reported),) = publisher.run(day.windows[at : at + 1], laboratory(1)).items()
     counts = day.counts[at : at + 1] * np.array([1, 1, 1, 1, 0, 0])  # nobody in offices, which are not told
     scene = Scene(counts, counts, np.full((1, 6), 1 / 6), np.zeros(6, dtype=bool))
-    assert told.laws is not None
-    found = beliefs(told, publisher.nodes["precise"], told.laws, scene)
+    assert reported.laws is not None
+    found = beliefs(reported, publisher.nodes["precise"], reported.laws, scene)
     assert found[:, :4] == pytest.approx(from_true_counts(counts, scene.is_open)[:, :4], abs=1e-12)
 
 
@@ -141,10 +141,10 @@ def test_where_nobody_is_at_a_counted_place_nobody_is_followed(policy: Policy, r
     training, day = days_of(recorded)
     publisher = Publisher(policy, SITE, count_releases(policy, SITE))
     channel = Channel("levels", "facilities", "noisy")
-    told, nodes = publisher.run(day.windows[:3], laboratory(1))[channel], publisher.nodes["levels"]
+    reported, nodes = publisher.run(day.windows[:3], laboratory(1))[channel], publisher.nodes["levels"]
     nobody = recorded._replace(sightings=Sightings(*np.zeros((3, 0), dtype=np.int64)))
     few = day._replace(ticks=day.ticks[:3], counts=day.counts[:3])
-    assert follow(channel, nodes, told, ([training], few), nobody) is None
+    assert follow(channel, nodes, reported, ([training], few), nobody) is None
 
 
 def test_an_empty_day_finds_nobody_and_divides_by_nothing() -> None:

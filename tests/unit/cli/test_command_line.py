@@ -68,18 +68,18 @@ def test_an_error_ends_the_program_with_one_line_and_a_code(
 def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrap: Callable[[Exception], Exception]
 ) -> None:
-    code, said = ended(monkeypatch, capsys, wrap(ZeroDivisionError(SECRET)))
+    code, output = ended(monkeypatch, capsys, wrap(ZeroDivisionError(SECRET)))
     assert code == 1
-    assert said.startswith("tacet: internal error, ZeroDivisionError in ")
-    assert said.count("\n") == 1
-    assert SECRET not in said
+    assert output.startswith("tacet: internal error, ZeroDivisionError in ")
+    assert output.count("\n") == 1
+    assert SECRET not in output
 
 
 def test_what_an_error_quotes_does_not_talk_to_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = ended(monkeypatch, capsys, UsageError("audience \x1b[31mx\r\x9b2J\u202e\tß:\nsecond line"))[1]
-    assert said == "tacet: audience \\x1b[31mx\\r\\x9b2J\\u202e\\tß:\nsecond line\n"
+    output = ended(monkeypatch, capsys, UsageError("audience \x1b[31mx\r\x9b2J\u202e\tß:\nsecond line"))[1]
+    assert output == "tacet: audience \\x1b[31mx\\r\\x9b2J\\u202e\\tß:\nsecond line\n"
 
 
 # --- options ------------------------------------------------------------------------------------------
@@ -186,13 +186,13 @@ def test_no_verb_writes_over_a_file_or_begins_work_that_it_has_no_place_for(
     monkeypatch.chdir(tmp_path)
     Path("mine").write_text("mine")
     Path("linked").symlink_to("mine")
-    for out, told in (
+    for out, reported in (
         ("mine", "must not exist yet; no file is overwritten"),
         ("linked", "must not exist yet; no file is overwritten"),
         ("nowhere/made", "must be in a folder that exists"),
     ):
         done = CliRunner().invoke(main.tacet, [*words, out])
-        assert (done.exit_code, told in done.output) == (2, True), done.output
+        assert (done.exit_code, reported in done.output) == (2, True), done.output
     assert Path("mine").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["linked", "mine"]
 

@@ -144,10 +144,10 @@ def test_units_have_the_words_of_the_account(tmp_path: Path) -> None:
 
 def test_what_is_revised_is_named_with_its_topic_and_price(tmp_path: Path) -> None:
     text = policy_text(releases=COUNTS.replace('mechanism = "filter"', 'mechanism = "filter"\nrevise = ["1h", "1d"]'))
-    said = " ".join(shown(tmp_path, text))
+    output = " ".join(shown(tmp_path, text))
     assert (
         "smooth: revised an hour after each hour and at the end of each day, published as smooth-revised, "
-        "at no further cost" in said
+        "at no further cost" in output
     )
     assert "revised" not in " ".join(shown(tmp_path, policy_text(releases=COUNTS)))
 

@@ -39,9 +39,9 @@ def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: py
     with progress_lines(task, every=0.001):
         task.update(5)
         assert enough.wait(60)
-    told = len(lines)
+    reported = len(lines)
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
-    assert len(lines) == told
+    assert len(lines) == reported
     assert lines[0].startswith("tacet: rows: ")
 
 

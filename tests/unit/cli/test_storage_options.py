@@ -28,9 +28,9 @@ def test_a_secret_is_the_first_line_of_a_file_of_one_owner(tmp_path: Path) -> No
 def test_a_file_that_holds_no_secret_is_refused_without_its_text(
     tmp_path: Path, text: bytes, mode: int, rule: str
 ) -> None:
-    with pytest.raises(KeyFileError, match=rule) as told:
+    with pytest.raises(KeyFileError, match=rule) as reported:
         read_secret(secret(tmp_path / "token", text, mode))
-    assert "abc" not in str(told.value)
+    assert "abc" not in str(reported.value)
 
 
 def test_a_secret_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -204,8 +204,8 @@ async def test_drops_are_logged_by_reason_and_power_of_ten(broker: Broker) -> No
     broker.rows += [Row(b"?", BEGIN // 1000)] * 12
     with structlog.testing.capture_logs() as lines:
         await poured(broker, Clock(BEGIN, int(EVERY) * SECOND), 1)
-    (said,) = [line for line in lines if line["event"] == "count_rows_dropped"]
-    assert (said["reason"], said["count"]) == ("bad_row", "between 10 and 99")
+    (output,) = [line for line in lines if line["event"] == "count_rows_dropped"]
+    assert (output["reason"], output["count"]) == ("bad_row", "between 10 and 99")
 
 
 async def test_it_is_well_while_it_was_read_to_its_end_lately(broker: Broker) -> None:

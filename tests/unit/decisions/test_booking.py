@@ -124,8 +124,8 @@ def test_an_entry_that_was_being_written_when_the_machine_stopped_is_taken_away_
     whole = path.read_bytes()
     for content in list(halves(path)):
         path.write_bytes(content)
-        with decision_ledger.opened(path, KEYS) as held:
-            assert set(held.charges.charges) == {"monday"}
+        with decision_ledger.opened(path, KEYS) as stored:
+            assert set(stored.charges.charges) == {"monday"}
         assert path.read_bytes() == whole
     path.write_bytes(b"notes of somebody")
     with pytest.raises(AuditError, match="entry 0 must be whole"), decision_ledger.opened(path, KEYS):

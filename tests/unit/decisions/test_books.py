@@ -66,8 +66,8 @@ def test_books_that_are_read_back_cost_what_was_charged() -> None:
 
 
 def test_a_label_stands_for_one_question_of_one_table() -> None:
-    held = books(charge("monday", F(1), F(1)))
-    assert held.repeats(charge("monday", F(1), F(1)))
-    assert not held.repeats(charge("tuesday", F(1), F(1)))
+    stored = books(charge("monday", F(1), F(1)))
+    assert stored.repeats(charge("monday", F(1), F(1)))
+    assert not stored.repeats(charge("tuesday", F(1), F(1)))
     with pytest.raises(UsageError, match="belongs to another query or to other counts"):
-        held.repeats(replace(charge("monday", F(1), F(1)), commitment="another"))
+        stored.repeats(replace(charge("monday", F(1), F(1)), commitment="another"))

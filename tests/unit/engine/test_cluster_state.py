@@ -133,9 +133,9 @@ def test_consent_to_a_policy_is_given_once_so_that_two_never_displace_each_other
     """Two supervised workers carry --accept-policy and a policy each: the one that was replaced stays away."""
     control = begun()
     report(control, admit(control, NEW, "key", "2", accept=True))
-    said = f"must be version {NEW.version}, accepted as number 2 .*got {OLD.version}; --accept-policy --again 2 lets"
+    output = f"must be version {NEW.version}, accepted as number 2 .*got {OLD.version}; --accept-policy --again 2 lets"
     for again in (None, 1, 3):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=output):
             admit(control, OLD, "key", "2", accept=True, again=again)
     with pytest.raises(UsageError, match="--accept-policy lets the new one begin"):
         admit(control, OLD, "key", "2", accept=False, again=2)

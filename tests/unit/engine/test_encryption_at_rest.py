@@ -396,11 +396,11 @@ def test_a_site_away_for_longer_than_its_key_comes_back_with_its_books_and_nobod
     head, sites = split_parts(unseal(Envelope.SNAPSHOT, kept))
     back = PartitionEngine(policy, keys, accept_policy=True)
     back.restore(seal_snapshot(head, {"two": sites["two"]}))
-    held = back.sites.get("two")
-    assert held is not None
-    assert (held.sensing.current, held.sensing.pending, held.sensing.known_devices) == ({}, {}, set())
-    assert held.chain == alone.sites.chains()["two"]
-    assert held.chain[0] > 0
+    stored = back.sites.get("two")
+    assert stored is not None
+    assert (stored.sensing.current, stored.sensing.pending, stored.sensing.known_devices) == ({}, {}, set())
+    assert stored.chain == alone.sites.chains()["two"]
+    assert stored.chain[0] > 0
     with pytest.raises(DestroyedKeyError):  # one that the policy had all the time is not forgotten unasked
         back.restore(seal_snapshot(head, {SITE: sites[SITE]}))
 

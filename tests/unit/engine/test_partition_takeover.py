@@ -44,7 +44,7 @@ def versions(audit: list[bytes]) -> list[str]:
     return [version for place, version in enumerate(report) if place == 0 or report[place - 1] != version]
 
 
-class Ground:
+class Scenario:
     """A worker under the old policy: what it had committed, and what it had begun to publish beyond."""
 
     def __init__(self) -> None:
@@ -59,57 +59,57 @@ class Ground:
 
 
 @cache
-def ground() -> Ground:
-    return Ground()
+def scenario() -> Scenario:
+    return Scenario()
 
 
 def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | None = None) -> PartitionEngine:
     partition = PartitionEngine(policy, laboratory(), accepted=[OLD, NEW, NEWEST] if accepted is None else accepted)
-    assert partition.restore(ground().snapshot) == CUT
+    assert partition.restore(scenario().snapshot) == CUT
     partition.expect_replay(published)
     return partition
 
 
 def test_an_accepted_policy_begins_at_once_where_nothing_was_begun_under_the_one_before() -> None:
-    partition = taken(NEW, ground().committed)
+    partition = taken(NEW, scenario().committed)
     assert versions(entries(fed(partition, CUT, len(LOG)))) == [NEW.version]
 
 
 @pytest.mark.parametrize("left", range(1, 7))
 def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_the_new_one_begin(left: Any) -> None:
     """However many of the window's entries were published before the crash, the hash chain goes on without a break."""
-    assert len(ground().begun) == 6
-    partition = taken(NEW, ground().committed + ground().begun[:left])
+    assert len(scenario().begun) == 6
+    partition = taken(NEW, scenario().committed + scenario().begun[:left])
     after = entries(fed(partition, CUT, len(LOG)))
-    assert after[:left] == ground().begun[:left]
+    assert after[:left] == scenario().begun[:left]
     assert versions(after) == [OLD.version, NEW.version]
-    verify_chain([parse_record(value) for value in ground().committed + after], laboratory().audit)
+    verify_chain([parse_record(value) for value in scenario().committed + after], laboratory().audit)
     whole = [parse_record(value) for value in after]
     ends = {entry["window_end"] for entry in whole if entry["policy_version"] == OLD.version}
-    assert ends == {parse_record(value)["window_end"] for value in ground().begun[:left]}
+    assert ends == {parse_record(value)["window_end"] for value in scenario().begun[:left]}
     assert not ends & {entry["window_end"] for entry in whole if entry["policy_version"] == NEW.version}
 
 
 def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_after_one_more_change_of_owner() -> None:
-    first = taken(NEW, ground().begun)
-    out = entries(fed(first, CUT, ground().end - 1))
+    first = taken(NEW, scenario().begun)
+    out = entries(fed(first, CUT, scenario().end - 1))
     second = PartitionEngine(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
-    second.restore(first.snapshot(ground().end - 1, 0))
-    second.expect_replay(ground().committed + ground().begun)
-    after = out + entries(fed(second, ground().end - 1, len(LOG)))
-    assert after[: len(ground().begun)] == ground().begun
+    second.restore(first.snapshot(scenario().end - 1, 0))
+    second.expect_replay(scenario().committed + scenario().begun)
+    after = out + entries(fed(second, scenario().end - 1, len(LOG)))
+    assert after[: len(scenario().begun)] == scenario().begun
     assert versions(after) == [OLD.version, NEWEST.version]
-    verify_chain([parse_record(value) for value in ground().committed + after], laboratory().audit)
+    verify_chain([parse_record(value) for value in scenario().committed + after], laboratory().audit)
 
 
 @pytest.mark.parametrize(("policy", "adopted"), [(OLD, False), (NEW, True)])
 def test_a_state_that_another_policy_has_made_is_adopted(policy: Policy, adopted: bool) -> None:
-    assert taken(policy, ground().committed).adopted() is adopted
+    assert taken(policy, scenario().committed).adopted() is adopted
     assert not PartitionEngine(policy, laboratory()).adopted()
 
 
 def test_windows_begun_under_two_policies_are_finished_under_each_in_turn() -> None:
-    between = entries(fed(taken(NEW, ground().begun), CUT, len(LOG)))
+    between = entries(fed(taken(NEW, scenario().begun), CUT, len(LOG)))
     mixed = between[: between.index(next(v for v in between if parse_record(v)["policy_version"] == NEW.version)) + 2]
     after = entries(fed(taken(NEWEST, mixed), CUT, len(LOG)))
     assert after[: len(mixed)] == mixed
@@ -120,11 +120,11 @@ def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out()
     with pytest.raises(
         UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy .*--again N"
     ):
-        PartitionEngine(NEW, laboratory(), accept_policy=True).expect_replay(ground().begun)
+        PartitionEngine(NEW, laboratory(), accept_policy=True).expect_replay(scenario().begun)
 
 
 def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> None:
-    forged = [ground().begun[0].replace(b'"nano":', b'"nano":1')]
+    forged = [scenario().begun[0].replace(b'"nano":', b'"nano":1')]
     with pytest.raises(FinalityError):
         fed(taken(NEW, forged), CUT, len(LOG))
 
@@ -133,7 +133,7 @@ def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> 
 
 
 def of_version(version: str) -> bytes:
-    head, sites = open_snapshot(ground().snapshot)
+    head, sites = open_snapshot(scenario().snapshot)
     return seal_snapshot(
         head | {"mechanisms": version}, {name: seal_site(name, stages) for name, stages in sites.items()}
     )
@@ -143,13 +143,13 @@ def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_
     """Also where its entries would come out equal: they say nothing of the noise."""
     with later():
         partition = PartitionEngine(OLD, laboratory(), accept_policy=True)
-        partition.restore(ground().snapshot)
-        partition.expect_replay(ground().committed)
+        partition.restore(scenario().snapshot)
+        partition.expect_replay(scenario().committed)
         with pytest.raises(
             UsageError,
             match=rf"must be {NOW}, under which 6 ledger entries .*start version {NOW} once more.*--accept-policy",
         ):
-            partition.expect_replay(ground().begun)
+            partition.expect_replay(scenario().begun)
 
 
 def test_a_state_that_was_adopted_and_never_used_is_still_of_the_version_that_made_it() -> None:
@@ -168,11 +168,11 @@ def found(snapshot: bytes | None, beyond: int = 0, *versions: str) -> list[Obsta
 
 def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
     beyond = entries_beyond(
-        [*ground().committed, *ground().begun, *ground().begun], chains(ground().snapshot), OLD.site
+        [*scenario().committed, *scenario().begun, *scenario().begun], chains(scenario().snapshot), OLD.site
     )
-    assert (beyond, found(ground().snapshot, beyond)) == (6, [])
+    assert (beyond, found(scenario().snapshot, beyond)) == (6, [])
     with later():
-        (begun,) = found(ground().snapshot, beyond)
+        (begun,) = found(scenario().snapshot, beyond)
     assert begun.what == f"partition 0: 6 ledger entries are beyond its state, which mechanism version {NOW} made"
     finish, anew = begun.remedies
     assert f"start mechanism version {NOW} once more" in finish.do
@@ -182,13 +182,13 @@ def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
 
 def test_recover_offers_no_version_where_two_have_published_beyond_the_state() -> None:
     with later():
-        (begun,) = found(ground().snapshot, 6, NOW, LATER)
+        (begun,) = found(scenario().snapshot, 6, NOW, LATER)
     assert [remedy.do.split()[0] for remedy in begun.remedies] == ["put", "begin"]
 
 
 def test_recover_names_the_consent_with_which_this_version_continues_from_the_one_before() -> None:
     with later():
-        (made,) = found(ground().snapshot)
+        (made,) = found(scenario().snapshot)
     assert made.what == f"partition 0: its state was made by mechanism version {NOW}, this is version {LATER}"
     assert ["--accept-policy" in remedy.do for remedy in made.remedies] == [True]
 
@@ -243,7 +243,7 @@ def test_an_audit_said_to_be_whole_must_hold_every_entry_of_the_state() -> None:
     partition = PartitionEngine(OLD, laboratory())
     audit = entries(fed(partition, 0, CUT))
     partition.expect_replay(audit, complete=True)
-    partition.expect_replay([*audit, *ground().begun], complete=True)
+    partition.expect_replay([*audit, *scenario().begun], complete=True)
     for lacking in (audit[:-1], audit[1:], [*audit[:3], *audit[4:]], []):
         with pytest.raises(LossError, match="every entry that the state has published"):
             partition.expect_replay(lacking, complete=True)

@@ -197,10 +197,10 @@ async def test_entries_without_any_state_are_not_said_to_lie_beyond_one(monkeypa
 
     monkeypatch.setattr(joining, "_state", gone)
     monkeypatch.setattr(joining, "read_range", read_range)
-    told = (
+    reported = (
         rf"must be {NOW}, under which {len(cluster.audit)} ledger entries were published that no saved state belongs to"
     )
-    with pytest.raises(UsageError, match=told + ", got .* put them back"):
+    with pytest.raises(UsageError, match=reported + ", got .* put them back"):
         await joining._check_usable_state("nowhere", 0, {SITE}, (NOW, LATER))
 
 

@@ -78,10 +78,10 @@ def test_merakis_latest_place_of_a_device_is_used() -> None:
 
 
 def test_merakis_strongest_access_point_at_the_latest_place_is_used() -> None:
-    heard = [{"apMac": RADIO, "rssi": -70}, {"apMac": NEXT_RADIO, "rssi": -50}, {"apMac": "x", "rssi": -1}]
+    received = [{"apMac": RADIO, "rssi": -70}, {"apMac": NEXT_RADIO, "rssi": -50}, {"apMac": "x", "rssi": -1}]
     places = [
         {"time": iso(NOON - 9 * SECOND), "rssiRecords": [{"apMac": RADIO, "rssi": -10}]},
-        {"time": iso(NOON), "rssiRecords": heard},
+        {"time": iso(NOON), "rssiRecords": received},
     ]
     (read,) = decoders.read_meraki(scanned(NOON - 20 * SECOND, locations=places))
     assert isinstance(read, TimedSighting)

@@ -136,10 +136,10 @@ async def test_a_body_that_is_slow_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 async def answer_to(guard: RequestLimits, method: str, path: str, headers: dict[str, str]) -> int:
     """Return the status of the answer to a head whose body never comes."""
-    told: list[Message] = []
+    reported: list[Message] = []
 
     async def send(message: Message) -> None:
-        told.append(message)
+        reported.append(message)
 
     lines = [(name.encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()]
     scope = {
@@ -149,8 +149,8 @@ async def answer_to(guard: RequestLimits, method: str, path: str, headers: dict[
     }  # fmt: skip
     async with asyncio.timeout(300):
         await guard(scope, silent, send)
-    assert (b"connection", b"close") in told[0]["headers"]
-    return int(told[0]["status"])
+    assert (b"connection", b"close") in reported[0]["headers"]
+    return int(reported[0]["status"])
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,11 @@ def fuzz(requests: int, seed: int = 1) -> Counter[str]:
 def by_signature(mist: Hook, body: bytes, given: str | None) -> str:
     genuine = given in {hmac_by_hand(secret, body) for secret in SECRETS}
     try:
-        said = verify(mist, body, given, NOON)
+        output = verify(mist, body, given, NOON)
     except RefusedError as refused:
         return refusal(refused.reason, genuine=genuine)
     assert genuine
-    return well(said.rows, said.dropped)
+    return well(output.rows, output.dropped)
 
 
 def refusal(reason: str, *, genuine: bool) -> str:
@@ -138,11 +138,11 @@ def refusal(reason: str, *, genuine: bool) -> str:
 
 def by_secret(meraki: Hook, body: bytes) -> str:
     try:
-        said = verify(meraki, body, None, NOON)
+        output = verify(meraki, body, None, NOON)
     except RefusedError as refused:
         return refusal(refused.reason, genuine=refused.reason == "malformed")
     assert orjson.loads(body)["secret"].encode() in SECRETS
-    return well(said.rows, said.dropped)
+    return well(output.rows, output.dropped)
 
 
 def event(body: bytes) -> str:
@@ -152,8 +152,8 @@ def event(body: bytes) -> str:
         return "no_json"
     if not isinstance(document, dict):
         return "no_json"
-    said = verified(b"", [decoders.read_spaces(document)], NOON)
-    return well(said.rows, said.dropped)
+    output = verified(b"", [decoders.read_spaces(document)], NOON)
+    return well(output.rows, output.dropped)
 
 
 def well(rows: tuple[TimedSighting, ...], dropped: Counter[str]) -> str:

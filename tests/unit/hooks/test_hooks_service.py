@@ -69,11 +69,11 @@ async def serving(folder: Path) -> AsyncIterator[Cloud]:
     path.write_text(FILE)
     path.chmod(0o600)
     wanted = WebhookConfig(read_hooks(path), folder / "socket", folder / "state", WebhookListener(("127.0.0.1", 0)))
-    service, stop, said = WebhookService(wanted), asyncio.Event(), list[str]()
-    running = asyncio.create_task(service.run(stop, said.append))
+    service, stop, output = WebhookService(wanted), asyncio.Event(), list[str]()
+    running = asyncio.create_task(service.run(stop, output.append))
     try:
-        await until(lambda: bool(said) or running.done())
-        base = said[0].rpartition("/hooks/")[0]
+        await until(lambda: bool(output) or running.done())
+        base = output[0].rpartition("/hooks/")[0]
         async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
             yield Cloud(service, client)
     finally:

@@ -66,13 +66,13 @@ async def test_rows_are_durable_before_they_are_acknowledged(tmp_path: Path) -> 
     sink = Log()
     async with ingesting(tmp_path / "hooks", sink) as receiver, sending(tmp_path / "hooks") as sender:
         sink.gate.clear()
-        asked = asyncio.create_task(sender.ask(row()))
+        query = asyncio.create_task(sender.ask(row()))
         await until(lambda: receiver.counters.accepted == 1)
         await asyncio.sleep(0.3)
-        early = asked.done()
+        early = query.done()
         sink.gate.set()
         assert not early
-        assert await asked == (1, True)
+        assert await query == (1, True)
         assert [kept.access_point for kept in sink.rows] == [RADIO]
 
 
@@ -279,15 +279,15 @@ async def test_a_sender_that_reads_no_answers_is_not_read_either(
         return orjson.dumps({"id": number, "kept": kept}) + b" " * (32 << 10) + b"\n"
 
     monkeypatch.setattr(listener, "encode_answer", large)
-    asked = 400
+    query = 400
     async with ingesting(tmp_path / "hooks", Log()), sending(tmp_path / "hooks") as sender:
-        sender.writer.write(b"".join(encode_batch(Batch(number, MIST, ())) for number in range(asked)))
+        sender.writer.write(b"".join(encode_batch(Batch(number, MIST, ())) for number in range(query)))
         await until(lambda: given > 0)
-        for _ in range(2 * asked):
+        for _ in range(2 * query):
             await asyncio.sleep(0)
-        assert given < asked // 4
-        answers = [decode_answer(await sender.reader.readline()) for _ in range(asked)]
-        assert answers == [(number, True) for number in range(asked)]
+        assert given < query // 4
+        answers = [decode_answer(await sender.reader.readline()) for _ in range(query)]
+        assert answers == [(number, True) for number in range(query)]
 
 
 async def test_a_sender_that_reads_no_answers_for_too_long_is_let_go(

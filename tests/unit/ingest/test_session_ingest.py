@@ -69,8 +69,8 @@ def test_a_repeated_message_is_left_out_only_where_no_tick_lies_between() -> Non
 
 def test_nothing_is_left_out_at_another_access_point_of_the_zone_or_behind_an_end() -> None:
     c = Connector()
-    said = [c.hear(NOON + 1), c.hear(NOON + 2, LOBBY_TOO), c.leave(NOON + 3, LOBBY_TOO), c.hear(NOON + 4, LOBBY_TOO)]
-    assert [each.dropped for each in said] == [None] * 4
+    output = [c.hear(NOON + 1), c.hear(NOON + 2, LOBBY_TOO), c.leave(NOON + 3, LOBBY_TOO), c.hear(NOON + 4, LOBBY_TOO)]
+    assert [each.dropped for each in output] == [None] * 4
     assert [row.access_point for row in c.rows()] == [LOBBY, LOBBY_TOO, f"-{LOBBY_TOO}", LOBBY_TOO]
 
 

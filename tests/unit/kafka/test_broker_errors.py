@@ -36,7 +36,7 @@ def test_the_command_line_blames_the_broker_and_not_itself(
     with pytest.raises(SystemExit) as ended:
         main.main()
     assert ended.value.code == 1
-    said = capsys.readouterr().err
-    assert "Kafka: TopicAuthorizationFailedError" in said
-    assert "internal error" not in said
-    assert SECRET not in said
+    output = capsys.readouterr().err
+    assert "Kafka: TopicAuthorizationFailedError" in output
+    assert "internal error" not in output
+    assert SECRET not in output

@@ -119,32 +119,32 @@ async def test_an_answer_that_is_held_back_is_waited_for_while_the_broker_is_the
 ) -> None:
     """As by a leader whose follower hangs: it has to be asked many times whether it is there."""
     broker, _ = pair
-    asked = connection(broker)
-    await asked.connect()
+    query = connection(broker)
+    await query.connect()
     broker.told.clear()
     BROKERS.silence = SHORT
-    waiting = asyncio.create_task(question(asked))
+    waiting = asyncio.create_task(question(query))
     while broker.greetings < 6:
         await asyncio.sleep(0.01)
     assert not waiting.done()
     broker.told.set()
     assert [found[0] for found in (await waiting).brokers] == [1, 2]
     assert not BROKERS.hangs(broker.address)
-    asked.close()
+    query.close()
 
 
 async def test_a_connection_on_which_nothing_comes_back_ends_when_the_broker_says_nothing_either(
     pair: tuple[FakeBroker, FakeBroker], caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, _ = pair
-    asked = connection(broker)
-    await asked.connect()
+    query = connection(broker)
+    await query.connect()
     hang(broker)
     with pytest.raises(TimeoutError):
-        await question(asked)
+        await question(query)
     assert BROKERS.hangs(broker.address)
-    said = f"a broker at 127.0.0.1:{broker.port} hangs; it is waited for no more until it answers"
-    assert [line for line in caplog.messages if "hangs" in line] == [said]
+    output = f"a broker at 127.0.0.1:{broker.port} hangs; it is waited for no more until it answers"
+    assert [line for line in caplog.messages if "hangs" in line] == [output]
 
 
 async def test_what_one_connection_finds_out_ends_the_waiting_on_all_others(

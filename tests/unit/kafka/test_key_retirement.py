@@ -180,8 +180,8 @@ def test_what_was_begun_counts_as_if_all_of_it_had_been_released(cluster: Cluste
 
 def test_the_account_goes_on_with_it(cluster: Cluster) -> None:
     taken = cluster.taken()
-    told = [orjson.loads(out.value) for out in taken.accounts if out.topic == LEAKAGE]
-    last = [body for body in told if body["kind"] == "counts"][-1]["audiences"]
+    reported = [orjson.loads(out.value) for out in taken.accounts if out.topic == LEAKAGE]
+    last = [body for body in reported if body["kind"] == "counts"][-1]["audiences"]
     for audience in ("board", "facilities"):
         charged = [e for e in cluster.entries if e["audience"] == audience and e["outcome"] == "released"]
         counts = sum(

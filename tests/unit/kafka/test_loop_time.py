@@ -47,19 +47,19 @@ def arrives_after(pause_at: float, answer: asyncio.Future[str], hops: int = HOPS
 
 def connected(monkeypatch: pytest.MonkeyPatch, answer: asyncio.Future[str]) -> tuple[AnsweringConnection, list[float]]:
     """Return a connection whose requests have this answer, and when its broker was asked whether it is there."""
-    asked: list[float] = []
+    query: list[float] = []
 
     async def awaited() -> str:
         return await answer
 
     async def ask(self: Any) -> None:
-        asked.append(virtual_loop().now - 1000.0)
+        query.append(virtual_loop().now - 1000.0)
 
     monkeypatch.setattr(AIOKafkaConnection, "send", lambda *_: awaited())
     monkeypatch.setattr(AnsweringConnection, "_check_alive", ask)
     connection = AnsweringConnection(*ADDRESS)
     connection._greeted = True
-    return connection, asked
+    return connection, query
 
 
 def in_virtual_time(test: Callable[[pytest.MonkeyPatch], Awaitable[None]]) -> Callable[[pytest.MonkeyPatch], None]:
@@ -80,19 +80,19 @@ async def test_an_answer_that_came_while_the_process_was_paused_is_read_before_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = virtual_loop().create_future()
-    connection, asked = connected(monkeypatch, answer)
+    connection, query = connected(monkeypatch, answer)
     arrives_after(0.5, answer)
     assert await connection.send(None) == "answered"
-    assert asked == []
+    assert query == []
 
 
 @in_virtual_time
 async def test_a_broker_that_is_silent_while_the_process_runs_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = virtual_loop().create_future()
-    connection, asked = connected(monkeypatch, answer)
+    connection, query = connected(monkeypatch, answer)
     virtual_loop().call_later(3.2 * WAIT, answer.set_result, "answered")
     assert await connection.send(None) == "answered"
-    assert asked == pytest.approx([WAIT, 2 * WAIT, 3 * WAIT])
+    assert query == pytest.approx([WAIT, 2 * WAIT, 3 * WAIT])
 
 
 @in_virtual_time
@@ -100,7 +100,7 @@ async def test_a_process_that_lacks_processors_waits_as_often_not_as_long(monkey
     """Each of its turns takes a second: ten seconds without an answer are no silence of the broker."""
     loop = virtual_loop()
     answer = loop.create_future()
-    connection, asked = connected(monkeypatch, answer)
+    connection, query = connected(monkeypatch, answer)
 
     def busy(left: int) -> None:
         loop.pause(1.0)
@@ -111,7 +111,7 @@ async def test_a_process_that_lacks_processors_waits_as_often_not_as_long(monkey
 
     loop.call_soon(busy, 10)
     assert await connection.send(None) == "answered"
-    assert asked == []
+    assert query == []
 
 
 @in_virtual_time
@@ -135,10 +135,10 @@ async def test_a_greeting_that_never_comes_is_a_hanging_broker(monkeypatch: pyte
         await asyncio.Event().wait()
 
     monkeypatch.setattr(AIOKafkaConnection, "connect", connect)
-    begun = virtual_loop().now
+    started = virtual_loop().now
     with pytest.raises(TimeoutError):
         await AnsweringConnection(*ADDRESS).connect()
-    assert virtual_loop().now - begun == pytest.approx(WAIT)
+    assert virtual_loop().now - started == pytest.approx(WAIT)
     assert BROKERS.hangs(ADDRESS)
 
 

@@ -15,7 +15,7 @@ from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Pipeline
 from stream.release.stage import MECHANISMS
 from tests.support.small_building import laboratory
-from tests.unit.engine.test_partition_takeover import NEW, OLD, ground
+from tests.unit.engine.test_partition_takeover import NEW, OLD, scenario
 
 
 def control(current: str = OLD.version) -> Any:
@@ -28,7 +28,7 @@ def control(current: str = OLD.version) -> Any:
 @pytest.fixture(autouse=True)
 def saved(monkeypatch: pytest.MonkeyPatch) -> None:
     async def state(bootstrap: str, partition: int) -> bytes | None:
-        return ground().snapshot if partition == 0 else None
+        return scenario().snapshot if partition == 0 else None
 
     monkeypatch.setattr(cluster, "_state", state)
 

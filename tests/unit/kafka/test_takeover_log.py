@@ -27,8 +27,8 @@ def test_a_takeover_is_information(
 ) -> None:
     caplog.set_level("INFO")
     logging.getLogger(name).error(text, *([argument] if argument else []), exc_info=error)
-    said = [(line.name, line.levelname, line.getMessage()) for line in caplog.records]
-    assert said == [(writers.__name__, "INFO", "partitions go to another worker, or come from one")]
+    output = [(line.name, line.levelname, line.getMessage()) for line in caplog.records]
+    assert output == [(writers.__name__, "INFO", "partitions go to another worker, or come from one")]
 
 
 @pytest.mark.parametrize(

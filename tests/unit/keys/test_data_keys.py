@@ -54,8 +54,8 @@ def test_only_a_few_days_are_kept_at_hand_and_none_that_is_forgotten() -> None:
         keys.lock(day)
     assert keys.lock(10).key_id == first.key_id
     keys.forget_before(59)
-    held = [*keys._keys.values(), *(lock.key_id for lock in keys._locks.values())]
-    assert DataKeys(10, bytes(32)).key_of(58) not in held
+    stored = [*keys._keys.values(), *(lock.key_id for lock in keys._locks.values())]
+    assert DataKeys(10, bytes(32)).key_of(58) not in stored
     assert keys.lock(10).key_id == DataKeys(10, bytes(32)).lock(59).key_id
     assert "59" in repr(keys)
     assert keys.key_of(59).hex() not in repr(keys)
@@ -98,18 +98,18 @@ def test_a_key_file_that_cannot_be_written_is_told_of_and_tried_again(
     tmp_path: Path, production: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key_files.export(production, "ingest", tmp_path / "ingest")
-    keys, told = key_files.IngestKeys(tmp_path / "ingest"), tmp_path / "told"
+    keys, reported = key_files.IngestKeys(tmp_path / "ingest"), tmp_path / "told"
 
     def refuse(path: Path, document: object) -> None:
         del document
-        told.touch()
+        reported.touch()
         raise PermissionError(13, "Permission denied", str(path))
 
     now = 20_004 * DAY + FORGET_AFTER
     with monkeypatch.context() as patch:
         patch.setattr(key_files, "replace_file", refuse)
         let_go(keys, now)
-    assert told.exists()
+    assert reported.exists()
     assert (keys.vault.first, data_of(tmp_path / "ingest")["day"]) == (20_000, 20_000)
     let_go(keys, now - 1)
     assert keys.vault.first == 20_003

@@ -67,8 +67,8 @@ def test_other_keys_other_devices_and_other_modes_give_other_names() -> None:
 def test_the_bounded_caches_change_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.pseudonyms.derivation._CACHED_NAMES", 3)
     names = Pseudonyms.daily(KEY)
-    asked = [(n.to_bytes(6, "big"), day) for day in (5, 9, 5, 7, 8, 6, 5) for n in (1, 2, 3, 4, 5, 1)]
-    assert [names.name(*a) for a in asked] == [Pseudonyms.daily(KEY).name(*a) for a in asked]
+    query = [(n.to_bytes(6, "big"), day) for day in (5, 9, 5, 7, 8, 6, 5) for n in (1, 2, 3, 4, 5, 1)]
+    assert [names.name(*a) for a in query] == [Pseudonyms.daily(KEY).name(*a) for a in query]
     assert len(names._names) <= 3
     assert len(names._keys) <= 4
 

@@ -198,8 +198,8 @@ def test_a_receiver_that_fails_ends_the_demo_with_its_failure(tmp_path: Path, mo
 )  # fmt: skip
 def test_whatever_is_missing_is_said(counters: Counters, traps: int, says: str) -> None:
     policy = load_policy(policy_text(simulate(SMALL)), "p")
-    (said,) = missing(Demo(Path(), policy, counters, traps, min(traps, 9), {"collapsed"}), WINDOWS)
-    assert re.match(says, said)
+    (output,) = missing(Demo(Path(), policy, counters, traps, min(traps, 9), {"collapsed"}), WINDOWS)
+    assert re.match(says, output)
 
 
 def test_of_a_whole_day_nothing_is_missing() -> None:

@@ -131,11 +131,11 @@ def test_a_day_that_is_not_covered_whole_is_not_learnt_from(tmp_path: Path) -> N
 def test_figures_are_those_of_the_learnt_joint(tmp_path: Path) -> None:
     report = learnt(tmp_path / "h", drawn(20, 2))["attributes"]["office-day"]
     joint, everybody = report["joint"], report["readers"]["all"]
-    asked = leakage.osdp(joint=joint, epsilon=[1, 1], released=[0, 0])
+    query = leakage.osdp(joint=joint, epsilon=[1, 1], released=[0, 0])
     assert everybody["epsilon"] == {"arrival": 1.0, "occupancy_level": 1.0}
     for place, name in enumerate(report["attributes"]):
-        assert everybody["patterns"]["00"][name] == pytest.approx(asked["attributes"][place]["factor"])
-        assert everybody["worst_factor"][name] == pytest.approx(asked["worst_factor"][place])
+        assert everybody["patterns"]["00"][name] == pytest.approx(query["attributes"][place]["factor"])
+        assert everybody["worst_factor"][name] == pytest.approx(query["worst_factor"][place])
     assert set(everybody["patterns"]) == {"00", "01", "10", "11"}
     assert everybody["patterns"]["11"] == {"arrival": 0, "occupancy_level": 0}
     public = report["readers"]["public"]

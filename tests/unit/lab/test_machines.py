@@ -69,9 +69,9 @@ def test_a_machine_is_present_at_99_of_100_ticks_of_a_privacy_day(made: Simulati
     ticks = np.arange(start + T, start + 24 * HOUR + 1, T)
     for device in machines(made):
         times = made.time[(made.device == device) & (made.time > start)]
-        heard = np.searchsorted(times, ticks, side="right") > 0
-        assert heard.mean() >= 0.99
-        assert heard[1:].all()
+        received = np.searchsorted(times, ticks, side="right") > 0
+        assert received.mean() >= 0.99
+        assert received[1:].all()
 
 
 def test_all_other_events_are_the_same_with_machines_and_without(made: Simulation) -> None:

@@ -78,8 +78,8 @@ def test_matplotlib_is_loaded_when_a_figure_is_asked_for() -> None:
 
 def test_without_matplotlib_the_extra_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    said = f"'evaluate decisions': needs matplotlib; {OPTIONAL}"
-    with pytest.raises(UsageError, match=re.escape(said)):
+    output = f"'evaluate decisions': needs matplotlib; {OPTIONAL}"
+    with pytest.raises(UsageError, match=re.escape(output)):
         plots.need_matplotlib("'evaluate decisions'")
     with pytest.raises(UsageError, match=r"rates\.png: needs matplotlib"), plots.drawing(tmp_path, "rates"):
         pytest.fail("nothing to draw on")  # pragma: no cover

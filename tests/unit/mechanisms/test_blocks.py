@@ -43,14 +43,14 @@ def filtered() -> Filtered:
 
 def held_after(stage: Revision, windows: int) -> Iterator[tuple[StoredWindow, NightlyState]]:
     """Yield what is held, and the filter's live state, after each window of 5 min from noon on."""
-    rng, live, held = Random(2), filtered().initial(), stage.initial()
+    rng, live, stored = Random(2), filtered().initial(), stage.initial()
     for n in range(1, windows + 1):
         end, slot = NOON + n * 5 * MINUTE, WeekSlot(24 + n // 6, 12 + n // 12, False)
         noisy = np.array([rng.randrange(-3, 16), rng.randrange(-3, 12)])
         before = live
         live, _ = filtered().filter.step(live, FilterItem(noisy, slot))
-        held, _ = stage.step(held, Passed(end, window_of(end, F(1, 2), noisy, slot), before))
-        yield held, live
+        stored, _ = stage.step(stored, Passed(end, window_of(end, F(1, 2), noisy, slot), before))
+        yield stored, live
 
 
 @pytest.mark.parametrize(("minutes", "hours"), [(5, 1), (60, 1), (65, 2), (120, 2)])
@@ -62,10 +62,10 @@ def test_a_block_that_was_revised_leaves_the_state_at_the_next_ones_start() -> N
     """From the state at noon, rounded, to the one at 13:00: near what the filter itself had then."""
     stage = Revision(filtered())
     run = list(held_after(stage, 24))
-    (_, then), (held, _) = run[11], run[23]
-    assert [window.end for window in held.windows] == [NOON + n * 5 * MINUTE for n in range(13, 25)]
+    (_, then), (stored, _) = run[11], run[23]
+    assert [window.end for window in stored.windows] == [NOON + n * 5 * MINUTE for n in range(13, 25)]
     each = filtered().filter.filter
-    began = restarted_state(held.start[0], then.filter, each.initial())
+    began = restarted_state(stored.start[0], then.filter, each.initial())
     for family, (start, live) in enumerate(zip(each.dense(began), each.dense(then.filter), strict=True)):
         shares = [cells.sum(axis=(0, 2)) / cells.sum(axis=(0, 1, 2)) for cells in (start, live)]
         assert np.abs(shares[0] - shares[1]).max() < 5e-3, family
@@ -73,10 +73,10 @@ def test_a_block_that_was_revised_leaves_the_state_at_the_next_ones_start() -> N
 
 def test_what_is_held_is_the_same_in_memory_as_in_bytes_so_that_a_restart_changes_nothing() -> None:
     stage = Revision(filtered())
-    for held, _ in held_after(stage, 50):
-        again = stage.decode(stage.encode(held))
-        assert [_plain(window) for window in again.windows] == [_plain(window) for window in held.windows]
-        for one, other in zip(again.start, held.start, strict=True):
+    for stored, _ in held_after(stage, 50):
+        again = stage.decode(stage.encode(stored))
+        assert [_plain(window) for window in again.windows] == [_plain(window) for window in stored.windows]
+        for one, other in zip(again.start, stored.start, strict=True):
             assert encode_rounded(one) == encode_rounded(other)
             assert one is None or other is None or one.values.tobytes() == other.values.tobytes()
 
@@ -84,13 +84,13 @@ def test_what_is_held_is_the_same_in_memory_as_in_bytes_so_that_a_restart_change
 def end_of_hour(second_hour: int) -> list[int]:
     """Return the last revised counts of an hour whose noisy values are 6, then 3 at its end, then those given."""
     stage, live = Revision(filtered()), filtered().initial()
-    held, made = stage.initial(), []
+    stored, made = stage.initial(), []
     for n in range(1, 25):
         end, slot = NOON + n * 5 * MINUTE, WeekSlot(24 + n // 6, 12 + n // 12, False)
         noisy = np.array([6, 6] if n < 12 else [3, 3] if n == 12 else [second_hour] * 2)
         before = live
         live, _ = filtered().filter.step(live, FilterItem(noisy, slot))
-        held, revised = stage.step(held, Passed(end, window_of(end, F(1), noisy, slot), before))
+        stored, revised = stage.step(stored, Passed(end, window_of(end, F(1), noisy, slot), before))
         made += revised
     assert [each.end for each in made] == [NOON + n * 5 * MINUTE for n in range(1, 13)]
     return [int(count) for count in made[-1].values.values]
@@ -108,7 +108,7 @@ def _plain(window: Any) -> tuple[Any, ...]:
 def test_an_hour_is_revised_by_what_the_filter_has_learnt_by_then() -> None:
     """A calendar that knows of nobody at this hour is used as soon as the filter uses it."""
     stage = Revision(filtered())
-    *_, (held, now) = held_after(stage, 15)
+    *_, (stored, now) = held_after(stage, 15)
     slots = [WeekSlot(24, 12, False), WeekSlot(25, 12, False), WeekSlot(26, 13, False)] * 100
     nobody = [np.eye(1, 10).T.repeat(2, axis=1)] * len(slots)
     taught = tuple(
@@ -116,7 +116,7 @@ def test_an_hour_is_revised_by_what_the_filter_has_learnt_by_then() -> None:
         for each in now.filter.learnt
     )
     by_now, later = (
-        sum(int(each.values.values.sum()) for each in stage.finish(held, state))
+        sum(int(each.values.values.sum()) for each in stage.finish(stored, state))
         for state in (now, replace(now, filter=replace(now.filter, learnt=taught)))
     )
     assert later < by_now
@@ -134,13 +134,13 @@ def test_noisy_values_beyond_what_the_filter_tells_apart_are_held_within_four_by
 
 def test_no_more_is_held_than_was_foretold() -> None:
     stage = Revision(filtered())
-    assert max(len(stage.encode(held)) for held, _ in held_after(stage, 40)) <= stage.most_bytes(5 * MINUTE) + 256
+    assert max(len(stage.encode(stored)) for stored, _ in held_after(stage, 40)) <= stage.most_bytes(5 * MINUTE) + 256
 
 
 def test_finishing_revises_all_that_is_held_from_what_there_is() -> None:
     stage = Revision(filtered())
-    *_, (held, now) = held_after(stage, 15)
-    made = stage.finish(held, now)
+    *_, (stored, now) = held_after(stage, 15)
+    made = stage.finish(stored, now)
     assert [each.end for each in made] == [NOON + n * 5 * MINUTE for n in range(1, 16)]
     assert {each.at for each in made} == {NOON + 75 * MINUTE}
 
@@ -148,6 +148,6 @@ def test_finishing_revises_all_that_is_held_from_what_there_is() -> None:
 @pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b.replace(b"windows", b"winters"), lambda _: b""])
 def test_bytes_that_are_no_such_state_are_refused(spoil: Any) -> None:
     stage = Revision(filtered())
-    *_, (held, _) = held_after(stage, 3)
+    *_, (stored, _) = held_after(stage, 3)
     with pytest.raises(DataError):
-        stage.decode(spoil(stage.encode(held)))
+        stage.decode(spoil(stage.encode(stored)))

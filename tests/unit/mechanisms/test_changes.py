@@ -100,10 +100,10 @@ def test_lost_windows_are_part_of_the_next_change(monkeypatch: pytest.MonkeyPatc
 def test_rows_keep_their_position_where_windows_are_lost() -> None:
     """What is measured is a part of the rows of C'd for a day that holds still meanwhile: it is no larger."""
     sums = ChangeSums(mechanism(1).factor, 1)
-    lossy, held = sums.initial(), sums.initial()
+    lossy, stored = sums.initial(), sums.initial()
     for position in range(60):
         kept = position < 30 or position > 44
-        held, [every] = sums.step(held, DayTick(0, position, counts(position if kept else 29, 1)))
+        stored, [every] = sums.step(stored, DayTick(0, position, counts(position if kept else 29, 1)))
         if kept:
             lossy, [some] = sums.step(lossy, DayTick(0, position, counts(position, 1)))
             assert some.tolist() == every.tolist()

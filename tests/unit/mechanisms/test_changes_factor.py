@@ -51,8 +51,8 @@ def test_tables_have_the_same_bytes_on_every_machine() -> None:
 
 def test_noisy_count_stays_where_a_tick_was_not_released() -> None:
     measured = np.array([[5.0 * 2**16], [7.0 * 2**16], [3.5e6]])
-    held = held_measurement(DAY, measured)
-    after = np.vstack([measured, held])
+    stored = held_measurement(DAY, measured)
+    after = np.vstack([measured, stored])
     assert reconstructed(DAY, after)[0] == pytest.approx(reconstructed(DAY, measured)[0], abs=1e-9)
     assert held_measurement(DAY, np.zeros((0, 2))).tolist() == [0.0, 0.0]
 

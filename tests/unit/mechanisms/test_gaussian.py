@@ -107,17 +107,17 @@ def test_tail_goes_on_without_end_where_all_digits_are_zero(variance: Fraction) 
 def test_numbers_in_doubt_are_found_with_more_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the first tails said nothing beyond 63 digits: the table is the same."""
     true = thresholds.__wrapped__(F(9)).tolist()
-    asked: list[int] = []
+    query: list[int] = []
 
     def doubtful(variance: Fraction, bits: int) -> list[int]:
-        asked.append(bits)
+        query.append(bits)
         found = gaussian_tails(variance, bits)
         return found if bits > 63 else [tail >> 192 << 192 for tail in found]
 
     gaussian_tails = gaussian._tails
     monkeypatch.setattr(gaussian, "_tails", doubtful)
     assert thresholds.__wrapped__(F(9)).tolist() == true
-    assert asked == [63, 126]
+    assert query == [63, 126]
 
 
 def test_draws_repeat_under_one_label_and_change_with_key_and_label() -> None:

@@ -29,12 +29,12 @@ def passed(window: Window) -> Passed:
 
 def seen(stage: HeatMap, windows: Iterable[Window]) -> list[list[int] | None]:
     """Drive a stage, its state through its bytes at every step; return the colours."""
-    data, told = stage.encode(stage.initial()), []
+    data, reported = stage.encode(stage.initial()), []
     for window in windows:
         state, [shown] = stage.step(stage.decode(data), passed(window))
         data = stage.encode(state)
-        told.append(None if shown is None else shown.colours.tolist())
-    return told
+        reported.append(None if shown is None else shown.colours.tolist())
+    return reported
 
 
 def days(*values: int, slot: WeekSlot = NINE, other: WeekSlot = TEN) -> list[Window]:
@@ -46,8 +46,8 @@ def days(*values: int, slot: WeekSlot = NINE, other: WeekSlot = TEN) -> list[Win
 
 
 def test_a_half_hour_has_colours_once_enough_of_its_windows_are_known() -> None:
-    told = seen(HeatMap(1, 2), days(10, 14, 12, 100))
-    assert told[::2] == [None, None, [6], [10]]  # usual is 12 ±2 on the third day
+    reported = seen(HeatMap(1, 2), days(10, 14, 12, 100))
+    assert reported[::2] == [None, None, [6], [10]]  # usual is 12 ±2 on the third day
 
 
 def test_windows_of_the_half_hour_at_hand_are_not_usual_yet() -> None:
@@ -57,13 +57,13 @@ def test_windows_of_the_half_hour_at_hand_are_not_usual_yet() -> None:
 
 
 def test_what_is_usual_is_of_the_same_half_hour_and_kind_of_day() -> None:
-    told = seen(HeatMap(1, 2), [*days(10, 14), (SUNDAY, [12]), (TEN, [12]), (NINE, [12])])
-    assert told[-3:] == [None, [10], [6]]  # at ten nobody ever was
+    reported = seen(HeatMap(1, 2), [*days(10, 14), (SUNDAY, [12]), (TEN, [12]), (NINE, [12])])
+    assert reported[-3:] == [None, [10], [6]]  # at ten nobody ever was
 
 
 def test_a_denied_window_has_no_colour_and_teaches_nothing() -> None:
-    told = seen(HeatMap(1, 2), [*days(10, 14), (NINE, None), (NINE, [12]), (TEN, None), (NINE, [12])])
-    assert told[-4:] == [None, [6], None, [6]]
+    reported = seen(HeatMap(1, 2), [*days(10, 14), (NINE, None), (NINE, [12]), (TEN, None), (NINE, [12])])
+    assert reported[-4:] == [None, [6], None, [6]]
 
 
 def test_each_place_has_its_own_usual() -> None:

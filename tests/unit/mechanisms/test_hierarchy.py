@@ -322,18 +322,18 @@ def test_group_closes_where_the_noise_of_its_node_changes_its_scale() -> None:
 def test_groups_of_each_level_are_those_of_its_own_grouper() -> None:
     mechanism = Hierarchy(TREE, F(3), UNEQUAL, "pegasus")
     groupers = [Grouper(len(names), F(3) * share) for names, share in zip(TREE.names, UNEQUAL, strict=True)]
-    held = [grouper.initial() for grouper in groupers]
+    stored = [grouper.initial() for grouper in groupers]
     _, states = run(mechanism, table())
     for window, (counts, state) in enumerate(zip(table(), states, strict=True)):
         item = input_of(window, *counts)
         nodes = TREE.sums(item.counts)
         for level, here in enumerate(TREE.levels):
             context = replace(item.context, zones=(f"level {level} of 3", *TREE.names[level]))
-            rho, nu = groupers[level].draw(KEY, context, held[level], nodes[here])
+            rho, nu = groupers[level].draw(KEY, context, stored[level], nodes[here])
             noisy = nodes + mechanism.drawn(item, nodes, np.full(7, MEASURED))
-            held[level], _ = groupers[level].step(held[level], GroupItem(nodes[here], noisy[here], rho, nu))
-            assert held[level].size.tolist() == state.groups[level].size.tolist()
-            assert held[level].threshold.tolist() == state.groups[level].threshold.tolist()
+            stored[level], _ = groupers[level].step(stored[level], GroupItem(nodes[here], noisy[here], rho, nu))
+            assert stored[level].size.tolist() == state.groups[level].size.tolist()
+            assert stored[level].threshold.tolist() == state.groups[level].threshold.tolist()
 
 
 def test_pause_closes_all_groups() -> None:

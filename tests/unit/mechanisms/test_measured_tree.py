@@ -78,25 +78,25 @@ def test_each_node_has_a_filter_of_its_own_that_reads_its_noisy_values_alone() -
         state, [values] = FILTERED.step(state, item)
         medians, widths = [], []
         for level, here in enumerate(TREE.levels):
-            alone[level], [told] = FILTERED.nightly[level].step(alone[level], FilterItem(noisy[here], item.slot))
-            medians += told.estimate.median.tolist()
-            widths += told.estimate.half_width.tolist()
+            alone[level], [reported] = FILTERED.nightly[level].step(alone[level], FilterItem(noisy[here], item.slot))
+            medians += reported.estimate.median.tolist()
+            widths += reported.estimate.half_width.tolist()
         assert FILTERED.encode(state) == FILTERED.encode(tuple(alone))
         assert values.half_width.tolist() == np.maximum(widths, np.abs(values.values - np.array(medians))).tolist()
 
 
 def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() -> None:
     """Days of a hundred windows: seven nodes, told of over the first 24 windows of the second day."""
-    state, told, noisy = FILTERED.initial(), list[RevisedDay](), list[Ints]()
+    state, reported, noisy = FILTERED.initial(), list[RevisedDay](), list[Ints]()
     for number in range(130):
         item = tick(number, [9, 3, 12, 0])
         item = item._replace(slot=item.slot._replace(day=number // 100))
         noisy.append(FILTERED._noisy(item))
         state, [values] = FILTERED.step(state, item)
-        told += values.histories
-    assert sorted(node for each in told for node in each.zones.tolist()) == list(range(7))
-    median = np.concatenate([each.median for each in told], axis=1)
-    by_node: Ints = median[:, np.argsort(np.concatenate([each.zones for each in told]))]
+        reported += values.histories
+    assert sorted(node for each in reported for node in each.zones.tolist()) == list(range(7))
+    median = np.concatenate([each.median for each in reported], axis=1)
+    by_node: Ints = median[:, np.argsort(np.concatenate([each.zones for each in reported]))]
     for level, here in enumerate(TREE.levels):
         alone, found = FILTERED.nightly[level].initial(), np.zeros((100, len(TREE.names[level])), np.int64)
         for number, row in enumerate(noisy):

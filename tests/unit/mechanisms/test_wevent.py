@@ -282,9 +282,9 @@ def test_state_contains_the_latest_moves_and_their_windows(name: str) -> None:
 
 
 def test_windows_since_a_publication_are_counted_up_to_a_limit() -> None:
-    held = Publication(np.array([1]), 1, 0, 0, 0, LONGEST, (Move(np.array([1]), LONGEST, (1, 1)),))
-    assert held.repeated(waiting=0, unused=0, cost=0).age == LONGEST
-    assert held.replaced(np.array([2]), 1, waiting=0, cost=1).moves[0].windows == LONGEST
+    stored = Publication(np.array([1]), 1, 0, 0, 0, LONGEST, (Move(np.array([1]), LONGEST, (1, 1)),))
+    assert stored.repeated(waiting=0, unused=0, cost=0).age == LONGEST
+    assert stored.replaced(np.array([2]), 1, waiting=0, cost=1).moves[0].windows == LONGEST
 
 
 # Byte form, errors

@@ -122,7 +122,7 @@ def test_an_error_is_told_by_its_kind(error: Exception, kind: str) -> None:
 
 def test_what_ended_a_service_is_told_once_more_before_it_is_gone() -> None:
     """The port closes when the last word was read: the scrape below is the one that it waits for."""
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
     made = monitor()
 
     def end() -> None:
@@ -134,13 +134,13 @@ def test_what_ended_a_service_is_told_once_more_before_it_is_gone() -> None:
     def read() -> None:
         while not made.health.has_ended():
             time.sleep(0.01)
-        told.extend([ask(made, "/livez"), ask(made, "/readyz"), ask(made, "/metrics")])
+        reported.extend([ask(made, "/livez"), ask(made, "/readyz"), ask(made, "/metrics")])
 
     ended = Thread(target=read)
     with pytest.raises(FinalityError):
         end()
     ended.join(PATIENCE)
-    assert [status for status, _ in told] == [503, 503, 200]
-    assert 'tacet_failures_total{error="FinalityError"} 1.0' in told[2][1]
-    assert "tacet_replay_mismatches_total 1.0" in told[2][1]
-    assert "ledger entry" not in told[2][1]
+    assert [status for status, _ in reported] == [503, 503, 200]
+    assert 'tacet_failures_total{error="FinalityError"} 1.0' in reported[2][1]
+    assert "tacet_replay_mismatches_total 1.0" in reported[2][1]
+    assert "ledger entry" not in reported[2][1]

@@ -122,11 +122,11 @@ def test_our_own_line_whose_arguments_do_not_fit_is_withheld_and_prints_no_stack
 def test_libraries_are_heard_from_warning_on_and_at_level_debug_from_debug_on(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    for level, heard in (("info", ["warning"]), ("debug", ["debug", "warning"])):
+    for level, received in (("info", ["warning"]), ("debug", ["debug", "warning"])):
         with logs_configured(level, json=True):
             logging.getLogger("aiokafka.client").debug("x")
             logging.getLogger("some.other").warning("x")
-        assert [json.loads(line)["level"] for line in capfd.readouterr().err.splitlines()] == heard
+        assert [json.loads(line)["level"] for line in capfd.readouterr().err.splitlines()] == received
 
 
 def test_text_lines_go_through_the_same_list(capfd: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +271,7 @@ def test_what_is_said_of_a_window_names_its_site_and_its_end(lines: Lines) -> No
     policy = building()
     figures = EngineMetrics(MetricValues("run", lambda: 0), policy, list, None)
     figures.committed([each for each in outputs_of(policy, people(hours=2, devices=3)) if each.topic == LEAKAGE])
-    told = [line for line in lines() if line["event"] == "window released"]
-    assert len(told) > 5
-    assert {(line["site"], line["level"], line["logger"]) for line in told} == {(SITE, "debug", "tacet.engine")}
-    assert all(line["window"].endswith("Z") for line in told)
+    reported = [line for line in lines() if line["event"] == "window released"]
+    assert len(reported) > 5
+    assert {(line["site"], line["level"], line["logger"]) for line in reported} == {(SITE, "debug", "tacet.engine")}
+    assert all(line["window"].endswith("Z") for line in reported)

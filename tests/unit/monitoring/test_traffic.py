@@ -12,7 +12,7 @@ NAME = "tacet_observations_total"
 GRID = 1_700_000_100 * SECOND // APART * APART
 
 
-class Ground:
+class Scenario:
     """Counters of some sites, a clock, and what is told of them."""
 
     def __init__(self, **access_points: int) -> None:
@@ -44,27 +44,27 @@ class Ground:
 
 
 def test_nothing_is_told_between_two_points_of_the_grid() -> None:
-    ground = Ground(dbh=TOGETHER)
-    ground.until(GRID + 2 * APART)
-    before = ground.told
-    ground.came("dbh", 40)
-    ground.until(GRID + 3 * APART - SECOND)
-    assert ground.told == before
-    ground.until(GRID + 3 * APART)
-    assert ground.told == before + 40
+    scenario = Scenario(dbh=TOGETHER)
+    scenario.until(GRID + 2 * APART)
+    before = scenario.told
+    scenario.came("dbh", 40)
+    scenario.until(GRID + 3 * APART - SECOND)
+    assert scenario.told == before
+    scenario.until(GRID + 3 * APART)
+    assert scenario.told == before + 40
 
 
 @pytest.mark.parametrize("begun", [1, 90, 299])
 def test_the_first_step_comes_when_the_help_text_says(begun: int) -> None:
     """It comes 5 to 10 minutes after the start, whenever the process starts between two points of the grid."""
-    ground = Ground(dbh=TOGETHER)
-    ground.now = start = GRID + begun * SECOND
-    ground.traffic.count(lambda: ground.parts)  # the interval starts again here
-    ground.look()
-    ground.came("dbh", 3)
-    while ground.told == 0:
-        ground.until(ground.now + SECOND)
-    assert 5 * MINUTE - SECOND <= ground.now - start <= 10 * MINUTE
+    scenario = Scenario(dbh=TOGETHER)
+    scenario.now = start = GRID + begun * SECOND
+    scenario.traffic.count(lambda: scenario.parts)  # the interval starts again here
+    scenario.look()
+    scenario.came("dbh", 3)
+    while scenario.told == 0:
+        scenario.until(scenario.now + SECOND)
+    assert 5 * MINUTE - SECOND <= scenario.now - start <= 10 * MINUTE
     assert "every 5 minutes on the clock" in BY_NAME[NAME].text
     assert "for the first time 5 to 10 minutes after the start" in BY_NAME[NAME].text
 
@@ -75,87 +75,87 @@ def test_traffic_says_that_it_steps_on_the_grid_and_nothing_else_does(metric: Me
 
 
 def test_the_first_step_too_holds_five_minutes_at_least() -> None:
-    ground = Ground(dbh=TOGETHER)  # begun 90 s behind a point of the grid
-    ground.came("dbh", 3)
-    ground.until(GRID + APART + 4 * MINUTE)
-    assert ground.told == 0
-    ground.until(GRID + 2 * APART)
-    assert ground.told == 3
+    scenario = Scenario(dbh=TOGETHER)  # begun 90 s behind a point of the grid
+    scenario.came("dbh", 3)
+    scenario.until(GRID + APART + 4 * MINUTE)
+    assert scenario.told == 0
+    scenario.until(GRID + 2 * APART)
+    assert scenario.told == 3
 
 
 def test_of_seven_access_points_nothing_is_told_ever() -> None:
-    ground = Ground(dbh=TOGETHER - 1)
-    ground.came("dbh", 500)
-    ground.until(GRID + 12 * APART)
-    assert ground.told == 0
+    scenario = Scenario(dbh=TOGETHER - 1)
+    scenario.came("dbh", 500)
+    scenario.until(GRID + 12 * APART)
+    assert scenario.told == 0
 
 
 def test_sites_are_told_together_where_together_they_have_enough() -> None:
-    ground = Ground(dbh=5, icb=3)
-    ground.came("dbh", 7)
-    ground.came("icb", 2)
-    ground.until(GRID + 2 * APART)
-    assert ground.told == 9
+    scenario = Scenario(dbh=5, icb=3)
+    scenario.came("dbh", 7)
+    scenario.came("icb", 2)
+    scenario.until(GRID + 2 * APART)
+    assert scenario.told == 9
 
 
 def test_a_site_that_has_just_come_does_not_make_the_others_enough() -> None:
-    ground = Ground(dbh=5)
-    ground.until(GRID + 2 * APART)
-    ground.came("dbh", 7)
-    ground.parts["icb"] = Part(3, {(NAME,): 1000})
-    ground.until(GRID + 3 * APART)
-    assert ground.told == 0
-    ground.came("icb", 1)
-    ground.until(GRID + 4 * APART)
-    assert ground.told == 8, "what came since, of both; not what the other one had counted before"
+    scenario = Scenario(dbh=5)
+    scenario.until(GRID + 2 * APART)
+    scenario.came("dbh", 7)
+    scenario.parts["icb"] = Part(3, {(NAME,): 1000})
+    scenario.until(GRID + 3 * APART)
+    assert scenario.told == 0
+    scenario.came("icb", 1)
+    scenario.until(GRID + 4 * APART)
+    assert scenario.told == 8, "what came since, of both; not what the other one had counted before"
 
 
 def test_a_site_that_leaves_is_not_told_of_any_more() -> None:
-    ground = Ground(dbh=5, icb=3)
-    ground.until(GRID + 2 * APART)
-    ground.came("dbh", 7)
-    del ground.parts["icb"]
-    ground.until(GRID + 5 * APART)
-    assert ground.told == 0
+    scenario = Scenario(dbh=5, icb=3)
+    scenario.until(GRID + 2 * APART)
+    scenario.came("dbh", 7)
+    del scenario.parts["icb"]
+    scenario.until(GRID + 5 * APART)
+    assert scenario.told == 0
 
 
 def test_a_site_whose_counts_fall_has_begun_anew() -> None:
-    ground = Ground(dbh=8, icb=8)
-    ground.came("icb", 20)
-    ground.until(GRID + 2 * APART)
-    ground.parts["icb"] = Part(8, {(NAME,): 4})
-    ground.came("dbh", 1)
-    ground.until(GRID + 3 * APART)
-    assert ground.told == 21
-    ground.came("icb", 5)
-    ground.until(GRID + 4 * APART)
-    assert ground.told == 26
+    scenario = Scenario(dbh=8, icb=8)
+    scenario.came("icb", 20)
+    scenario.until(GRID + 2 * APART)
+    scenario.parts["icb"] = Part(8, {(NAME,): 4})
+    scenario.came("dbh", 1)
+    scenario.until(GRID + 3 * APART)
+    assert scenario.told == 21
+    scenario.came("icb", 5)
+    scenario.until(GRID + 4 * APART)
+    assert scenario.told == 26
 
 
 def test_a_point_that_a_busy_loop_comes_late_to_is_passed_over() -> None:
-    ground = Ground(dbh=TOGETHER)
-    ground.until(GRID + 2 * APART - SECOND)
-    ground.came("dbh", 6)
-    ground.until(GRID + 2 * APART + 3 * SECOND, every=10 * SECOND)
-    assert ground.told == 0
-    ground.until(GRID + 3 * APART)
-    assert ground.told == 6
+    scenario = Scenario(dbh=TOGETHER)
+    scenario.until(GRID + 2 * APART - SECOND)
+    scenario.came("dbh", 6)
+    scenario.until(GRID + 2 * APART + 3 * SECOND, every=10 * SECOND)
+    assert scenario.told == 0
+    scenario.until(GRID + 3 * APART)
+    assert scenario.told == 6
 
 
 @pytest.mark.parametrize("leap", [APART, -APART])
 def test_a_wall_clock_that_is_set_makes_no_step_shorter(leap: Micros) -> None:
-    ground = Ground(dbh=TOGETHER)
-    ground.until(GRID + 2 * APART)
-    ground.came("dbh", 6)
-    ground.now += leap
-    ground.look()
-    assert ground.told == 0
+    scenario = Scenario(dbh=TOGETHER)
+    scenario.until(GRID + 2 * APART)
+    scenario.came("dbh", 6)
+    scenario.now += leap
+    scenario.look()
+    assert scenario.told == 0
 
 
 def test_what_counts_later_takes_its_five_minutes_too() -> None:
-    ground = Ground(dbh=TOGETHER)
-    ground.until(GRID + 2 * APART - MINUTE)
-    ground.traffic.count(lambda: {"": Part(TOGETHER, {("tacet_quarantined_total", "row"): 0})})
-    ground.came("dbh", 6)
-    ground.until(GRID + 2 * APART)
-    assert ground.told == 0
+    scenario = Scenario(dbh=TOGETHER)
+    scenario.until(GRID + 2 * APART - MINUTE)
+    scenario.traffic.count(lambda: {"": Part(TOGETHER, {("tacet_quarantined_total", "row"): 0})})
+    scenario.came("dbh", 6)
+    scenario.until(GRID + 2 * APART)
+    assert scenario.told == 0

@@ -113,20 +113,20 @@ def test_one_person_more_changes_no_other_figure_at_any_moment(runs: list[list[t
 
 def test_the_two_runs_did_release_and_were_counted(runs: list[list[tuple[Micros, Shown]]]) -> None:
     """Equal figures of nothing would be equal too."""
-    last = [held[-1][1] for held in runs]
+    last = [stored[-1][1] for stored in runs]
     for shown_last in last:
         assert sum(shown_last["tacet_releases_total"][0].values()) > 100
         assert sum(shown_last["tacet_refusals_total"][0].values()) > 0
         assert len(shown_last["tacet_privacy_spent_epsilon"][0]) > 20
         assert shown_last["tacet_budget_left_epsilon"][0][SITE, "plain", "board", "window"] == 0
-    one, other = (held["tacet_observations_total"][0][()] for held in last)
+    one, other = (stored["tacet_observations_total"][0][()] for stored in last)
     assert 0 < other - one <= len(MORE)
 
 
 def test_traffic_steps_at_points_of_the_grid_alone(runs: list[list[tuple[Micros, Shown]]]) -> None:
     steps = 0
-    for held in runs:
-        for (_, before), (time, after) in pairwise(held):
+    for stored in runs:
+        for (_, before), (time, after) in pairwise(stored):
             if before["tacet_observations_total"] != after["tacet_observations_total"]:
                 assert time % APART < SECOND
                 steps += 1
@@ -135,9 +135,9 @@ def test_traffic_steps_at_points_of_the_grid_alone(runs: list[list[tuple[Micros,
 
 def test_of_six_access_points_no_traffic_is_told(tmp_path: Path, key: Path) -> None:
     assert len(ACCESS_POINTS) < TOGETHER
-    told = [each["tacet_observations_total"] for _, each in run(tmp_path / "store", key, FEW, OTHERS[:300])]
-    assert len(told) > 20
-    assert {value for values, _ in told for value in values.values()} <= {0}
+    reported = [each["tacet_observations_total"] for _, each in run(tmp_path / "store", key, FEW, OTHERS[:300])]
+    assert len(reported) > 20
+    assert {value for values, _ in reported for value in values.values()} <= {0}
 
 
 class Heard:

@@ -56,13 +56,13 @@ def checks(made: Monitor) -> dict[str, bool]:
 @pytest.mark.parametrize("error", [ConnectionError(), UsageError("not allowed"), RuntimeError()])
 async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Exception | None] = [error, None]
-    asked = asyncio.Event()
+    query = asyncio.Event()
 
     async def names(servers: str) -> list[str]:
         assert servers == "broker:9092"
         if (failure := answers.pop(0)) is not None:
             raise failure
-        asked.set()
+        query.set()
         await asyncio.sleep(0)
         return []
 
@@ -72,7 +72,7 @@ async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monk
     watch = BrokerWatch(made, "broker:9092")
     assert checks(made) == {"broker": False}
     asking = asyncio.create_task(watch.poll())
-    second = asyncio.create_task(asked.wait())
+    second = asyncio.create_task(query.wait())
     await asyncio.wait({asking, second}, return_when=asyncio.FIRST_COMPLETED)
     assert not asking.done()
     monkeypatch.setattr(kafka, "POLL_SECONDS", 1000.0)

@@ -229,10 +229,10 @@ def test_what_the_run_of_a_store_drops_is_wrong(installed: Path, tmp_path: Path)
     shutil.copytree(installed, tmp_path / "copy")
     with_drops(tmp_path / "copy", {"bad_community": 7, "collapsed": 90, "no_stay": 3, "duplicate_request": 2})
     done = examined(tmp_path / "copy", "--store", f"{tmp_path}/copy/store")
-    told = " ".join(done.output.split())
-    assert done.exit_code == 1, told
-    assert "7 bad community: the community is not in the file" in told
-    assert "1 problem(s)" in told
+    reported = " ".join(done.output.split())
+    assert done.exit_code == 1, reported
+    assert "7 bad community: the community is not in the file" in reported
+    assert "1 problem(s)" in reported
 
 
 @pytest.mark.usefixtures("machine_is_fine")

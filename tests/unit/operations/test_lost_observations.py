@@ -42,15 +42,15 @@ async def test_the_price_names_the_windows_up_to_the_one_of_the_first_heartbeat_
     monkeypatch: pytest.MonkeyPatch, watermark: Micros, last: Micros, windows: int
 ) -> None:
     others = (b"{", b'{"v":2}', beat("west", NOON + TICK))
-    said = await price(monkeypatch, *others, beat("east", watermark), beat("east", watermark + 9 * TICK))
+    output = await price(monkeypatch, *others, beat("east", watermark), beat("east", watermark + 9 * TICK))
     named = f"the {windows} windows that end from {rfc3339(NOON + TICK)} to {rfc3339(last)} have coverage 0"
-    assert named in said
-    assert "and are charged" in said
+    assert named in output
+    assert "and are charged" in output
 
 
 async def test_without_a_heartbeat_it_names_the_first_window_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = await price(monkeypatch, beat("west", NOON))
-    assert f"from the one that ends at {rfc3339(NOON + TICK)} up to the next heartbeat have coverage 0" in said
+    output = await price(monkeypatch, beat("west", NOON))
+    assert f"from the one that ends at {rfc3339(NOON + TICK)} up to the next heartbeat have coverage 0" in output
 
 
 async def test_where_no_window_was_begun_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

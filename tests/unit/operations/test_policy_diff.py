@@ -77,8 +77,8 @@ def test_a_computed_price_that_differs_in_the_third_digit_is_the_same() -> None:
 
 
 def test_an_epsilon_that_is_stated_is_compared_to_its_last_digit() -> None:
-    held = day_release(mechanism="plain")
-    found = between(*(policy_text(each, site=day_site()) for each in (held, held.replace('"2"', '"2.002"'))))
+    stored = day_release(mechanism="plain")
+    found = between(*(policy_text(each, site=day_site()) for each in (stored, stored.replace('"2"', '"2.002"'))))
     assert "dearer" in {change.kind for change in found.changes}
 
 

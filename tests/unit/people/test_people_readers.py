@@ -76,13 +76,16 @@ def test_mqtt_and_home_assistant_say_that_people_are_counted() -> None:
     assert (body["value"], body["low"], body["high"], body["counted"], body["band"]) == (7, 4, 11, "people", 0.9)
     assert "counted" not in json.loads(messages("t", count(1, {"a": 1}), {})["t/dbh/zone/a/occupancy"])
     topics = ["t/dbh/zone/a/occupancy-people", "t/dbh/zone/a/occupancy"]
-    units = [json.loads(text)["unit_of_measurement"] for text in discovery("h", "t", topics, {}, topics[:1]).values()]
+    units = [
+        json.loads(text)["unit_of_measurement"]
+        for text in discovery("h", "t", topics, {}, {topics[0]: "people"}).values()
+    ]
     assert units == ["people", "devices"]
 
 
 def test_a_node_that_becomes_unknown_loses_its_number_over_mqtt() -> None:
-    held = messages("t", people(1, {"a": (7, 4, 11), "b": (1, 0, 2)}), {})
-    found = messages("t", people(2, {"b": (1, 0, 2)}, unknown={"zone:a": "range", "zone:c": "node"}), held)
+    stored = messages("t", people(1, {"a": (7, 4, 11), "b": (1, 0, 2)}), {})
+    found = messages("t", people(2, {"b": (1, 0, 2)}, unknown={"zone:a": "range", "zone:c": "node"}), stored)
     body = json.loads(found["t/dbh/zone/a/occupancy-people"])
     assert (body["value"], body["low"], body["unknown"]) == (None, None, "range")
     assert "t/dbh/zone/c/occupancy-people" not in found

@@ -76,7 +76,7 @@ LIBRARY = re.compile(
 
 def toml(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {toml(held)}" for key, held in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml(stored)}" for key, stored in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, date):

@@ -155,14 +155,14 @@ def test_misses_of_all_runs_that_may_be_open_add_up_to_what_is_promised() -> Non
 
 def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
     [plan] = [p for p in run_plans(example(), "library") if p.release.name == "hall-full"]
-    [held] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
-    asked = windows_queried_per_day(plan.release, example().site["library"])
-    assert asked == 300, "a day on which the clocks are put back has 25 hours"
-    assert held.quiet.false_alarms <= 0.05 < quiet_bounds(plan.vector, asked, held.quiet.distance - 1).false_alarms
-    assert [quiet_bounds(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)] == sorted(
-        quiet_bounds(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)
+    [stored] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
+    query = windows_queried_per_day(plan.release, example().site["library"])
+    assert query == 300, "a day on which the clocks are put back has 25 hours"
+    assert stored.quiet.false_alarms <= 0.05 < quiet_bounds(plan.vector, query, stored.quiet.distance - 1).false_alarms
+    assert [quiet_bounds(plan.vector, query, 30, real=r).denied for r in (0, 1, 2)] == sorted(
+        quiet_bounds(plan.vector, query, 30, real=r).denied for r in (0, 1, 2)
     ), "real events leave fewer for others"
-    assert quiet_bounds(plan.vector, asked, 30, real=2).denied == pytest.approx(1)
+    assert quiet_bounds(plan.vector, query, 30, real=2).denied == pytest.approx(1)
 
 
 def test_bookings_bound_how_often_a_node_is_asked() -> None:
@@ -230,11 +230,11 @@ def test_policy_show_check_and_plan_say_what_streams_promise() -> None:
 def test_a_threshold_from_which_nobody_can_be_far_enough_is_named(threshold: str, more: str, which: str | None) -> None:
     """Whoever sets an alert at a handful of people is told that it will sound in an empty room."""
     [promise] = threshold_promises(policy(stream(epsilon="0.4", threshold=threshold, more=more)))
-    said = promise.sentence()
-    assert ("nearer" in said) is (which is not None)
+    output = promise.sentence()
+    assert ("nearer" in output) is (which is not None)
     if which is not None:
         assert promise.empty.distance == 6 < promise.quiet.distance
-        assert f"{which} {promise.empty.false_alarms:.2g} false alarms a day, and its event" in said
+        assert f"{which} {promise.empty.false_alarms:.2g} false alarms a day, and its event" in output
 
 
 def test_a_narrow_terminal_is_shown_what_a_day_costs() -> None:
@@ -248,9 +248,9 @@ def test_a_narrow_terminal_is_shown_what_a_day_costs() -> None:
 def test_who_pays_for_what_counts_would_decide_for_nothing_is_told() -> None:
     counts = COUNTS.format(mechanism="laplace")
     both = stream(more='zones = { ids = ["101"] }')
-    [told] = threshold_promises(policy(counts, both))
-    assert told.given == ("counts",)
-    assert told.sentence().endswith('Its counts are paid for: counts = "counts" decides on them for nothing.')
+    [reported] = threshold_promises(policy(counts, both))
+    assert reported.given == ("counts",)
+    assert reported.sentence().endswith('Its counts are paid for: counts = "counts" decides on them for nothing.')
     for other in (stream(), stream(more='zones = { ids = ["101", "201"] }')):
         assert threshold_promises(policy(counts, other))[0].given == (), "not all of its zones are counted"
     [hall, *_] = threshold_promises(example())
@@ -261,7 +261,7 @@ def test_every_topic_contract_and_page_knows_a_stream() -> None:
     under = example()
     names = [name for name in topic_names(under) if "facilities.hall" in name]
     assert names == ["tacet.private.facilities.hall-full.v1", "tacet.private.facilities.hall-quiet.v1"]
-    terms = {(audience, name): held for audience, name, held in privacy_terms(under)}
+    terms = {(audience, name): stored for audience, name, stored in privacy_terms(under)}
     assert terms["public", "hall-full"]["epsilon"] == "2"
     assert terms["public", "hall-full"]["runs"] == {"library": {"epsilon": "0.5", "most_a_day": 4}}
     assert terms["facilities", "hall-quiet"]["free_with"] == "counts"

@@ -50,9 +50,9 @@ def test_names_are_no_part_of_the_policys_version_nor_of_what_is_kept_with_the_b
     ],
 )
 def test_an_entry_of_another_form_is_refused_with_its_rule(entry: str, rule: str) -> None:
-    with pytest.raises(PolicyError) as told:
+    with pytest.raises(PolicyError) as reported:
         policy(entry)
-    assert rule in str(told.value)
+    assert rule in str(reported.value)
 
 
 @pytest.mark.parametrize(

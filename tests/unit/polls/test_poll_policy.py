@@ -52,9 +52,9 @@ def test_valid_polls_are_accepted(interval: str) -> None:
     ],
 )
 def test_what_is_refused(text: str, rule: str) -> None:
-    with pytest.raises(PolicyError, match="poll") as told:
+    with pytest.raises(PolicyError, match="poll") as reported:
         load_policy(policy_text() + text)
-    assert rule in str(told.value)
+    assert rule in str(reported.value)
 
 
 def test_a_cloud_system_has_no_probe_and_is_polled_by_its_own_interface_alone() -> None:

@@ -81,9 +81,9 @@ def test_a_policy_without_a_poll_is_refused_and_so_is_a_source_that_two_sites_po
     ],
 )  # fmt: skip
 def test_a_file_that_breaks_a_rule_is_refused_without_its_secrets(text: str, rule: str, tmp_path: Path) -> None:
-    with pytest.raises(KeyFileError, match=rule) as told:
+    with pytest.raises(KeyFileError, match=rule) as reported:
         secrets(tmp_path, text)
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(reported.value)
 
 
 def test_a_change_of_the_file_takes_effect_with_the_next_poll(tmp_path: Path) -> None:

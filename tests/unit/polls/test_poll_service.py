@@ -72,8 +72,8 @@ class Ingest:
         now = self._now()
         if not self._is_there(now):
             return False
-        said = tuple((row.sighting.kind, row.sighting.client[5], row.at) for row in rows)
-        self.taken.append(HandOver(now, source, said))
+        output = tuple((row.sighting.kind, row.sighting.client[5], row.at) for row in rows)
+        self.taken.append(HandOver(now, source, output))
         return True
 
 
@@ -158,11 +158,11 @@ def test_a_device_is_gone_after_two_complete_polls_whatever_failed_between() -> 
         (1.0, [device(1), device(2)]), (1.0, [device(2)]), (1.0, PollError(NO_ANSWER)), (1.0, [device(2)]),
     ]  # fmt: skip
     played = play(lambda number: answers[min(number, 3)], minutes=40)
-    said = [[(kind, number) for kind, number, _ in each.rows] for each in played.taken]
-    assert said[:3] == [
+    output = [[(kind, number) for kind, number, _ in each.rows] for each in played.taken]
+    assert output[:3] == [
         [(Kind.RUN, 1), (Kind.RUN, 2)], [(Kind.RUN, 2)], [(Kind.RUN, 2), (Kind.LEAVE, 1)],
     ]  # fmt: skip
-    assert all(each == [(Kind.RUN, 2)] for each in said[3:])
+    assert all(each == [(Kind.RUN, 2)] for each in output[3:])
 
 
 def test_failures_make_polls_rarer_until_one_is_complete() -> None:

@@ -107,28 +107,28 @@ async def test_no_row_takes_another_with_it(vendor: Vendor, tmp_path: Path) -> N
 @ANY
 async def test_wrong_credentials_end_the_poll(vendor: Vendor, tmp_path: Path) -> None:
     async with serving(tmp_path, vendor.system([])) as system:
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader(vendor.by, system, token="another", password="another").read()
-    assert told.value.reason == REFUSED
+    assert reported.value.reason == REFUSED
 
 
 async def test_an_answer_that_may_be_cut_is_refused(tmp_path: Path) -> None:
     async with serving(tmp_path, mist([mist_client(number) for number in range(MIST_PAGE)])) as system:
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader("mist", system).read()
-    assert told.value.reason == TOO_LONG
+    assert reported.value.reason == TOO_LONG
 
 
 async def test_a_server_with_another_certificate_gets_no_credential(tmp_path: Path) -> None:
     async with serving(tmp_path, mist([])) as system:
         system.server = replace(system.server, fingerprint="ab" * 32)
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader("mist", system).read()
-        assert told.value.reason == REFUSED
+        assert reported.value.reason == REFUSED
         system.server = replace(system.server, fingerprint=None)
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader("mist", system).read()
-        assert told.value.reason == NO_ANSWER
+        assert reported.value.reason == NO_ANSWER
         assert system.requests == []
 
 
@@ -146,26 +146,26 @@ async def test_a_system_that_asks_to_wait_is_obeyed(
         if again:
             assert len((await reader("mist", system).read()).rows) == 1
             return
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader("mist", system).read()
-        assert (told.value.reason, told.value.retry_after) == (REFUSED, 2)
+        assert (reported.value.reason, reported.value.retry_after) == (REFUSED, 2)
         assert len(system.requests) == 1
 
 
 @pytest.mark.parametrize("body", [{}, [1], "text", {"data": 3}, None])
 async def test_a_body_of_another_form_ends_the_poll(body: Any, tmp_path: Path) -> None:
     async with serving(tmp_path, lambda _: ok(body)) as system:
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader("unifi", system).read()
-    assert told.value.reason == MALFORMED
+    assert reported.value.reason == MALFORMED
 
 
 async def test_a_body_beyond_any_table_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "LARGEST_ANSWER", 1000)
     async with serving(tmp_path, mist([mist_client(number) for number in range(50)])) as system:
-        with pytest.raises(PollError) as told:
+        with pytest.raises(PollError) as reported:
             await reader("mist", system).read()
-    assert told.value.reason == TOO_LONG
+    assert reported.value.reason == TOO_LONG
 
 
 async def test_requests_are_spaced_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,13 +191,13 @@ async def test_a_cloud_answers_a_request_that_does_not_concern_clients(by: str, 
         assert await reader(by, system).check()
         assert not await reader(by, system, token="another").check()
         assert len(system.requests) == 2
-        assert not any("clients" in asked.path for asked in system.requests)
+        assert not any("clients" in query.path for query in system.requests)
 
 
 async def test_a_ticket_of_smartzone_is_given_back(tmp_path: Path) -> None:
     async with serving(tmp_path, smartzone([])) as system:
         await reader("smartzone", system).read()
-        assert [(asked.method, asked.path.rpartition("/")[2]) for asked in system.requests] == [
+        assert [(query.method, query.path.rpartition("/")[2]) for query in system.requests] == [
             ("POST", "serviceTicket"), ("POST", "client"), ("DELETE", "serviceTicket"),
         ]  # fmt: skip
 
@@ -245,6 +245,6 @@ async def test_pages_that_share_no_row_end_the_poll() -> None:
         del table[:20]  # more than the overlap
         return rows
 
-    with pytest.raises(PollError) as told:
+    with pytest.raises(PollError) as reported:
         await paged(read, "mac", 100, numbered=True)
-    assert told.value.reason == SHIFTED
+    assert reported.value.reason == SHIFTED

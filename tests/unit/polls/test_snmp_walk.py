@@ -82,11 +82,11 @@ async def test_a_row_that_comes_or_goes_during_the_walk_takes_no_other_with_it()
 
 
 def answering(*bindings: Binding, error: int = 0) -> snmp_walk.Ask:
-    asked = iter(range(10))
+    query = iter(range(10))
 
     async def ask(names: Sequence[bytes]) -> BulkResponse:
         del names
-        assert next(asked, None) is not None, "the walk goes on for ever"
+        assert next(query, None) is not None, "the walk goes on for ever"
         return BulkResponse(error, bindings)
 
     return ask
@@ -101,14 +101,14 @@ def answering(*bindings: Binding, error: int = 0) -> snmp_walk.Ask:
     ],
 )
 async def test_an_answer_that_leads_nowhere_ends_the_walk(ask: snmp_walk.Ask, reason: str) -> None:
-    with pytest.raises(PollError) as told:
+    with pytest.raises(PollError) as reported:
         await walked(ask, TABLE)
-    assert told.value.reason == reason
+    assert reported.value.reason == reason
 
 
 async def test_a_table_beyond_any_real_site_is_refused_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snmp_walk, "MOST_ROWS", 60)
     assert len(await walked(Agent(clients(60)).ask, TABLE)) == 60
-    with pytest.raises(PollError) as told:
+    with pytest.raises(PollError) as reported:
         await walked(Agent(clients(61)).ask, TABLE)
-    assert told.value.reason == TOO_LONG
+    assert reported.value.reason == TOO_LONG

@@ -90,14 +90,14 @@ def test_a_discovered_agent_reports_its_engine_and_time() -> None:
     assert introduced(report, NUMBER + 1) is None
     keys = USERS.keys(USER, agent.engine)
     blank = Agent(agent.engine, 0, 0)
-    asked = secured_question(keys, blank, USER, NUMBER, SALT)
-    report = reported(at, asked)
+    query = secured_question(keys, blank, USER, NUMBER, SALT)
+    report = reported(at, query)
     assert secured_answer(keys, blank, report, NUMBER) == Agent(agent.engine, 7, 0)
 
 
 def test_a_question_over_snmpv3_shows_nothing_but_who_asks() -> None:
-    asked = secured_question(KEYS, AGENT, USER, NUMBER, SALT)
-    assert encode_oid("1.3.6.1.2.1.1.3.0") not in asked
+    query = secured_question(KEYS, AGENT, USER, NUMBER, SALT)
+    assert encode_oid("1.3.6.1.2.1.1.3.0") not in query
     head = secured(who_are_you(NUMBER))
     assert (head.engine, head.user, head.tag_size) == (b"", b"", 0)
     assert scoped(who_are_you(NUMBER), head.start, head.stop)
@@ -108,17 +108,17 @@ async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first
 ) -> None:
     users = Users([user(auth_password="the-new-password"), user()])
     asking, (new, old) = ByUser("127.0.0.1", 161, users, "tacet"), users.all_keys(b"tacet", ENGINE)
-    asked: list[Keys] = []
+    query: list[Keys] = []
 
     async def introduction() -> bytes:
         return ENGINE
 
     async def told(agent: Agent, keys: Keys) -> int | None:
-        asked.append(keys)
+        query.append(keys)
         return 77 if keys == old else None
 
     monkeypatch.setattr(asking, "_introduction", introduction)
     monkeypatch.setattr(asking, "_question", told)
     assert await asking.probe() == ProbeAnswer(77)
     assert await asking.probe() == ProbeAnswer(77)
-    assert asked == [new, old, old]
+    assert query == [new, old, old]

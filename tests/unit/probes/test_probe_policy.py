@@ -58,9 +58,9 @@ def test_valid_probes_are_accepted(text: str) -> None:
     ],
 )
 def test_what_is_refused(text: str, rule: str) -> None:
-    with pytest.raises(PolicyError, match="probe") as told:
+    with pytest.raises(PolicyError, match="probe") as reported:
         load_policy(policy_text() + text)
-    assert rule in str(told.value)
+    assert rule in str(reported.value)
 
 
 def test_a_block_of_addresses_cannot_be_asked() -> None:

@@ -42,8 +42,15 @@ def accounting(
     status: int = START, calling: str = "3C-00-00-00-00-01", called: str = "02-00-00-00-00-01:canary-net", **more: Any
 ) -> bytes:
     """Return the attributes of what a controller sends of a station, a user's name among them."""
-    held = {"user": USER, "status": status, "calling": calling, "called": called, "session": "5A3F", "nas": "wlc-west"}
-    return attributes(**(held | more))
+    stored = {
+        "user": USER,
+        "status": status,
+        "calling": calling,
+        "called": called,
+        "session": "5A3F",
+        "nas": "wlc-west",
+    }
+    return attributes(**(stored | more))
 
 
 def request(status: int = START, *, identifier: int = 1, secret: bytes = SECRET, **more: Any) -> bytes:

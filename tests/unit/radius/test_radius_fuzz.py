@@ -116,17 +116,17 @@ def fuzz(count: int, seed: int) -> Counter[str]:
         now, datagram = NOON + number * 10_000 % DAY, drawn(rng, number)
         try:
             request = read(datagram, SECRETS)
-            said = account(request, now)
+            output = account(request, now)
         except RefusedPacket as error:
             became[error.reason] += 1
             continue
         agreed(request, datagram)
-        assert len(said.sighting.name) <= LONGEST_NAME
-        assert len(said.sighting.session) in {0, 16}
-        if said.sighting.kind is Kind.IGNORED:
-            became[said.reason] += 1
+        assert len(output.sighting.name) <= LONGEST_NAME
+        assert len(output.sighting.session) in {0, 16}
+        if output.sighting.kind is Kind.IGNORED:
+            became[output.reason] += 1
             continue
-        dropped, _ = core.observe(state, now, SOURCE, SOURCE, said.sighting)
+        dropped, _ = core.observe(state, now, SOURCE, SOURCE, output.sighting)
         became[dropped or "accepted"] += 1
         messages += core.poll(state, now)
         if number % 10_000 == 0:

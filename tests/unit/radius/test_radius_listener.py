@@ -106,12 +106,12 @@ class Controller:
                 return answers
 
     async def this_many(self, count: int) -> list[bytes]:
-        heard: list[bytes] = []
+        received: list[bytes] = []
         async with waiting_for(f"{count} answers"):
-            while len(heard) < count:
-                heard += self.heard()
+            while len(received) < count:
+                received += self.heard()
                 await asyncio.sleep(0.005)
-        return heard
+        return received
 
 
 @pytest.fixture
@@ -244,8 +244,8 @@ async def test_a_request_with_a_time_is_never_new_again_and_one_without_is_when_
 ) -> None:
     """The memory outlasts every age that is taken, so that a recorded request with Event-Timestamp is of no use."""
     sink, hands, controller = Log(), Hands(), at()
-    begun = time.time_ns() // 10**9
-    timed, untimed = request(identifier=1, timestamp=begun + 20), request(identifier=2, calling="3c0000000002")
+    started = time.time_ns() // 10**9
+    timed, untimed = request(identifier=1, timestamp=started + 20), request(identifier=2, calling="3c0000000002")
     async with receiving(tmp_path, sink, hands) as receiver:
         for count, added in enumerate((0, 20 * SECOND, 100 * SECOND, MEMORY - SECOND, MEMORY + 10 * SECOND), start=1):
             hands.added = added
@@ -352,9 +352,9 @@ async def test_secrets_change_while_it_listens_and_two_count_meanwhile(
 
 def test_a_proxy_sends_for_sources_of_the_policy_and_the_narrowest_client_counts() -> None:
     wide, narrow = (Client(address=block, secrets=(SECRET.decode(),)) for block in ("10.2.0.0/16", "10.2.0.5"))
-    held = Clients([wide, narrow], ["10.2.0.0/16"])
-    assert [found[0] for found in map(held.find, ("10.2.0.5", "10.2.9.9")) if found] == [narrow, wide]
-    assert held.find("10.3.0.1") is None
+    stored = Clients([wide, narrow], ["10.2.0.0/16"])
+    assert [found[0] for found in map(stored.find, ("10.2.0.5", "10.2.9.9")) if found] == [narrow, wide]
+    assert stored.find("10.3.0.1") is None
     proxy = Client(address="10.9.0.1", secrets=(SECRET.decode(),), sources={"wlc": "10.3.0.1"})
     with pytest.raises(UsageError, match=r"client 10.9.0.1/32: sources: .* got '10.3.0.1'"):
         Clients([proxy], ["10.2.0.0/16"])

@@ -72,8 +72,8 @@ def test_a_message_authenticator_is_checked_wherever_there_is_one() -> None:
 
 
 def test_a_status_server_request_needs_a_message_authenticator() -> None:
-    asked = read(status_server(), (OLD_SECRET, SECRET))
-    assert account(asked, NOW).sighting == Sighting(Kind.KEEPALIVE)
+    query = read(status_server(), (OLD_SECRET, SECRET))
+    assert account(query, NOW).sighting == Sighting(Kind.KEEPALIVE)
     assert refusal(status_server(tagged=False)) == "bad_message_authenticator"
     assert refusal(status_server(secret=OLD_SECRET)) == "bad_message_authenticator"
 
@@ -217,11 +217,11 @@ def reply_to(datagram: bytes, secret: bytes = SECRET) -> tuple[Packet, bytes]:
     ids=["plain", "tagged", "status-server"],
 )
 def test_another_implementation_takes_the_answer_for_genuine(datagram: bytes) -> None:
-    asked, answer = reply_to(datagram)
-    reply = asked.CreateReply(packet=answer)
-    assert (reply.code, reply.id) == (5, asked.id)
-    assert asked.VerifyReply(reply, answer, enforce_ma=datagram != request())
-    assert asked.VerifyAcctRequest()
+    query, answer = reply_to(datagram)
+    reply = query.CreateReply(packet=answer)
+    assert (reply.code, reply.id) == (5, query.id)
+    assert query.VerifyReply(reply, answer, enforce_ma=datagram != request())
+    assert query.VerifyAcctRequest()
 
 
 def test_an_answer_repeats_the_proxies_words_in_their_order_and_nothing_else() -> None:
@@ -234,3 +234,22 @@ def test_an_answer_repeats_the_proxies_words_in_their_order_and_nothing_else() -
 def test_the_same_request_has_the_same_answer() -> None:
     again: Request = read(request(), (SECRET,))
     assert respond(again) == respond(read(request(), (OLD_SECRET, SECRET)))
+
+
+# ---- logins ----------------------------------------------------------------------------------------------
+
+
+def test_a_login_is_read_only_where_it_is_asked_for() -> None:
+    body = accounting(user="Anne@example.org") + attribute(89, b"\x01opaque")
+    assert (said(user="anne").user_name, said(user="anne").cui) == (b"", b"")
+    for kind, user_name, cui in ((1, b"Anne@example.org", b""), (89, b"", b"\x01opaque")):
+        heard = account(read(packet(body), (SECRET,), [kind]), NOW).sighting
+        assert (heard.user_name, heard.cui) == (user_name, cui)
+        assert "Anne" not in repr(heard)
+
+
+def test_two_logins_in_one_request_contradict_each_other() -> None:
+    body = accounting(user="anne") + attribute(1, b"bert")
+    assert account(read(packet(body), (SECRET,)), NOW).sighting.client == ANNE, "unread where nobody counts logins"
+    with pytest.raises(RefusedPacket):
+        read(packet(body), (SECRET,), [1])

@@ -144,15 +144,15 @@ FIVE = [f"2026-03-02T{hour:02d}:{minute:02d}:00Z" for hour in (10, 11, 12) for m
 @pytest.mark.parametrize("span", ["1h", "1d"])
 def test_revised_values_are_written_for_every_time_and_nearer(tmp_path: Path, span: str) -> None:
     path = table(tmp_path, *(f"{time},{zone},{8 if '11:' in time else 2}" for time in FIVE for zone in "ab"))
-    held = {}
+    stored = {}
     for revise in (None, span):
         release(path, mechanism="filter", noise=laplace_noise(Fraction(1, 4)), revise=revise)
         rows = list(csv.DictReader((tmp_path / "out.csv").open()))
         assert [(row["time"], row["zone"]) for row in rows] == [(time, zone) for time in FIVE for zone in "ab"]
         error = sum(abs(int(row["value"]) - (8 if "11:" in row["time"] else 2)) for row in rows)
-        held[revise] = error, sum(int(row["half_width"]) for row in rows)
-    assert held[span] < held[None]
-    assert held[span][1] < held[None][1]
+        stored[revise] = error, sum(int(row["half_width"]) for row in rows)
+    assert stored[span] < stored[None]
+    assert stored[span][1] < stored[None][1]
 
 
 def test_only_the_filter_revises_a_table(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_without_a_declaration_an_id_is_a_bad_row(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a policy, a laboratory key, own observations, and the same in somebody else's dialect."""
     folder = tmp_path_factory.mktemp("dialects")
     (folder / "policy.toml").write_text(policy_text())
@@ -233,7 +233,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 DECLARED = ("--columns", MAPPED[0], "--columns", MAPPED[1], "--times", "milliseconds")
 
 
-def ran(ground: Path, *arguments: str) -> Any:
+def ran(scenario: Path, *arguments: str) -> Any:
     done = CliRunner().invoke(tacet, list(arguments))
     assert done.exit_code == 0, (done.output, done.exception)
     return done
@@ -243,32 +243,34 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_replay_of_the_same_sightings_in_another_dialect_makes_the_same_bytes(ground: Path) -> None:
-    common = ("--policy", str(ground / "policy.toml"), "--key-file", str(ground / "key"), "--out")
-    ran(ground, "replay", str(ground / "own.csv"), *common, str(ground / "out-own"))
-    ran(ground, "replay", str(ground / "theirs.csv"), *common, str(ground / "out-theirs"), *DECLARED)
-    own = files(ground / "out-own")
-    assert own == files(ground / "out-theirs")
+def test_a_replay_of_the_same_sightings_in_another_dialect_makes_the_same_bytes(scenario: Path) -> None:
+    common = ("--policy", str(scenario / "policy.toml"), "--key-file", str(scenario / "key"), "--out")
+    ran(scenario, "replay", str(scenario / "own.csv"), *common, str(scenario / "out-own"))
+    ran(scenario, "replay", str(scenario / "theirs.csv"), *common, str(scenario / "out-theirs"), *DECLARED)
+    own = files(scenario / "out-own")
+    assert own == files(scenario / "out-theirs")
     assert sum(map(len, own.values())) > 10_000
 
 
-def test_a_run_and_a_plan_take_the_same_dialect(ground: Path) -> None:
-    common = ("--policy", str(ground / "policy.toml"), "--json")
-    theirs = ("--observations", str(ground / "theirs.csv"), *DECLARED)
-    done = ran(ground, "run", *common, "--key-file", str(ground / "key"), "--store", str(ground / "store"), *theirs)
+def test_a_run_and_a_plan_take_the_same_dialect(scenario: Path) -> None:
+    common = ("--policy", str(scenario / "policy.toml"), "--json")
+    theirs = ("--observations", str(scenario / "theirs.csv"), *DECLARED)
+    done = ran(
+        scenario, "run", *common, "--key-file", str(scenario / "key"), "--store", str(scenario / "store"), *theirs
+    )
     figures = json.loads(done.stdout)
     assert figures["bad"] == 0 < figures["rows"]
-    (ground / "init.toml").unlink(missing_ok=True)
-    first = ("--from-observations", str(ground / "theirs.csv"), "--columns", MAPPED[0], "--columns", MAPPED[1])
-    ran(ground, "policy", "init", *first, "--out", str(ground / "init.toml"))
-    assert load_policy((ground / "init.toml").read_text()).access_points().keys() <= {
+    (scenario / "init.toml").unlink(missing_ok=True)
+    first = ("--from-observations", str(scenario / "theirs.csv"), "--columns", MAPPED[0], "--columns", MAPPED[1])
+    ran(scenario, "policy", "init", *first, "--out", str(scenario / "init.toml"))
+    assert load_policy((scenario / "init.toml").read_text()).access_points().keys() <= {
         access_point(zone) for zone in "abcdxy"
     }
 
 
-def test_a_dialect_without_a_recording_is_refused(ground: Path) -> None:
-    arguments = ["run", "--policy", str(ground / "policy.toml"), "--key-file", str(ground / "key"), "--store",
-                 str(ground / "none"), "--udp", "127.0.0.1:0", "--timezone", "UTC"]  # fmt: skip
+def test_a_dialect_without_a_recording_is_refused(scenario: Path) -> None:
+    arguments = ["run", "--policy", str(scenario / "policy.toml"), "--key-file", str(scenario / "key"), "--store",
+                 str(scenario / "none"), "--udp", "127.0.0.1:0", "--timezone", "UTC"]  # fmt: skip
     done = CliRunner().invoke(tacet, arguments)
     assert done.exit_code == 2
     assert "must go with --observations" in done.output

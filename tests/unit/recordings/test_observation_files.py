@@ -327,9 +327,13 @@ def test_a_file_of_bad_rows_gives_its_reader_pauses(tmp_path: Path) -> None:
 
 def test_each_pass_over_the_rows_is_reported_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observations, "PROGRESS_ROWS", 1)
-    told = list[tuple[Any, ...]]()
-    list(ObservationFile(text(tmp_path, GOOD, LATER), POLICY, KEY, progress=lambda *each: told.append(each)).messages())
-    assert told == [(2,), (2, 2, "rows counted")]
+    reported = list[tuple[Any, ...]]()
+    list(
+        ObservationFile(
+            text(tmp_path, GOOD, LATER), POLICY, KEY, progress=lambda *each: reported.append(each)
+        ).messages()
+    )
+    assert reported == [(2,), (2, 2, "rows counted")]
 
 
 # --- forms ------------------------------------------------------------------------------------------------
@@ -372,7 +376,7 @@ def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(
     """Fifty kilobytes of it unpack to fifty megabytes: less than what is refused as a bomb."""
     good = {"time": rfc3339(EVENING), "device": mac(1), "access_point": access_point("a"), "site": SITE}
     lines = [json.dumps(good)] if "jsonl" in name else ["time,device,access_point,site", GOOD]
-    path, held = tmp_path / name, []
+    path, stored = tmp_path / name, []
     with gzip.open(path, "wt") as file:
         file.write("\n".join([*lines, ""]))
         for _ in range(50):
@@ -386,15 +390,15 @@ def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(
         assert isinstance(file, io.TextIOWrapper)
 
         def readline(size: int) -> str:
-            held.append(real(file, size))
-            return held[-1]
+            stored.append(real(file, size))
+            return stored[-1]
 
         return SimpleNamespace(readline=readline)
 
     monkeypatch.setattr("connectors.sources.recordings.observations.open_text", lambda path: nullcontext(watched(path)))
     found, made = read(path)
     assert (len(rows_of(made)), found.tally.problems) == (2, [f"line {len(lines) + 1}: must be at most 1 MiB long"])
-    assert max(map(len, held)) <= (1 << 20) + 1
+    assert max(map(len, stored)) <= (1 << 20) + 1
 
 
 def test_a_missing_column_or_file_is_refused(tmp_path: Path) -> None:

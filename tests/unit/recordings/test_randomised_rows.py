@@ -28,8 +28,8 @@ def test_a_recording_counts_randomised_addresses_unless_the_site_ignores_them(
 ) -> None:
     radio, (site, _) = next(iter(building().access_points().items()))
     path = tmp_path / "rows.csv"
-    heard = enumerate([KNOWN, RANDOM, KNOWN, RANDOM])
-    lines = [f"2026-03-02T09:0{minute}:00Z,{spelt(device)},{radio},{site}" for minute, device in heard]
+    received = enumerate([KNOWN, RANDOM, KNOWN, RANDOM])
+    lines = [f"2026-03-02T09:0{minute}:00Z,{spelt(device)},{radio},{site}" for minute, device in received]
     path.write_text("\n".join(["time,device,access_point,site", *lines]) + "\n")
     assert devices(path, "count") == (2, 2)
     assert devices(path, "ignore") == (1, 2)

@@ -118,9 +118,9 @@ def reachable(
     """Yield what is seen, and its ln factors, for every day with probability and all falls of the coins."""
     release = day_release(joint, model=CUTS if cuts else "", extra=extra)
     policy = building(releases=release)
-    [asked] = policy.release
-    assert isinstance(asked, AttributeRelease)
-    plan = AttributePlan(policy, asked, SITE, laboratory())
+    [query] = policy.release
+    assert isinstance(query, AttributeRelease)
+    plan = AttributePlan(policy, query, SITE, laboratory())
     for pattern, *fall in product(joint, (False, True), (False, True)):
         arrival = ARRIVAL[pattern[0]] if cuts else ("11:00" if pattern[0] == "0" else "09:00")
         coins = dict(zip(("arrival", "occupancy_level"), fall, strict=True))
@@ -242,8 +242,8 @@ def month(policy: Policy, days: list[int] | range, keys: Any = None) -> list[Any
 def test_attributes_are_asked_on_so_many_days_of_any_thirty_also_after_restarts() -> None:
     policy = building(releases=day_release(PAIR, extra="days_per_month = 3"))
     report = month(policy, [*range(35), 60])
-    asked = [number for number, reasons in zip([*range(35), 60], report, strict=True) if reasons == {None}]
-    assert asked == [0, 1, 2, 30, 31, 32, 60]
+    query = [number for number, reasons in zip([*range(35), 60], report, strict=True) if reasons == {None}]
+    assert query == [0, 1, 2, 30, 31, 32, 60]
     assert report[3] == {"month"}
 
 

@@ -95,9 +95,9 @@ def test_counters_of_people_leave_nobody_out_and_say_nothing() -> None:
 
 def test_contracts_say_which_topics_are_bounded() -> None:
     policy = load_policy(DEVICES + AUDIENCES + BY_WINDOW + BY_DAY + REVISED + DECIDED + PAID)
-    said = {name: terms.get("bounded_to") for _, name, terms in privacy_terms(policy)}
-    assert said.pop("plain") is None
-    assert set(map(json.dumps, said.values())) == {'{"dbh": "12h"}'}
+    output = {name: terms.get("bounded_to") for _, name, terms in privacy_terms(policy)}
+    assert output.pop("plain") is None
+    assert set(map(json.dumps, output.values())) == {'{"dbh": "12h"}'}
 
 
 # --- what is made of records ------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ WHOLE = count(1, {"a": 5}, release="plain")
 
 def test_a_frame_and_a_typed_record_say_it(tmp_path: Path) -> None:
     table = frame(store=give(tmp_path / "s", [BOUNDED, WHOLE]), audience="public")
-    said = dict(zip(table["release"], table["bounded_to"], strict=True))
-    assert said["occupancy"] == "12h"
-    assert pd.isna(said["plain"])
+    output = dict(zip(table["release"], table["bounded_to"], strict=True))
+    assert output["occupancy"] == "12h"
+    assert pd.isna(output["plain"])
     assert [typed(each).bounded_to for each in (BOUNDED, WHOLE)] == ["12h", ""]
 
 
@@ -165,12 +165,12 @@ def test_windows_of_two_bounds_are_put_together_under_the_tighter_one() -> None:
     history = ReleaseHistory(None, {"dbh": SiteClock("UTC", "04:00")})
     for bound in ("6h", "12h"):
         made = load_policy(DEVICES.replace('"12h"', f'"{bound}"') + AUDIENCES + day_release("day", "laplace"))
-        held = [
+        stored = [
             value
             for value in records(made, 12)
             if (orjson.loads(value)["window_end"] < "2026-03-02T12:30") == (bound == "6h")
         ]
-        history.add(held, {})
+        history.add(stored, {})
     rows = history.rows(RowsQuery("public", "day", "dbh", "1h"))
     assert {row[rows.columns.index("bounded_to")] for row in rows.rows} == {"6h"}
 

@@ -78,8 +78,8 @@ OMITTED = load_policy(text(site='zeros = "omitted"'))
 
 
 def window(number: int, *counts: int | None, session: int = BEGIN) -> CountedWindow:
-    told = tuple((zone, n) for zone, n in zip(ZONES, counts, strict=False) if n is not None)
-    return CountedWindow(SITE, COUNTERS, session, BEGIN + number * TICK, told)
+    reported = tuple((zone, n) for zone, n in zip(ZONES, counts, strict=False) if n is not None)
+    return CountedWindow(SITE, COUNTERS, session, BEGIN + number * TICK, reported)
 
 
 def windows_of(items: list[Message], policy: Policy = POLICY, **options: Any) -> list[OccupancyWindow]:
@@ -443,8 +443,8 @@ def test_of_several_sites_rows_say_which(tmp_path: Path) -> None:
     other = text().replace(f"site.{SITE}", "site.arena").partition("[[audience]]")[0]
     policy = load_policy(other + text())
     path = written(tmp_path, f"{at(0)},hall,4,{SITE}", f"{at(0)},hall,5,arena", header="window_end,zone,count,site")
-    told = {item.site: item.counts for item in CountsFile(path, policy).messages()}
-    assert told == {SITE: (("hall", 4),), "arena": (("hall", 5),)}
+    reported = {item.site: item.counts for item in CountsFile(path, policy).messages()}
+    assert reported == {SITE: (("hall", 4),), "arena": (("hall", 5),)}
     with pytest.raises(UsageError, match="site is missing"):
         CountsFile(written(tmp_path, f"{at(0)},hall,4"), policy).begin()
 
@@ -458,7 +458,7 @@ def test_a_file_of_the_other_kind_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key, counts of a day and what a run makes of them that nothing interrupts."""
     folder = tmp_path_factory.mktemp("counted")
     (folder / "policy.toml").write_text(text())
@@ -471,9 +471,9 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def record_running(ground: Path, store: Path) -> None:
-    with embedded(POLICY, ground / "key", store) as runner:
-        for message in CountsFile(ground / "counts.csv", POLICY).messages():
+def record_running(scenario: Path, store: Path) -> None:
+    with embedded(POLICY, scenario / "key", store) as runner:
+        for message in CountsFile(scenario / "counts.csv", POLICY).messages():
             runner.process(message, durable=False)
 
 
@@ -511,26 +511,26 @@ def ending(owner: Any, name: str, calls: int, *, before: bool) -> Callable[..., 
 
 @pytest.mark.parametrize(("owner", "name", "before"), STEPS, ids=lambda each: str(getattr(each, "__name__", each)))
 def test_a_run_that_is_killed_at_any_step_loses_nothing_and_releases_nothing_twice(
-    ground: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool
 ) -> None:
     killed = 0
     for calls in (0, 2, 9, 17):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, ending(owner, name, calls, before=before))
             try:
-                record_running(ground, tmp_path / "store")
+                record_running(scenario, tmp_path / "store")
             except Killed:
                 killed += 1
-    record_running(ground, tmp_path / "store")
+    record_running(scenario, tmp_path / "store")
     assert killed >= 2
-    assert held(tmp_path / "store") == held(ground / "whole")
-    entries = [orjson.loads(value) for value in held(ground / "whole")[AUDIT]]
+    assert held(tmp_path / "store") == held(scenario / "whole")
+    entries = [orjson.loads(value) for value in held(scenario / "whole")[AUDIT]]
     assert len({entry["release_id"] for entry in entries}) == len(entries) == 2 * 60
 
 
-def test_budgets_deny_what_they_cannot_pay_at_the_usual_time(ground: Path) -> None:
+def test_budgets_deny_what_they_cannot_pay_at_the_usual_time(scenario: Path) -> None:
     """20 a day at 0.5 a window pay for 40 windows of a UTC day; the day at hand has 48."""
-    records = [orjson.loads(value) for value in held(ground / "whole")["facilities"]]
+    records = [orjson.loads(value) for value in held(scenario / "whole")["facilities"]]
     denied = [record["window_end"] for record in records if not record["released"]]
     assert denied == [at(n) for n in range(40, 49)]
     assert {record["reason"] for record in records if not record["released"]} == {"budget"}
@@ -560,27 +560,27 @@ def test_a_building_may_have_sites_of_both_kinds_each_fed_by_its_own_file(tmp_pa
 # --- the verb -----------------------------------------------------------------------------------------
 
 
-def ran(ground: Path, store: Path, *more: str) -> Any:
-    common = ["run", "--policy", f"{ground}/policy.toml", "--store", str(store), *more]
+def ran(scenario: Path, store: Path, *more: str) -> Any:
+    common = ["run", "--policy", f"{scenario}/policy.toml", "--store", str(store), *more]
     return CliRunner().invoke(tacet, common)
 
 
-def test_run_takes_counts_and_says_what_became_of_them(ground: Path, tmp_path: Path) -> None:
-    given = "--key-file", f"{ground}/key", "--counts", f"{ground}/counts.csv"
-    done = ran(ground, tmp_path / "store", *given, "--json")
+def test_run_takes_counts_and_says_what_became_of_them(scenario: Path, tmp_path: Path) -> None:
+    given = "--key-file", f"{scenario}/key", "--counts", f"{scenario}/counts.csv"
+    done = ran(scenario, tmp_path / "store", *given, "--json")
     assert (done.exit_code, orjson.loads(done.stdout)["rows"]) == (0, 180)
-    assert held(tmp_path / "store") == held(ground / "whole")
-    again = ran(ground, tmp_path / "store", *given)
+    assert held(tmp_path / "store") == held(scenario / "whole")
+    again = ran(scenario, tmp_path / "store", *given)
     assert again.exit_code == 0, again.output
     account = CliRunner().invoke(tacet, ["account", "--store", f"{tmp_path}/store"])
     assert account.exit_code == 0, account.output
 
 
 def test_run_says_which_rule_refused_windows_and_how_zeros_that_are_left_out_are_declared(
-    ground: Path, tmp_path: Path
+    scenario: Path, tmp_path: Path
 ) -> None:
     path = written(tmp_path, f"{at(0)},hall,4", f"{at(1)},gate,0", f"{at(1)},hall,0", f"{at(1)},roof,1")
-    done = ran(ground, tmp_path / "store", "--key-file", f"{ground}/key", "--counts", str(path))
+    done = ran(scenario, tmp_path / "store", "--key-file", f"{scenario}/key", "--counts", str(path))
     assert isinstance(done.exception, DataError)
     assert str(done.exception) == (
         "1 window was refused: each window must have a good row for each zone, unless the policy declares zeros = "
@@ -592,50 +592,50 @@ def test_run_says_which_rule_refused_windows_and_how_zeros_that_are_left_out_are
     assert (set_aside["reason"], set_aside["source"]) == ("incomplete", COUNTERS)
 
 
-def test_under_a_production_key_a_file_of_counts_needs_its_range(ground: Path, tmp_path: Path) -> None:
+def test_under_a_production_key_a_file_of_counts_needs_its_range(scenario: Path, tmp_path: Path) -> None:
     key_files.create(tmp_path / "key", laboratory=False, first_day=BEGIN // (96 * TICK))
-    given = ("--key-file", f"{tmp_path}/key", "--counts", f"{ground}/counts.csv")
-    assert isinstance(ran(ground, tmp_path / "store", *given).exception, UsageError)
-    done = ran(ground, tmp_path / "store", *given, "--from", at(0), "--to", at(5))
+    given = ("--key-file", f"{tmp_path}/key", "--counts", f"{scenario}/counts.csv")
+    assert isinstance(ran(scenario, tmp_path / "store", *given).exception, UsageError)
+    done = ran(scenario, tmp_path / "store", *given, "--from", at(0), "--to", at(5))
     assert done.exit_code == 0, done.output
     assert len(read_topic(tmp_path / "store", AUDIT)) == 2 * 6
 
 
-def test_counts_and_observations_do_not_go_together(ground: Path, tmp_path: Path) -> None:
-    both = ran(ground, tmp_path, "--key-file", f"{ground}/key", "--counts", "a.csv", "--observations", "b.csv")
+def test_counts_and_observations_do_not_go_together(scenario: Path, tmp_path: Path) -> None:
+    both = ran(scenario, tmp_path, "--key-file", f"{scenario}/key", "--counts", "a.csv", "--observations", "b.csv")
     assert both.exit_code == 2
 
 
-def test_true_counts_are_published_only_where_the_policy_asks(ground: Path) -> None:
-    assert read_topic(ground / "whole", OCCUPANCY) == []
+def test_true_counts_are_published_only_where_the_policy_asks(scenario: Path) -> None:
+    assert read_topic(scenario / "whole", OCCUPANCY) == []
 
 
 # --- the account --------------------------------------------------------------------------------------
 
 
-def told(ground: Path, *words: str) -> str:
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(tacet, ["account", "--store", f"{ground}/whole", *words])
+def told(scenario: Path, *words: str) -> str:
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(tacet, ["account", "--store", f"{scenario}/whole", *words])
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 @pytest.mark.parametrize("more", [(), ("--tight",), ("--coalition", "facilities,public")])
 def test_the_account_of_a_site_that_is_told_counts_names_people_in_cells_and_no_device(
-    ground: Path, more: tuple[str, ...]
+    scenario: Path, more: tuple[str, ...]
 ) -> None:
-    shown = told(ground, *more)
+    shown = told(scenario, *more)
     assert "one person in one cell: one zone at one tick" in shown
     assert "one person, one day" in shown
     assert "device" not in shown
     assert "trap" not in shown
 
 
-def test_its_figures_are_those_of_one_person_not_of_three_devices(ground: Path) -> None:
-    site = orjson.loads(told(ground, "--json"))["sites"][SITE]
+def test_its_figures_are_those_of_one_person_not_of_three_devices(scenario: Path) -> None:
+    site = orjson.loads(told(scenario, "--json"))["sites"][SITE]
     assert site["feed"] == "counts"
     facilities = site["last"]["audiences"]["facilities"]
     assert facilities["device_total"] != facilities["person_total"]
-    (row,) = [line for line in told(ground).splitlines() if "one person, in all" in line and "δ" not in line]
+    (row,) = [line for line in told(scenario).splitlines() if "one person, in all" in line and "δ" not in line]
     assert str(facilities["device_total"]) in row
     assert str(facilities["person_total"]) not in row
 

@@ -82,8 +82,8 @@ def test_a_probability_with_which_the_factor_may_fail_lets_gaussian_counts_stand
     small = RELEASE.replace('"2"', '"0.1"').replace('"4"', '"0.1"')
     text = SITE + small + ATTRIBUTES + '[privacy]\nfactor_delta = "0.001"\nmax_factor = 30.0\n'
     load_policy(text)
-    said = " ".join(shown(tmp_path, text).split())
-    assert "may fail with probability 0.001 for each charged day of each release" in said
+    output = " ".join(shown(tmp_path, text).split())
+    assert "may fail with probability 0.001 for each charged day of each release" in output
     refused = text.replace("max_factor = 30.0", "max_factor = 2.0")
     with pytest.raises(PolicyError, match=r"at most privacy\.max_factor"):
         load_policy(refused)

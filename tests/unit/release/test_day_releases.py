@@ -155,8 +155,8 @@ def test_what_a_day_costs_changes_when_the_next_one_begins(change: str) -> None:
     adopted = new.migrate(old.encode(state), {})
     waiting, _, _, adopted = released(windows(FOUR + 3 * TICK, 2), new, adopted)
     assert {record["reason"] for record in waiting} == {"waiting"}
-    begun, _, _, _ = released(windows(FOUR + DAY + TICK, 2), new, adopted)
-    assert all(record["released"] for record in begun)
+    started, _, _, _ = released(windows(FOUR + DAY + TICK, 2), new, adopted)
+    assert all(record["released"] for record in started)
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_no_two_days_of_one_number_are_paid_whatever_time_zone_their_dates_are_o
     state = new.migrate(old.encode(state), {})
     waiting, _, _, state = released([window_of(second.start + TICK, second)], new, state)
     third = after.at(second.end + TICK)
-    begun, _, _, _ = released([window_of(third.start + TICK, third)], new, state)
-    assert (spends(paid), spends(begun)) == (["2"], ["2"])
+    started, _, _, _ = released([window_of(third.start + TICK, third)], new, state)
+    assert (spends(paid), spends(started)) == (["2"], ["2"])
     assert {record["reason"] for record in waiting} == {"waiting"}
 
 

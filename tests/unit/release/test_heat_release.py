@@ -45,12 +45,14 @@ def text(release: str, site: str = "") -> str:
 
 def windows(days: int, site: str = "") -> Iterator[OccupancyWindow]:
     """Yield the windows of some days from a Monday on; rooms fill by day, each day by a few more."""
-    held = PrivacyDays("00:00", TIMEZONE) if site else None
+    stored = PrivacyDays("00:00", TIMEZONE) if site else None
     for number in range(days * DAY):
         day, tick = divmod(number, DAY)
         busy = 20 if 36 <= tick < 68 else 0
         counts, end = (busy + day, 2 * busy, 3), MONDAY + (number + 1) * TICK
-        yield OccupancyWindow("dbh", end, counts, Fraction(1), held.at(end) if held else None, counts if held else None)
+        yield OccupancyWindow(
+            "dbh", end, counts, Fraction(1), stored.at(end) if stored else None, counts if stored else None
+        )
 
 
 def released(release: str, days: int, site: str = "") -> list[Published]:
@@ -85,7 +87,7 @@ def colour(y: int, known: Sequence[int]) -> int:
 @pytest.mark.parametrize("audience", ["a", "b"])
 def test_whoever_keeps_an_audiences_records_can_colour_them_anew(fortnight: Any, audience: str) -> None:
     known: dict[Any, list[dict[str, int]]] = {}
-    told = 0
+    reported = 0
     counts, heat = of(fortnight, audience, "r"), of(fortnight, audience, "heat")
     before, waiting = None, list[dict[str, int]]()
     for count, shown in zip(counts, heat, strict=True):
@@ -98,11 +100,11 @@ def test_whoever_keeps_an_audiences_records_can_colour_them_anew(fortnight: Any,
         if len(past) >= 4:
             expected = {zone: colour(y, [each[zone] for each in past]) for zone, y in count["values"].items()}
             assert shown["values"] == expected
-            told += 1
+            reported += 1
         else:
             assert (shown["values"], shown["reason"]) == (None, "too_early")
         waiting.append(count["values"])
-    assert told == 5 * DAY - 1  # Wednesday to Friday, then Monday and Tuesday; the first midnight was not seen
+    assert reported == 5 * DAY - 1  # Wednesday to Friday, then Monday and Tuesday; the first midnight was not seen
 
 
 def test_an_audience_sees_colours_of_its_own_values_only(fortnight: Any) -> None:

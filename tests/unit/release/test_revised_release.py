@@ -208,13 +208,13 @@ def test_a_coarse_audience_is_told_nothing_of_a_finer_ones_values() -> None:
 
     def coarse(fine: int, counts: int) -> list[bytes]:
         revision = RevisionPlan(plan, "1h", chosen.site["dbh"], issuer)
-        held: dict[str, Any] = {}
+        stored: dict[str, Any] = {}
         came: list[Published] = []
         for window in windows(NINE, NINE + 2 * HOUR):
             made = {
                 epsilon: _values(np.full(3, fine if epsilon == 1 else window.counts[0])) for epsilon in plan.mechanisms
             }
-            came += revision.window(held, {}, OccupancyWindow("dbh", window.window_end, (counts,) * 3, F(1)), made)
+            came += revision.window(stored, {}, OccupancyWindow("dbh", window.window_end, (counts,) * 3, F(1)), made)
         return [each.value for each in came if ".coarse." in each.topic]
 
     assert len(coarse(5, 5)) == 12

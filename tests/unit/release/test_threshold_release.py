@@ -90,8 +90,8 @@ def windows(
     """Return windows one after another with these counts; unbounded counts are others, and nobody may read them."""
     ends = [first + n * TICK for n in range(len(counts))]
     return [
-        OccupancyWindow("dbh", end, (999, 999, 999), Fraction(1), DAYS.at(end), held if bounded else None)
-        for end, held in zip(ends, counts, strict=True)
+        OccupancyWindow("dbh", end, (999, 999, 999), Fraction(1), DAYS.at(end), stored if bounded else None)
+        for end, stored in zip(ends, counts, strict=True)
     ]
 
 
@@ -210,8 +210,8 @@ def test_only_counts_bounded_by_the_day_are_read() -> None:
 
 def test_all_audiences_are_told_the_same() -> None:
     made = released(windows([EMPTY, FULL, FULL, EMPTY] * 6), policy(stream(epsilon="0.4")))
-    told = [[r["above"] for r in made.of(audience=name)] for name in ("public", "facilities")]
-    assert told[0] == told[1]
+    reported = [[r["above"] for r in made.of(audience=name)] for name in ("public", "facilities")]
+    assert reported[0] == reported[1]
 
 
 # --- what it costs ------------------------------------------------------------------------------------
@@ -300,18 +300,18 @@ def test_a_window_that_comes_again_is_released_as_it_was() -> None:
     items = windows([(n % 23, (3 * n) % 17, 9) for n in range(30)])
     before = released(items[:20], policy(NOISY)).state
     stage = ReleaseStage(policy(NOISY), "dbh", KEYS)
-    held = stage.encode(before)
-    once, again = (released(items[20:], policy(NOISY), stage.decode(held)) for _ in range(2))
+    stored = stage.encode(before)
+    once, again = (released(items[20:], policy(NOISY), stage.decode(stored)) for _ in range(2))
     assert once.records == again.records
     assert once.entries == again.entries
 
 
 def test_other_counts_of_one_window_meet_other_noise() -> None:
     """A second sample under one label would be a difference of counts without noise: labels hold what is read."""
-    told: set[tuple[bool | None, ...]] = set()
+    reported: set[tuple[bool | None, ...]] = set()
     for more in range(12):
-        told.add(tuple(released(windows([(3, 3, more)] * 8), policy(NOISY)).above()))
-    assert len(told) > 3, "the third zone's count alone changes the noise of the first"
+        reported.add(tuple(released(windows([(3, 3, more)] * 8), policy(NOISY)).above()))
+    assert len(reported) > 3, "the third zone's count alone changes the noise of the first"
 
 
 def test_a_policy_that_changes_nothing_of_it_goes_on_with_the_runs() -> None:
@@ -371,8 +371,8 @@ def test_a_day_whose_entries_were_published_but_whose_state_is_lost_is_over() ->
 
 
 def test_a_state_of_other_terms_is_none() -> None:
-    held = released(windows([EMPTY]), policy(NOISY))
-    data = ReleaseStage(policy(NOISY), "dbh", KEYS).encode(held.state)
+    stored = released(windows([EMPTY]), policy(NOISY))
+    data = ReleaseStage(policy(NOISY), "dbh", KEYS).encode(stored.state)
     with pytest.raises(DataError, match="same terms"):
         ReleaseStage(policy(NOISY.replace("events = 3", "events = 4")), "dbh", KEYS).decode(data)
 
@@ -445,8 +445,8 @@ sensitive = { after = "10:00" }
     with pytest.raises(PolicyError, match="odds factor"):
         building(releases=offices + attribute, site=day_site())
     outputs = outputs_of(unchecked(policy_text(offices + attribute, site=day_site())), people(hours=40))
-    asked = [b for b in bodies(outputs, "private") if "attribute" in b]
-    assert {b["reason"] for b in asked} == {"factor"}, "its charges forbid the question"
+    query = [b for b in bodies(outputs, "private") if "attribute" in b]
+    assert {b["reason"] for b in query} == {"factor"}, "its charges forbid the question"
 
 
 def test_runs_have_a_law_whose_noise_is_half_the_price_each() -> None:

@@ -168,13 +168,13 @@ async def test_a_checkpoint_is_one_commit_of_audit_then_the_rest_then_the_snapsh
 
 async def test_a_commit_that_the_broker_refuses_acknowledges_nothing_and_ends_the_work() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     journal.error = OSError()
     await feed(tenure, EVERY)
     assert tenure.committed_offset is None
-    assert isinstance(held.failure, OSError)
-    assert held.failed.is_set()
+    assert isinstance(stored.failure, OSError)
+    assert stored.failed.is_set()
     assert tenure.ended
 
 
@@ -201,16 +201,16 @@ async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> Non
 
 async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what_became_of_it() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     journal.error = InterruptedWriteError("no answer")
     await feed(tenure, EVERY)
     assert isinstance(tenure.loss_error, InterruptedWriteError)
-    assert held.failure is None
+    assert stored.failure is None
     journal.error = None
-    again = await held.open(0, bounds(0, 100))
+    again = await stored.open(0, bounds(0, 100))
     assert again.fetch_offset == 0
-    assert held.tasks == {0: again}
+    assert stored.tasks == {0: again}
     await feed(again, EVERY)
     assert journal.entries()[-3:] == COMMIT
 
@@ -218,13 +218,13 @@ async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what
 async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.PENDING_LIMIT", 2)
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     journal.error = FencedError("another owner has taken it")
     await feed(tenure, 3 * EVERY)
-    await held.checkpoint(last=True)
-    await held.close()
-    assert held.failure is None
+    await stored.checkpoint(last=True)
+    await stored.close()
+    assert stored.failure is None
     assert journal.owner is not None
     assert journal.owner.closed
 
@@ -252,21 +252,21 @@ async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowle
 ) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 30.0)
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     journal.gate.clear()
     await feed(tenure, 2 * EVERY)
     journal.gate.set()
     await until(lambda: tenure.committed_offset is not None)
     assert tenure.committed_offset == orjson.loads(journal.snapshots[0])["next"] == EVERY
-    await held.close()
+    await stored.close()
 
 
 async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 0.2)
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     await feed(tenure, 3 * EVERY)
     assert journal.happened.count("publish t.private") == 1
     assert tenure.committed_offset == EVERY
@@ -275,20 +275,20 @@ async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(mon
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
     await feed(tenure, 1, 3 * EVERY)
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
-    await held.checkpoint()
+    await stored.checkpoint()
     await feed(tenure, 1, 3 * EVERY + 1)
-    await within_patience(held.checkpoint(last=True), "the last checkpoint")  # the end of work does not wait
+    await within_patience(stored.checkpoint(last=True), "the last checkpoint")  # the end of work does not wait
     assert orjson.loads(journal.snapshots[-1])["next"] == 3 * EVERY + 2
 
 
 async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 3600.0)
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     journal.gate.clear()
     await feed(tenure, 2 * EVERY)
-    ending = asyncio.create_task(held.checkpoint(last=True))
+    ending = asyncio.create_task(stored.checkpoint(last=True))
     await settled()
     journal.gate.set()
     await within_patience(ending, "the last checkpoint")
@@ -297,11 +297,11 @@ async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(mo
 
 async def test_partitions_are_saved_side_by_side() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
+    stored = tenures(journal)
     journal.gate.clear()
     for partition in (0, 1):
-        await feed(await held.open(partition, bounds(0, 100)), 1)
-    saving = asyncio.create_task(held.checkpoint())
+        await feed(await stored.open(partition, bounds(0, 100)), 1)
+    saving = asyncio.create_task(stored.checkpoint())
     await settled()
     assert journal.begun == 2
     journal.gate.set()
@@ -335,11 +335,11 @@ async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_ha
 
 async def test_checkpoint_between_windows_saves_state_and_position_and_nothing_twice() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     await feed(tenure, 3)
-    await held.checkpoint()
-    await held.checkpoint()
+    await stored.checkpoint()
+    await stored.checkpoint()
     assert journal.happened[-2:] == ["read audit", "snapshot"]
     assert orjson.loads(journal.snapshots[0])["next"] == 3
     again = await tenures(journal).open(0, bounds(0, 100))
@@ -356,10 +356,10 @@ async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> 
 
 async def test_an_ended_tenure_processes_publishes_and_saves_nothing() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     await feed(tenure, EVERY - 1)
-    held.end()
+    stored.end()
     await feed(tenure, 1, EVERY - 1)
     await tenure.checkpoint()
     assert journal.snapshots == []
@@ -368,11 +368,11 @@ async def test_an_ended_tenure_processes_publishes_and_saves_nothing() -> None:
 
 async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_tenure_has_ended() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     journal.gate.clear()
     await feed(tenure, 2 * EVERY)
-    held.end()
+    stored.end()
     journal.gate.set()
     await settled()
     assert journal.happened.count("publish t.private") == 1
@@ -500,14 +500,14 @@ async def test_the_engine_learns_of_an_accepted_hole_in_its_place_and_the_state_
 
 async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> None:
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(2, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(2, bounds(0, 100))
     await feed(tenure, 2 * EVERY)
     journal.audit = []
     await feed(tenure, EVERY, 2 * EVERY)
     with pytest.raises(LossError, match="partition 2 of the audit: its records end at 1, 1 of them new, where 2 had"):
         await tenure.checkpoint()
-    assert isinstance(held.failure, LossError)
+    assert isinstance(stored.failure, LossError)
 
 
 async def test_an_audit_topic_that_lost_its_last_records_stops_a_worker_that_has_written_more_than_were_lost(
@@ -516,8 +516,8 @@ async def test_an_audit_topic_that_lost_its_last_records_stops_a_worker_that_has
     """An unclean election takes records away; one message that closes many windows writes more than that at once."""
     monkeypatch.setattr("stream.runners.partition_tasks.SNAPSHOT_SPACING", 1000.0)
     journal = FakeJournal()
-    held = tenures(journal)
-    tenure = await held.open(2, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(2, bounds(0, 100))
     await feed(tenure, 2 * EVERY)
     await tenure.checkpoint()
     assert len(journal.audit) == 2
@@ -525,7 +525,7 @@ async def test_an_audit_topic_that_lost_its_last_records_stops_a_worker_that_has
     await feed(tenure, 3 * EVERY, 2 * EVERY)
     with pytest.raises(LossError, match="its records end at 4, 3 of them new, where 2 had been written"):
         await tenure.checkpoint()
-    assert isinstance(held.failure, LossError)
+    assert isinstance(stored.failure, LossError)
 
 
 async def test_an_audit_topic_whose_records_are_gone_is_a_loss_at_every_start() -> None:
@@ -544,10 +544,10 @@ async def test_an_audit_topic_that_was_put_back_from_a_mirror_is_read_from_its_b
     journal.marks = 5
     await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
     journal.marks = 0
-    held = tenures(journal)
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(journal)
+    tenure = await stored.open(0, bounds(0, 100))
     await feed(tenure, EVERY, 3 * EVERY)
-    assert held.failure is None
+    assert stored.failure is None
     assert [orjson.loads(value)["release_id"] for value in journal.audit] == ["s/5", "s/10", "s/15", "s/20"]
 
 
@@ -603,10 +603,10 @@ async def test_a_checkpoint_that_nobody_has_cancelled_ends_the_work() -> None:
             writer.commit = commit  # type: ignore[method-assign,assignment]
             return writer
 
-    held = tenures(Cancelled())
-    tenure = await held.open(0, bounds(0, 100))
+    stored = tenures(Cancelled())
+    tenure = await stored.open(0, bounds(0, 100))
     await feed(tenure, EVERY)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert isinstance(held.failure, UnexpectedCancellationError)
+    assert isinstance(stored.failure, UnexpectedCancellationError)
     assert tenure.ended

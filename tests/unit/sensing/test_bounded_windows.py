@@ -126,7 +126,7 @@ def test_counters_go_on_over_a_restart_after_any_message(cut: int) -> None:
 
 def test_who_was_seen_in_a_day_is_in_the_state_until_its_end_and_not_beyond() -> None:
     items = log(STAY)
-    for minutes, held in ((12 * 60, True), (24 * 60, True), (24 * 60 + 15, False)):
+    for minutes, stored in ((12 * 60, True), (24 * 60, True), (24 * 60 + 15, False)):
         upto = [
             item
             for item in items
@@ -134,8 +134,8 @@ def test_who_was_seen_in_a_day_is_in_the_state_until_its_end_and_not_beyond() ->
         ]
         state, _ = scan(sense(), upto)
         assert state.closed == BEGINS + minutes * MINUTE
-        assert (b'"anne"' in sense().encode(state)) is held
-        assert ("anne" in state.known_devices) is held
+        assert (b'"anne"' in sense().encode(state)) is stored
+        assert ("anne" in state.known_devices) is stored
 
 
 def test_the_byte_form_has_counters_only_where_counts_are_bounded() -> None:

@@ -48,18 +48,18 @@ def counted(heard: Heard, bound: ContributionBound) -> dict[Micros, int]:
 @pytest.mark.parametrize("ignore_residents", [False, True])
 def test_who_is_hidden_is_whom_the_counters_leave_out(seed: int, ignore_residents: bool) -> None:
     drawn = random.Random(seed)
-    heard = [
+    received = [
         (f"{device:016x}", time)
         for device in range(6)
         for spell in range(drawn.randrange(1, 5))
         for time in spell_of(drawn, MIDNIGHT + drawn.choice([0, 1, drawn.randrange(24 * 60)]) * MINUTE)
     ]
     most = drawn.randrange(1, 40)
-    full, bounded = (counted(heard, definition(each, ignore_residents=ignore_residents)) for each in (10_000, most))
+    full, bounded = (counted(received, definition(each, ignore_residents=ignore_residents)) for each in (10_000, most))
     missing = {tick: full[tick] - bounded[tick] for tick in full}
     tick = min(missing, key=lambda each: (-missing[each], each))
     expected = Hidden(tick, Fraction(missing[tick], full[tick])) if missing[tick] else None
-    assert days(heard, ignore_residents=ignore_residents).most_hidden(most) == expected
+    assert days(received, ignore_residents=ignore_residents).most_hidden(most) == expected
 
 
 def spell_of(drawn: random.Random, start: Micros) -> list[Micros]:
@@ -70,10 +70,10 @@ def spell_of(drawn: random.Random, start: Micros) -> list[Micros]:
 
 
 def test_a_share_of_device_days_is_covered_by_the_shortest_bound_that_holds_them_whole() -> None:
-    heard = [(f"{n:x}", MIDNIGHT + 10 * HOUR + 4 * MINUTE * at) for n in range(1, 101) for at in range(n)]
-    lengths = sorted(len(ticks) for _, ticks in days(heard)._counting())
-    assert days(heard).covering(Fraction(99, 100)) == lengths[98]
-    assert days(heard).covering(Fraction(1)) == lengths[99] > lengths[98]
+    received = [(f"{n:x}", MIDNIGHT + 10 * HOUR + 4 * MINUTE * at) for n in range(1, 101) for at in range(n)]
+    lengths = sorted(len(ticks) for _, ticks in days(received)._counting())
+    assert days(received).covering(Fraction(99, 100)) == lengths[98]
+    assert days(received).covering(Fraction(1)) == lengths[99] > lengths[98]
     assert days([]).covering(Fraction(99, 100)) == 0
 
 
@@ -96,10 +96,10 @@ def test_the_loss_is_that_of_the_busiest_day() -> None:
 def test_a_resident_counts_when_it_was_away_as_long_as_the_counters_ask(absent: int) -> None:
     """Heard just after a tick, a device is present at the next two."""
     again = MIDNIGHT + MINUTE + (2 + absent) * TICK
-    heard = [("r", MIDNIGHT + MINUTE), *(("r", again + n * TICK) for n in range(8))]
-    full, bounded = (counted(heard, definition(each, ignore_residents=True)) for each in (10_000, 3))
+    received = [("r", MIDNIGHT + MINUTE), *(("r", again + n * TICK) for n in range(8))]
+    full, bounded = (counted(received, definition(each, ignore_residents=True)) for each in (10_000, 3))
     missing = sum(full[tick] - bounded[tick] for tick in full)
-    assert (days(heard, ignore_residents=True).most_hidden(3) is not None) is (missing > 0) is (absent >= 6)
+    assert (days(received, ignore_residents=True).most_hidden(3) is not None) is (missing > 0) is (absent >= 6)
 
 
 def test_a_batch_counts_like_its_observations_and_the_end_of_a_stay_is_none() -> None:

@@ -9,6 +9,7 @@ import pytest
 from stream.pipeline import Pipeline
 from stream.records import DAY, HOUR, MINUTE, Columns, Heartbeat, ObservationBatch, OccupancyWindow, Rejected, Row
 from stream.release.validation import Policy, load_policy
+from stream.sensing.logins import LoginState
 from tests.support.day_policies import day_release
 from tests.support.small_building import SITE, SOURCES, access_point, laboratory, policy_text
 
@@ -111,3 +112,17 @@ def test_residents_are_stored() -> None:
     assert engine.state.logins is not None
     engine.state.logins.residents = {next(iter(engine.state.logins.seen)): 2}
     assert engine.again().state == engine.state
+
+
+def test_a_day_begins_with_nobody_present_and_no_device_bound() -> None:
+    engine = Engine(site(residents="ignore"))
+    engine.until(0)
+    engine.hear((10, 1, "a", ANNE))
+    engine.until(16)
+    held = engine.state.logins
+    assert held is not None
+    assert (len(held.current), len(held.bound), len(held.seen)) == (1, 1, 1)
+    assert held.day is not None
+    tomorrow = held.day._replace(number=held.day.number + 1)
+    held.begin(tomorrow)
+    assert held == LoginState(tomorrow)

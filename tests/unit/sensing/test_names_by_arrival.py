@@ -100,9 +100,9 @@ def _by_definition(rows: Sightings, ttl: Micros, zones: int) -> NDArray[np.int64
             born[device] = time
         last[device, born[device]].append((time, zone))
     counts = np.zeros((len(TICKS), zones), dtype=np.int64)
-    for heard in last.values():
+    for received in last.values():
         for place, tick in enumerate(TICKS.tolist()):
-            until = [each for each in heard if each[0] <= tick]
+            until = [each for each in received if each[0] <= tick]
             if until and tick < until[-1][0] + V and until[-1][1] != GONE:
                 counts[place, until[-1][1]] += 1
     return counts

@@ -320,11 +320,11 @@ def test_coverage_is_the_share_of_sources_that_vouch_for_the_window() -> None:
 def test_a_source_does_not_vouch_for_windows_in_which_it_did_not_listen() -> None:
     stage = sense(sources=("one", "two"))
     ticks = [T0 + n * TICK for n in range(9)]
-    heard = [
+    received = [
         [beat(t)] if t in ticks[3:6] else [beat(t, "two", since=0 if t < ticks[3] else ticks[6]), beat(t)]
         for t in ticks
     ]
-    state, out = scan(stage, [item for items in heard for item in items])
+    state, out = scan(stage, [item for items in received for item in items])
     assert [(w.window_end - T0) // TICK for w in out if w.coverage == 1] == [0, 1, 2, 7]
     assert {w.coverage for w in out} == {Fraction(1), Fraction(1, 2)}
     assert stage.encode(stage.decode(stage.encode(state))) == stage.encode(state)
@@ -483,7 +483,7 @@ def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory() -> None:
     one = stage.decode(stage.encode(scan(stage, [batch(*rows)])[0]))
     other = stage.decode(stage.encode(one))
     other.pending = {
-        tick: PendingWindows(tick, dict(reversed(list(held.entries.items())))) for tick, held in one.pending.items()
+        tick: PendingWindows(tick, dict(reversed(list(stored.entries.items())))) for tick, stored in one.pending.items()
     }
     assert stage.encode(one) == stage.encode(other)
 

@@ -63,11 +63,11 @@ def test_a_token_has_those_of_its_roles_that_are_served(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("later", "known"), [(0, True), (HOUR - 1, True), (HOUR, False)])
 def test_a_token_is_valid_until_it_expires(desk: Desk, later: Micros, known: bool) -> None:
     secret = desk.token("ann", PUBLIC, span=HOUR)
-    held = desk.access.by_token(secret)
-    assert held is not None
+    stored = desk.access.by_token(secret)
+    assert stored is not None
     desk.now += later
     assert (desk.access.by_token(secret) is not None) is known
-    assert desk.access.holds(held) is known
+    assert desk.access.holds(stored) is known
 
 
 def test_another_secret_and_the_digest_in_the_file_authenticate_nobody(desk: Desk) -> None:
@@ -86,14 +86,14 @@ def test_a_session_ends_when_its_token_loses_a_role_and_does_not_come_back_with_
     """Also where it keeps others, or gets another one for it: what the session showed is not what it may show."""
     desk.token("ben", PUBLIC, FACILITIES)
     secret = desk.token("ann", PUBLIC, FACILITIES)
-    cookie, held = desk.session(secret)
-    assert desk.access.by_session(cookie) == held
-    assert held.roles == {PUBLIC, FACILITIES}
+    cookie, stored = desk.session(secret)
+    assert desk.access.by_session(cookie) == stored
+    assert stored.roles == {PUBLIC, FACILITIES}
     desk.rewrite("ann", *left)
-    assert not desk.access.holds(held)
+    assert not desk.access.holds(stored)
     assert desk.access.by_session(cookie) is None
     desk.rewrite("ann", PUBLIC, FACILITIES)
-    assert desk.access.holds(held), "nothing was taken from it but what the file said meanwhile"
+    assert desk.access.holds(stored), "nothing was taken from it but what the file said meanwhile"
 
 
 def test_an_open_stream_by_a_token_ends_when_the_token_loses_a_role(desk: Desk) -> None:
@@ -106,36 +106,36 @@ def test_an_open_stream_by_a_token_ends_when_the_token_loses_a_role(desk: Desk) 
 
 
 def test_an_added_role_does_not_change_a_running_session(desk: Desk) -> None:
-    cookie, held = desk.session(desk.token("ann", PUBLIC))
+    cookie, stored = desk.session(desk.token("ann", PUBLIC))
     desk.rewrite("ann", PUBLIC, ACCOUNT)
-    assert desk.access.by_session(cookie) == held
-    assert held.roles == {PUBLIC}
+    assert desk.access.by_session(cookie) == stored
+    assert stored.roles == {PUBLIC}
 
 
 def test_a_session_ends_with_its_token(desk: Desk) -> None:
     desk.token("ben", PUBLIC, FACILITIES)
-    cookie, held = desk.session(desk.token("ann", PUBLIC))
+    cookie, stored = desk.session(desk.token("ann", PUBLIC))
     desk.tokens.revoke("ann")
     assert desk.access.by_session(cookie) is None
-    assert not desk.access.holds(held)
+    assert not desk.access.holds(stored)
 
 
 @pytest.mark.parametrize(("span", "ends"), [(HOUR, HOUR), (3 * DAY, SESSION)])
 def test_a_session_ends_after_its_lifetime_and_never_later_than_its_token(
     desk: Desk, span: Micros, ends: Micros
 ) -> None:
-    cookie, held = desk.session(desk.token("ann", PUBLIC, span=span))
-    assert held.expires == NOW + ends
+    cookie, stored = desk.session(desk.token("ann", PUBLIC, span=span))
+    assert stored.expires == NOW + ends
     desk.now += ends - 1
-    assert desk.access.by_session(cookie) == held
+    assert desk.access.by_session(cookie) == stored
     desk.now += 1
     assert desk.access.by_session(cookie) is None
 
 
 def test_ending_a_session_ends_no_other_session(desk: Desk) -> None:
     secret = desk.token("ann", PUBLIC)
-    (one, held), (other, _) = desk.session(secret), desk.session(secret)
-    desk.access.end(held)
+    (one, stored), (other, _) = desk.session(secret), desk.session(secret)
+    desk.access.end(stored)
     assert desk.access.by_session(one) is None
     assert desk.access.by_session(other) is not None
 
@@ -157,8 +157,8 @@ def test_a_link_works_once_and_has_every_served_role(desk: Desk) -> None:
     assert who is not None
     assert who.roles == SERVED
     assert desk.access.by_link(secret) is None
-    cookie, held = desk.access.begin(who)
-    assert desk.access.by_session(cookie) == held
+    cookie, stored = desk.access.begin(who)
+    assert desk.access.by_session(cookie) == stored
     assert not desk.access.holds(who), "what a link brought holds for the session alone"
 
 

@@ -24,8 +24,8 @@ def units(records: list[bytes]) -> Any:
 
 
 def test_records_contain_their_cost() -> None:
-    told = units(RECORDS)[SITE]
-    assert float(told["device_total"]) == 0.5 * len(RECORDS) > 0
+    reported = units(RECORDS)[SITE]
+    assert float(reported["device_total"]) == 0.5 * len(RECORDS) > 0
 
 
 CHANGES: list[dict[str, Any]] = [

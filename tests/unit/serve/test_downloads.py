@@ -86,8 +86,8 @@ def test_readers_without_a_token_are_counted_by_address_and_leave_a_download_to_
 
 async def test_a_sent_file_is_no_longer_counted() -> None:
     downloads = Downloads()
-    begun, *pieces = await given(opened(downloads, "ann"))
-    assert dict(begun["headers"])[b"content-disposition"] == b'attachment; filename="rows.csv"'
+    started, *pieces = await given(opened(downloads, "ann"))
+    assert dict(started["headers"])[b"content-disposition"] == b'attachment; filename="rows.csv"'
     assert b"".join(piece["body"] for piece in pieces) == b"ab"
     assert len(downloads) == 0
 

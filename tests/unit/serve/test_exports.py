@@ -47,12 +47,12 @@ def test_a_parquet_file_holds_all_rows_with_their_types(rows: tuple[ReleaseHisto
     with duckdb.connect() as database:
         table = database.read_parquet(str(path))
         types = dict(zip(table.columns, map(str, table.types), strict=True))
-        held = table.project(
+        stored = table.project(
             "strftime(start AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ'), node, value, kind, denied"
         ).fetchall()
     assert types["start"] == "TIMESTAMP WITH TIME ZONE"
     assert types["value"] == "DOUBLE"
-    assert held == [(row[0], row[2], row[3], row[7], row[9]) for row in whole.rows]
+    assert stored == [(row[0], row[2], row[3], row[7], row[9]) for row in whole.rows]
 
 
 def test_an_export_is_created_while_it_is_read(rows: tuple[ReleaseHistory, Rows]) -> None:

@@ -104,9 +104,9 @@ class Reader:
 
     async def getmany(self, timeout_ms: int) -> dict[TopicPartition, list[Raw]]:
         await asyncio.sleep(0)
-        held = [Raw(offset, record(offset)) for offset in range(self._at, self._end)]
+        stored = [Raw(offset, record(offset)) for offset in range(self._at, self._end)]
         self._at = self._end
-        return {PLACE: held}
+        return {PLACE: stored}
 
 
 @pytest.mark.parametrize(

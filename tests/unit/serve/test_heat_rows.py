@@ -43,10 +43,10 @@ def test_without_history_there_are_no_colours(outputs: Any) -> None:
 def test_a_heat_map_without_history_is_not_denied_and_costs_nothing(outputs: Any) -> None:
     kept = ReleaseHistory(None, {"dbh": SiteClock(heat.TIMEZONE)})
     kept.add([each.value for each in outputs if each.topic.startswith("tacet.private.a.")], {})
-    told = kept.spends("a", "dbh", None, None)
-    assert {row["release"] for row in told} == {"r", "heat"}
-    paid = charged_rows(heat.policy(heat.PLAIN), "a", told)
-    assert paid == [row for row in told if row["release"] == "r"]
+    reported = kept.spends("a", "dbh", None, None)
+    assert {row["release"] for row in reported} == {"r", "heat"}
+    paid = charged_rows(heat.policy(heat.PLAIN), "a", reported)
+    assert paid == [row for row in reported if row["release"] == "r"]
     assert sum(row["denied"] for row in paid) == 0
 
 

@@ -162,7 +162,7 @@ def cached(kept: ReleaseHistory) -> int:
 def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Seen as the least that DuckDB says it holds: with the same records, and nothing let go of, it is a multiple."""
     monkeypatch.setitem(CONFIGURATION, "checkpoint_threshold", "16kB")
-    held, names = {}, [str(number) for number in range(100)]
+    stored, names = {}, [str(number) for number in range(100)]
     for releasing in (True, False):
         with monkeypatch.context() as patch:
             if not releasing:
@@ -172,12 +172,12 @@ def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.Mon
             for n in range(1, 101):
                 kept.add([window(MONDAY + n * TICK, {name: n * int(name) % 997 for name in names})], {})
                 sizes.append(cached(kept))
-            held[releasing] = min(sizes[-50:])
+            stored[releasing] = min(sizes[-50:])
             assert len(kept.rows(asked(nodes=("zone:7",))).rows) == 100
             with kept._index.reading() as cursor:
                 assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("244.1 MiB",)]
             kept.close()
-    assert held[True] < held[False] / 2
+    assert stored[True] < stored[False] / 2
 
 
 def test_the_cache_is_kept_while_there_are_readers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

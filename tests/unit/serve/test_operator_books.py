@@ -38,17 +38,17 @@ BUDGET, WAITING = ("occupancy/public", "budget"), ("flow/public", "waiting")
 
 
 def test_denied_windows_are_counted_by_release_audience_and_reason() -> None:
-    held = book(account(NINE, BUDGET, WAITING), account(NINE + TICK, BUDGET), account(NINE + 2 * TICK))
-    assert told(held) == {("flow", "public", "waiting"): 1, ("occupancy", "public", "budget"): 2}
-    assert told(held, "other") == {}
+    stored = book(account(NINE, BUDGET, WAITING), account(NINE + TICK, BUDGET), account(NINE + 2 * TICK))
+    assert told(stored) == {("flow", "public", "waiting"): 1, ("occupancy", "public", "budget"): 2}
+    assert told(stored, "other") == {}
 
 
 def test_a_repeated_window_is_counted_once_by_its_last_account() -> None:
     """A backfill publishes later windows again, and a worker that was killed may."""
-    held = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE, BUDGET))
-    assert told(held) == {("occupancy", "public", "budget"): 2}
-    held.add([account(NINE, WAITING), account(NINE + TICK)])
-    assert told(held) == {("flow", "public", "waiting"): 1}
+    stored = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE, BUDGET))
+    assert told(stored) == {("occupancy", "public", "budget"): 2}
+    stored.add([account(NINE, WAITING), account(NINE + TICK)])
+    assert told(stored) == {("flow", "public", "waiting"): 1}
 
 
 def test_attributes_that_were_not_queried_are_not_counted_as_windows() -> None:
@@ -56,10 +56,10 @@ def test_attributes_that_were_not_queried_are_not_counted_as_windows() -> None:
 
 
 def test_only_windows_of_the_last_week_are_counted() -> None:
-    held = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE + SPAN, BUDGET))
-    assert told(held) == {("occupancy", "public", "budget"): 2}, "the first is a week older than the last"
-    held.add([account(NINE - TICK, BUDGET)])
-    assert told(held) == {("occupancy", "public", "budget"): 2}
+    stored = book(account(NINE, BUDGET), account(NINE + TICK, BUDGET), account(NINE + SPAN, BUDGET))
+    assert told(stored) == {("occupancy", "public", "budget"): 2}, "the first is a week older than the last"
+    stored.add([account(NINE - TICK, BUDGET)])
+    assert told(stored) == {("occupancy", "public", "budget"): 2}
 
 
 def figures(of: ClusterView) -> dict[str, Any]:

@@ -171,7 +171,10 @@ def test_text_on_every_step_can_be_read(step: str, theme: int) -> None:
 @pytest.mark.parametrize("ink", ["ink", "soft", "accent", "good", "warn", "bad", "usual-line"])
 def test_text_on_cards_and_paper_can_be_read(ink: str, theme: int) -> None:
     least = 3 if ink == "usual-line" else 4.5
-    assert min(contrast(COLOURS[ink][theme], COLOURS[ground][theme]) for ground in ("card", "paper", "sunken")) >= least
+    assert (
+        min(contrast(COLOURS[ink][theme], COLOURS[scenario][theme]) for scenario in ("card", "paper", "sunken"))
+        >= least
+    )
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])

@@ -14,9 +14,9 @@ from tests.support.released_store import count
 
 def record(number: int, values: dict[str, int] | None = None, **more: Any) -> dict[str, Any]:
     """A record with floors and building."""
-    held = {} if values is None else {"floor": {"1": sum(values.values())}, "building": sum(values.values())}
+    stored = {} if values is None else {"floor": {"1": sum(values.values())}, "building": sum(values.values())}
     widths = {} if values is None else {"floor": {"1": 4}, "building": 5}
-    return count(number, values, **more) | {"levels": held or None, "levels_half_width_95": widths or None}
+    return count(number, values, **more) | {"levels": stored or None, "levels_half_width_95": widths or None}
 
 
 def exposed(*records: dict[str, Any]) -> str:

@@ -26,9 +26,9 @@ def test_each_node_has_a_topic_with_its_value_its_band_and_its_window() -> None:
 
 
 def test_a_denied_window_takes_the_value_from_every_node_of_its_release_and_of_no_other() -> None:
-    held = messages("t", count(1, {"a": 1, "b": 2}), {}) | messages("t", count(1, {"a": 1}, release="other"), {})
-    held |= messages("t", count(1, {"a": 1}, site="west"), {})
-    found = messages("t", count(2, None), held)
+    stored = messages("t", count(1, {"a": 1, "b": 2}), {}) | messages("t", count(1, {"a": 1}, release="other"), {})
+    stored |= messages("t", count(1, {"a": 1}, site="west"), {})
+    found = messages("t", count(2, None), stored)
     assert sorted(found) == ["t/dbh/zone/a/occupancy", "t/dbh/zone/b/occupancy"]
     for text in found.values():
         body = json.loads(text)

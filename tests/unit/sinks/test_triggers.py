@@ -17,8 +17,8 @@ def reported(trigger: Trigger, *records: dict[str, Any]) -> list[tuple[Any, ...]
     found = []
     for record in records:
         for event in trigger.events(record, notes):
-            said = [event.data[name] for name in ("previous", "side") if name in event.data]
-            found.append((event.time[11:16], event.data["node"], *said))
+            output = [event.data[name] for name in ("previous", "side") if name in event.data]
+            found.append((event.time[11:16], event.data["node"], *output))
         trigger.note(record, notes)
     return found
 

@@ -29,10 +29,10 @@ GOOD = bindings((NAME + b"\x01", tlv(OCTET_STRING, b"abcdef")), (OTHER, encode_i
 
 
 def test_the_request_asks_for_the_rows_after_each_column() -> None:
-    asked = pdu(get_bulk(7, [NAME, OTHER], 20))
+    query = pdu(get_bulk(7, [NAME, OTHER], 20))
     head = encode_integer(7) + encode_integer(0) + encode_integer(20)
-    assert asked.tag == GET_BULK
-    assert asked.data[asked.start : asked.stop] == head + bindings((NAME, b"\x05\x00"), (OTHER, b"\x05\x00"))
+    assert query.tag == GET_BULK
+    assert query.data[query.start : query.stop] == head + bindings((NAME, b"\x05\x00"), (OTHER, b"\x05\x00"))
 
 
 def test_a_response_gives_its_bindings_in_order() -> None:

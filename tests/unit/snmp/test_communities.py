@@ -38,17 +38,17 @@ def test_a_new_community_is_accepted_at_once_and_the_old_one_until_it_is_removed
 
 @pytest.mark.parametrize("how", ["gone", "empty", "open"])
 def test_an_invalid_file_changes_nothing_and_is_reported_once(file: Path, how: str) -> None:
-    held = CommunityFile(file)
+    stored = CommunityFile(file)
     if how == "gone":
         file.unlink()
     else:
         write(file, *(["s3cret"] if how == "open" else []), mode=0o644 if how == "open" else 0o600)
     with capture_logs() as lines:
-        assert [held.knows(each) for each in (b"s3cret", b"old-one", b"s3cret")] == [False, True, False]
+        assert [stored.knows(each) for each in (b"s3cret", b"old-one", b"s3cret")] == [False, True, False]
     assert [line["log_level"] for line in lines] == ["warning"]
     assert "s3cret" not in str(lines)
     write(file, "new-one")
-    assert held.knows(b"new-one")
+    assert stored.knows(b"new-one")
 
 
 def test_at_the_start_such_a_file_is_refused(file: Path) -> None:
@@ -58,7 +58,7 @@ def test_at_the_start_such_a_file_is_refused(file: Path) -> None:
 
 
 def test_a_file_that_has_not_changed_is_not_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = CommunityFile(file)
+    stored = CommunityFile(file)
     monkeypatch.setattr("connectors.sources.snmp.communities.read_communities", lambda _: pytest.fail("read"))
-    assert not held.knows(b"another")
-    assert not held.renew()
+    assert not stored.knows(b"another")
+    assert not stored.renew()

@@ -462,7 +462,7 @@ async def test_a_receiver_that_paused_confirms_no_coverage_of_the_pause() -> Non
         return [message for message in sink.messages if isinstance(message, Heartbeat)]
 
     async with receiving(sink, clock=leaping) as receiver:
-        begun = receiver.state.listened_since
+        started = receiver.state.listened_since
         passed[0] += 5 * SECOND
         await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
         await until(beats)
@@ -471,7 +471,7 @@ async def test_a_receiver_that_paused_confirms_no_coverage_of_the_pause() -> Non
         back = leaping.now()
         await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
         await until(lambda: beats()[-1].watermark > back - 10 * SECOND)
-    assert {beat.listened_since for beat in beats()[:before]} == {begun}
+    assert {beat.listened_since for beat in beats()[:before]} == {started}
     [since] = {beat.listened_since for beat in beats()[before:]}
     assert since is not None
     assert back < since <= back + 10 * SECOND

@@ -521,10 +521,10 @@ def test_names_addresses_networks_and_communities_are_neither_kept_nor_shown() -
     trap = decode(
         encode_associate(Association(CLIENT, RADIO, user=person, address=ip), **BASE | {"community": community})
     )
-    held = b"|".join(repr(value).encode() if not isinstance(value, bytes) else value for value in trap)
-    assert person not in held
-    assert ip not in held
-    assert community not in held
+    stored = b"|".join(repr(value).encode() if not isinstance(value, bytes) else value for value in trap)
+    assert person not in stored
+    assert ip not in stored
+    assert community not in stored
     cover = envelope(encode_associate(Association(CLIENT, RADIO), **BASE | {"community": community}))
     assert cover.community == community, "needed to be compared"
     for shown in (repr(trap), str(trap), f"{trap}", f"{[trap]}", repr(cover), f"{[cover]}"):

@@ -63,10 +63,10 @@ async def test_sightings_not_processed_in_time_are_dropped_counted_and_not_answe
     async with receiving(sink, hands) as receiver:
         sink.gate.clear()
         await filled(receiver, controller, inform=inform)
-        told = hands.added
+        reported = hands.added
         sink.gate.set()
     counters = receiver.counters
-    assert told == 0
+    assert reported == 0
     # One message under way, those within the time, and at most one batch of the only source behind it.
     assert hands.added <= LAST + 4 * 3 * SECOND
     assert counters.dropped[STOPPING] > 1_000
@@ -83,10 +83,10 @@ async def test_no_window_is_closed_over_what_was_dropped(controller: socket.sock
     async with receiving(sink, hands) as receiver:
         sink.gate.clear()
         await filled(receiver, controller, inform=False)
-        heard = hands.now()
+        received = hands.now()
         sink.gate.set()
     assert receiver.counters.dropped[STOPPING]
-    assert all(beat.watermark < heard for beat in sink.beats)
+    assert all(beat.watermark < received for beat in sink.beats)
 
 
 async def test_hours_without_heartbeats_do_not_delay_the_end(controller: socket.socket) -> None:
@@ -129,6 +129,6 @@ async def test_datagrams_sent_after_the_stop_are_not_received(controller: socket
             sent += 1
             controller.sendto(associated(sent), receiver.address)
         sending = asyncio.create_task(go_on(receiver))
-    before, heard = 1_000, receiver.counters.datagrams
+    before, received = 1_000, receiver.counters.datagrams
     sending.cancel()
-    assert heard == before == len(sink.rows)
+    assert received == before == len(sink.rows)

@@ -112,8 +112,8 @@ def test_anything_but_exactly_one_line_is_malformed(told: str) -> None:
 
 
 def test_a_community_is_that_which_was_escaped() -> None:
-    told = LINES[0][0].replace("community=public", "community=a\\ b\\,c\\=d")
-    assert metric(told.encode()).community == b"a b,c=d"
+    reported = LINES[0][0].replace("community=public", "community=a\\ b\\,c\\=d")
+    assert metric(reported.encode()).community == b"a b,c=d"
 
 
 def test_sender_and_community_are_returned_and_never_shown() -> None:
@@ -150,14 +150,14 @@ def test_the_name_of_an_access_point_is_text_whatever_it_looks_like() -> None:
 
 def test_digits_that_are_text_as_octets_too_are_text() -> None:
     """'616e' would have come as 'an', had these octets been sent."""
-    told = metric(with_fields(**{"__.35.0": "61626364656667"})).datagram
-    assert b"61626364656667" in told
+    reported = metric(with_fields(**{"__.35.0": "61626364656667"})).datagram
+    assert b"61626364656667" in reported
 
 
 @pytest.mark.parametrize("root", ["iso", "", "enterprises"])
 def test_variables_are_known_by_number_from_every_root(root: str) -> None:
-    begun = {"iso": "iso.3.6.1.4.1.", "": ".1.3.6.1.4.1.", "enterprises": "enterprises."}[root]
-    message = AS_DIGITS.replace("iso.3.6.1.4.1.", begun)
+    started = {"iso": "iso.3.6.1.4.1.", "": ".1.3.6.1.4.1.", "enterprises": "enterprises."}[root]
+    message = AS_DIGITS.replace("iso.3.6.1.4.1.", started)
     assert decode(metric(message.encode()).datagram).client.hex() == "a45e60112233"
 
 
@@ -200,7 +200,7 @@ JUNK = [b"", b'"', b"{", b"\xff", b"9", b".", b"\\u0000"]
 
 def test_thousands_of_broken_messages_are_refused_or_read_and_nothing_else_happens() -> None:
     """A fault would be any other exception; each message is one that was altered in one to four places."""
-    chance, said = random.Random(11), {"": 0}
+    chance, output = random.Random(11), {"": 0}
     for _ in range(5000):
         message = bytearray(chance.choice(EVERY).encode())
         for _ in range(chance.randint(1, 4)):
@@ -212,9 +212,9 @@ def test_thousands_of_broken_messages_are_refused_or_read_and_nothing_else_happe
             reason = decode(metric(bytes(message)).datagram).reason
         except MalformedTrap as error:
             reason = error.reason
-        said[reason] = said.get(reason, 0) + 1
-    assert said.keys() <= {"", NO_TRAP_METRIC, *MALFORMED_REASONS, *IGNORED_REASONS}
-    assert len(said) > 3
+        output[reason] = output.get(reason, 0) + 1
+    assert output.keys() <= {"", NO_TRAP_METRIC, *MALFORMED_REASONS, *IGNORED_REASONS}
+    assert len(output) > 3
 
 
 class Nothing:
@@ -245,8 +245,8 @@ def entrance(communities: Path | None) -> TelegrafListener:
 
 
 def judged(made: TelegrafListener, message: str) -> str:
-    told = made.decode(1, message.encode())
-    return told if isinstance(told, str) else told.source
+    reported = made.decode(1, message.encode())
+    return reported if isinstance(reported, str) else reported.source
 
 
 @pytest.fixture

@@ -81,8 +81,8 @@ def heard(content: bytes | None) -> FollowedLine | str:
     """Return what a message says, or the reason for which it is passed over."""
 
     def read(given: bytes) -> tuple[str, bytes]:
-        told = metric(given)
-        return told.address, told.datagram
+        reported = metric(given)
+        return reported.address, reported.datagram
 
     return forwarded(content, read, ALLOW, {}, 0)
 
@@ -91,8 +91,8 @@ def fuzz(number: int, seed: int = 1) -> Counter[str]:
     """Hear so many hostile messages; return how often each thing became of one."""
     rng, found = random.Random(seed), Counter[str]()
     for _ in range(number):
-        told = heard(hostile(rng))
-        found[told if isinstance(told, str) else "taken"] += 1
+        reported = heard(hostile(rng))
+        found[reported if isinstance(reported, str) else "taken"] += 1
     assert set(found) <= REASONS | {"taken"}, found
     return found
 
@@ -132,8 +132,8 @@ HUGE = {
 def test_huge_deep_and_endless_messages_end_by_a_listed_reason(name: str) -> None:
     content = HUGE[name].encode()
     assert len(content) <= LONGEST, "it is read"
-    told = heard(content)
-    assert told == "taken" or told in REASONS or isinstance(told, FollowedLine)
+    reported = heard(content)
+    assert reported == "taken" or reported in REASONS or isinstance(reported, FollowedLine)
 
 
 def test_a_message_longer_than_a_datagram_is_not_read() -> None:

@@ -128,17 +128,17 @@ def fuzz_headers(count: int, seed: int) -> Counter[str]:
 
 def came(at: UsmVerifier, datagram: bytes) -> str:
     try:
-        heard = at.open(datagram, HOST, NOON + SECOND)
-        if isinstance(heard, RejectedMessage):
-            assert heard.reason in V3_REASONS
-            assert heard.report is None or is_read_elsewhere(heard.report)
-            return heard.reason
-        trap = decode(heard.plain, heard.around)
+        received = at.open(datagram, HOST, NOON + SECOND)
+        if isinstance(received, RejectedMessage):
+            assert received.reason in V3_REASONS
+            assert received.report is None or is_read_elsewhere(received.report)
+            return received.reason
+        trap = decode(received.plain, received.around)
     except MalformedTrap as error:
         return error.reason
     assert PERSON not in trap
     if trap.inform:
-        assert is_read_elsewhere(at.respond(heard, NOON + SECOND))
+        assert is_read_elsewhere(at.respond(received, NOON + SECOND))
     return "heard"
 
 

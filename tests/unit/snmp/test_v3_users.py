@@ -83,11 +83,11 @@ class TestUsers:
     )
     def test_an_invalid_file_is_refused_and_no_password_shown(self, file: Path, text: str, rule: str) -> None:
         file.write_text(text)
-        with pytest.raises(KeyFileError) as told:
+        with pytest.raises(KeyFileError) as reported:
             UserFile(file)
-        assert rule in str(told.value)
-        assert str(file) in str(told.value)
-        assert not any(secret in str(told.value) for secret in (AUTH, PRIVACY, "seven77", "canary"))
+        assert rule in str(reported.value)
+        assert str(file) in str(reported.value)
+        assert not any(secret in str(reported.value) for secret in (AUTH, PRIVACY, "seven77", "canary"))
 
 
 OLD = USER.replace(AUTH, "the-one-before").replace(PRIVACY, "the-other-before")
@@ -123,9 +123,9 @@ class TestWhileItIsChanged:
         _, old = self.controllers(file.parent)
         rewritten(file, USER + OLD + SOURCE)
         can_receive, sender = gate(UserFile(file)), informing(users=old.users)
-        heard = can_receive.open(sender.inform(NOON), HOST, NOON)
-        assert isinstance(heard, VerifiedMessage)
-        answer = can_receive.respond(heard, NOON)
+        received = can_receive.open(sender.inform(NOON), HOST, NOON)
+        assert isinstance(received, VerifiedMessage)
+        answer = can_receive.respond(received, NOON)
         assert is_genuine(sender.keys(), answer, secured(answer))
 
     async def test_a_new_password_is_accepted_at_once_and_the_old_one_until_it_is_removed(self, file: Path) -> None:
@@ -137,8 +137,8 @@ class TestWhileItIsChanged:
         )
 
         def heard(sender: Controller) -> str:
-            said = can_receive.read(sender.trap(NOON), HOST, NOON)
-            return said.reason if isinstance(said, RejectedMessage) else "heard"
+            output = can_receive.read(sender.trap(NOON), HOST, NOON)
+            return output.reason if isinstance(output, RejectedMessage) else "heard"
 
         assert [heard(new), heard(old)] == ["wrong_tag", "heard"]
         rewritten(file, USER + OLD + SOURCE)
@@ -204,9 +204,9 @@ class TestWhatIsKept:
         file.keep(at.engines)
         assert at.engines.fresh == []
         secrets = (CLIENT, PERSON, AUTH.encode(), PRIVACY.encode(), Controller().keys().tag)
-        held = b"".join(part.read_bytes() for part in tmp_path.iterdir())
-        assert ENGINE in held
-        assert not [secret for secret in secrets if secret in held or secret.hex().encode() in held]
+        stored = b"".join(part.read_bytes() for part in tmp_path.iterdir())
+        assert ENGINE in stored
+        assert not [secret for secret in secrets if secret in stored or secret.hex().encode() in stored]
         for part in (tmp_path / "state", tmp_path / "state-wal"):  # as they are on the disk while the file is held
             (tmp_path / f"copy{part.name.removeprefix('state')}").write_bytes(part.read_bytes())
             (tmp_path / f"copy{part.name.removeprefix('state')}").chmod(0o600)
@@ -225,17 +225,17 @@ class TestWhatIsKept:
                 file.keep(at.engines)
         file.close()
         with sqlite3.connect(tmp_path / "state") as database:
-            [(held,)] = database.execute("SELECT count(*) FROM taken")
+            [(stored,)] = database.execute("SELECT count(*) FROM taken")
         database.close()
-        assert WINDOW <= held <= WINDOW + 10
+        assert WINDOW <= stored <= WINDOW + 10
 
     def test_a_file_of_another_format_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "state"
         path.write_bytes(b"canary" * 100)
         path.chmod(0o600)
-        with pytest.raises(KeyFileError, match="must be the whole state of an SNMPv3 receiver") as told:
+        with pytest.raises(KeyFileError, match="must be the whole state of an SNMPv3 receiver") as reported:
             EngineFile(path)
-        assert "canary" not in str(told.value)
+        assert "canary" not in str(reported.value)
         with pytest.raises(KeyFileError, match="must be a file that can be written"):
             EngineFile(tmp_path / "missing" / "state")
 

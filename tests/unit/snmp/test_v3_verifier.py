@@ -147,22 +147,22 @@ class TestTime:
 
     def test_a_delayed_trap_is_accepted_within_the_time_window_only(self) -> None:
         at, sender = gate(), Controller()
-        held = [sender.trap(NOON - back * SECOND) for back in (WINDOW, WINDOW + 1)]
+        stored = [sender.trap(NOON - back * SECOND) for back in (WINDOW, WINDOW + 1)]
         assert outcome(at, sender.trap(NOON)) == "heard"
-        assert [outcome(at, datagram) for datagram in held] == ["heard", "not_in_time_window"]
+        assert [outcome(at, datagram) for datagram in stored] == ["heard", "not_in_time_window"]
 
     def test_an_engines_time_advances_between_messages(self) -> None:
         at, sender = gate(), Controller()
         assert outcome(at, sender.trap(NOON)) == "heard"
-        held = sender.trap(NOON + SECOND)
-        assert outcome(at, held, NOON + (WINDOW + 3) * SECOND) == "not_in_time_window"
+        stored = sender.trap(NOON + SECOND)
+        assert outcome(at, stored, NOON + (WINDOW + 3) * SECOND) == "not_in_time_window"
 
     def test_a_message_that_was_too_old_stays_so_if_the_senders_clock_is_slow(self) -> None:
         """What was held back sets the clock to its own time; the floor must not fall with it."""
         at, sender = gate(), Controller()
-        old, held, later = sender.trap(NOON - 100 * SECOND), sender.trap(NOON + SECOND), NOON + 149 * SECOND
+        old, stored, later = sender.trap(NOON - 100 * SECOND), sender.trap(NOON + SECOND), NOON + 149 * SECOND
         assert outcome(at, sender.trap(NOON)) == "heard"
-        assert outcome(at, held, later) == "heard"
+        assert outcome(at, stored, later) == "heard"
         assert outcome(at, old, later) == "not_in_time_window"
 
     def test_a_slightly_slow_clock_is_accepted_after_months(self) -> None:
@@ -251,8 +251,8 @@ class TestInforms:
         assert head.flags == AUTHENTICATED | PRIVATE
         assert is_genuine(sender.keys(), answer, head)
         plain = decrypted(sender.keys(), answer, head)
-        asked = decrypted(sender.keys(), datagram, secured(datagram))
-        assert plain == asked.replace(bytes([INFORM]), b"\xa2", 1)
+        query = decrypted(sender.keys(), datagram, secured(datagram))
+        assert plain == query.replace(bytes([INFORM]), b"\xa2", 1)
 
     def test_no_two_answers_of_a_second_have_the_same_salt(self) -> None:
         at, sender = gate(), informing()

@@ -56,9 +56,9 @@ def test_a_file_that_cannot_be_replaced_is_named_and_stays_and_leaves_nothing_be
     target.write_text("{}")
     with monkeypatch.context() as patch:
         patch.setattr(module, function, raises(error))
-        with pytest.raises(OSError, match=error.strerror or "") as told:
+        with pytest.raises(OSError, match=error.strerror or "") as reported:
             private_files.replace_file(target, {"a": 1})
-    assert (told.value.filename, told.value.filename2) == (str(target), None)
+    assert (reported.value.filename, reported.value.filename2) == (str(target), None)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("key", "{}")]
 
 
@@ -74,9 +74,9 @@ def test_a_state_that_does_not_fit_on_its_disk_is_not_called_damaged(tmp_path: P
 
 def test_a_lock_that_cannot_name_its_owner_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwrite", raises(OSError(*FULL.args)))
-    with pytest.raises(OSError, match="No space") as told, one_run(tmp_path / "key", tmp_path, laboratory=False):
+    with pytest.raises(OSError, match="No space") as reported, one_run(tmp_path / "key", tmp_path, laboratory=False):
         raise AssertionError("nothing may run")
-    assert told.value.filename == str(tmp_path / "key.mark.lock")
+    assert reported.value.filename == str(tmp_path / "key.mark.lock")
 
 
 def test_a_lock_is_released_on_a_full_disk_and_hides_no_other_error(

@@ -40,7 +40,7 @@ class Ledger:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Path:
+def scenario(tmp_path: Path) -> Path:
     for name in ("old", "new", "third"):
         key_files.create(tmp_path / name, laboratory=False)
     key_files.create(tmp_path / "laboratory", laboratory=True)
@@ -52,34 +52,34 @@ def entry(key: Path, **changes: Any) -> dict[str, Any]:
 
 
 async def test_the_ledger_is_read_under_lock_handed_over_and_the_old_key_destroyed_before_the_lock_ends(
-    ground: Path,
+    scenario: Path,
 ) -> None:
-    old, new = FileKeys(ground / "old").ledger, FileKeys(ground / "new").ledger
-    ledger = Ledger(entry(ground / "old"), entry(ground / "old"))
-    assert await retire(ledger, ground / "new", ground / "old") == Retired(new, entries=2, unreleased=2)
-    assert ledger.steps == [("lock", ground / "old"), "read", ("hand over", new, old), "unlock"]
-    assert key_files.follower(ground / "old") == new
+    old, new = FileKeys(scenario / "old").ledger, FileKeys(scenario / "new").ledger
+    ledger = Ledger(entry(scenario / "old"), entry(scenario / "old"))
+    assert await retire(ledger, scenario / "new", scenario / "old") == Retired(new, entries=2, unreleased=2)
+    assert ledger.steps == [("lock", scenario / "old"), "read", ("hand over", new, old), "unlock"]
+    assert key_files.follower(scenario / "old") == new
 
 
-async def test_a_lost_key_is_neither_locked_nor_destroyed(ground: Path) -> None:
-    ledger = Ledger(entry(ground / "old"))
-    await retire(ledger, ground / "new", None)
+async def test_a_lost_key_is_neither_locked_nor_destroyed(scenario: Path) -> None:
+    ledger = Ledger(entry(scenario / "old"))
+    await retire(ledger, scenario / "new", None)
     assert ledger.steps[0] == ("lock", None)
-    assert not key_files.is_retired(ground / "old")
+    assert not key_files.is_retired(scenario / "old")
 
 
-async def test_after_an_interruption_the_destroyed_key_is_skipped(ground: Path) -> None:
-    ledger = Ledger(entry(ground / "old"), entry(ground / "new"), resumed=True)
-    key_files.retire(ground / "old", FileKeys(ground / "new").ledger)
-    assert (await retire(ledger, ground / "new", ground / "old")).entries == 2
+async def test_after_an_interruption_the_destroyed_key_is_skipped(scenario: Path) -> None:
+    ledger = Ledger(entry(scenario / "old"), entry(scenario / "new"), resumed=True)
+    key_files.retire(scenario / "old", FileKeys(scenario / "new").ledger)
+    assert (await retire(ledger, scenario / "new", scenario / "old")).entries == 2
     assert ledger.steps[0] == ("lock", None)
 
 
-async def test_a_key_that_was_retired_for_another_ledger_is_refused(ground: Path) -> None:
-    ledger, follower = Ledger(entry(ground / "old")), FileKeys(ground / "new").ledger
-    key_files.retire(ground / "old", follower)
+async def test_a_key_that_was_retired_for_another_ledger_is_refused(scenario: Path) -> None:
+    ledger, follower = Ledger(entry(scenario / "old")), FileKeys(scenario / "new").ledger
+    key_files.retire(scenario / "old", follower)
     with pytest.raises(UsageError, match=f"must be that of ledger {follower}, for which .*old was retired"):
-        await retire(ledger, ground / "third", ground / "old")
+        await retire(ledger, scenario / "third", scenario / "old")
     assert ledger.steps == []
 
 
@@ -93,16 +93,16 @@ async def test_a_key_that_was_retired_for_another_ledger_is_refused(ground: Path
     ],
 )
 async def test_an_unsuitable_key_changes_nothing(
-    ground: Path, new: str, old: str | None, resumed: bool, problem: str
+    scenario: Path, new: str, old: str | None, resumed: bool, problem: str
 ) -> None:
-    ledger = Ledger(entry(ground / "old"), entry(ground / "new"), resumed=resumed)
+    ledger = Ledger(entry(scenario / "old"), entry(scenario / "new"), resumed=resumed)
     with pytest.raises(UsageError, match=problem):
-        await retire(ledger, ground / new, None if old is None else ground / old)
+        await retire(ledger, scenario / new, None if old is None else scenario / old)
     assert not any(step[0] == "hand over" for step in ledger.steps)
-    assert not key_files.is_retired(ground / "old")
+    assert not key_files.is_retired(scenario / "old")
 
 
-async def test_a_production_key_does_not_follow_a_laboratory_key(ground: Path) -> None:
-    ledger = Ledger(entry(ground / "laboratory", laboratory=True))
+async def test_a_production_key_does_not_follow_a_laboratory_key(scenario: Path) -> None:
+    ledger = Ledger(entry(scenario / "laboratory", laboratory=True))
     with pytest.raises(UsageError, match="must be a laboratory key, as the old one was"):
-        await retire(ledger, ground / "new", None)
+        await retire(ledger, scenario / "new", None)

@@ -87,8 +87,8 @@ def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
 
 
 def test_the_record_of_a_site_has_these_fields(tmp_path: Path) -> None:
-    told = {field for _, value in read_outbox(ran(tmp_path), OPERATOR_BOX, 0) for field in orjson.loads(value)}
-    assert told == {
+    reported = {field for _, value in read_outbox(ran(tmp_path), OPERATOR_BOX, 0) for field in orjson.loads(value)}
+    assert reported == {
         "v", "site", "window_end", "reached", "closed", "ledger_entries", "accepted", "late", "dropped", "traps",
         "rejected_messages", "oldest_key_day", "policy_version",
     }  # fmt: skip

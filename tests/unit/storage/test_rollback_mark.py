@@ -181,9 +181,9 @@ def test_a_damaged_mark_is_not_taken_for_an_empty_one(key: Any, text: Any) -> No
 
 def test_a_second_run_is_refused_and_told_who_runs(production: Path, tmp_path: Path) -> None:
     with one_run(production, tmp_path / "store", laboratory=False):
-        said = rf"by one run at a time, but process {os.getpid()} has used it for store {tmp_path}/store since \S+Z;"
+        output = rf"by one run at a time, but process {os.getpid()} has used it for store {tmp_path}/store since \S+Z;"
         with (
-            pytest.raises(UsageError, match=said),
+            pytest.raises(UsageError, match=output),
             one_run(production, tmp_path / "restored", laboratory=False),
         ):
             pass
@@ -235,9 +235,9 @@ def test_a_mark_that_was_changed_by_something_else_stops_whoever_moves_it(
         mark.advance({"dbh": (3, "a")})
         mark.check_unmoved()
         change(production)
-        held = mark_path(production).read_bytes() if mark_path(production).exists() else None
+        stored = mark_path(production).read_bytes() if mark_path(production).exists() else None
         with pytest.raises(FinalityError, match="nothing more is released"):
             mark.check_unmoved()
         with pytest.raises(FinalityError, match="nothing more is released"):
             mark.advance({"dbh": (5, "c")})
-        assert held == (mark_path(production).read_bytes() if mark_path(production).exists() else None)
+        assert stored == (mark_path(production).read_bytes() if mark_path(production).exists() else None)

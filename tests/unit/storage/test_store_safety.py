@@ -136,12 +136,12 @@ def test_messages_and_true_counts_lie_in_envelopes(tmp_path: Path, key: Any) -> 
             runner.process(message)
         runner.enqueue(LOG[-1])
     connection = sqlite3.connect(tmp_path / "store" / "store.sqlite")
-    held = connection.execute("SELECT value FROM outputs WHERE topic = 'tacet.occupancy.v1'").fetchall()
-    held += connection.execute("SELECT value FROM observations").fetchall()
-    held += connection.execute("SELECT value FROM state").fetchall()
+    stored = connection.execute("SELECT value FROM outputs WHERE topic = 'tacet.occupancy.v1'").fetchall()
+    stored += connection.execute("SELECT value FROM observations").fetchall()
+    stored += connection.execute("SELECT value FROM state").fetchall()
     connection.close()
-    assert len(held) > 3
-    assert all(bytes(value).startswith(b"\x89TACET") for (value,) in held)
+    assert len(stored) > 3
+    assert all(bytes(value).startswith(b"\x89TACET") for (value,) in stored)
     counts = read_topic(tmp_path / "store", "tacet.occupancy.v1", key_files.FileKeys(key).vault)
     assert counts
     assert all(value.startswith(b'{"v":1') for value in counts)

@@ -43,9 +43,9 @@ def half(tmp_path: Path) -> Path:
 def records(folder: Path) -> dict[str, bytes]:
     """Return all records by their ids, of which none may come twice."""
     values = [value for audience in ("facilities", "public", "board") for _, value in read_outbox(folder, audience, 0)]
-    held = {parse_record(value)["release_id"]: value for value in values}
-    assert len(held) == len(values)
-    return held
+    stored = {parse_record(value)["release_id"]: value for value in values}
+    assert len(stored) == len(values)
+    return stored
 
 
 def ways(folder: Path) -> list[str]:

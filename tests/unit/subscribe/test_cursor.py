@@ -45,9 +45,9 @@ def windows(first: int, last: int, sites: tuple[str, ...] = SITES) -> Iterator[O
 def fill(folder: Path, records: Iterator[OutboxRecord]) -> list[str]:
     """Put records into an outbox; return their names."""
     with closing(Outboxes(folder / "private")) as boxes:
-        held = [*records]
-        boxes.append("board", held)
-    return [record.id for record in held]
+        stored = [*records]
+        boxes.append("board", stored)
+    return [record.id for record in stored]
 
 
 async def read(store: Path, most: int | None = None, **options: Any) -> list[str]:

@@ -144,9 +144,9 @@ async def test_a_service_that_does_not_know_the_token_is_one_error_that_does_not
     async with serving(Server()) as server:
         with pytest.raises(
             UsageError, match=r"gives audience public, got 401, token: must be one that is known"
-        ) as told:
+        ) as reported:
             [record async for record in subscribe(url=server.url, token="wrong-token", audience="public")]
-    assert "wrong-token" not in str(told.value)
+    assert "wrong-token" not in str(reported.value)
 
 
 @pytest.mark.parametrize("url", ["occupancy.example.org", "ftp://example.org", "http://", ""])

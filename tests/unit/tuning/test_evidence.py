@@ -54,8 +54,8 @@ def test_whoever_looks_after_every_run_is_wrong_no_more_often_than_was_said() ->
     error, walks = Fraction(1, 10), 2_000
     generator = np.random.default_rng(7)
     steps = np.cumsum(generator.random((walks, 100)) < 0.5, axis=1)
-    told = {(k, n): verdict(k, n, error) for n in range(1, 101) for k in range(n + 1)}
-    wrong = sum(any(told[int(k), n] == "reached" for n, k in enumerate(walk, 1)) for walk in steps)
+    reported = {(k, n): verdict(k, n, error) for n in range(1, 101) for k in range(n + 1)}
+    wrong = sum(any(reported[int(k), n] == "reached" for n, k in enumerate(walk, 1)) for walk in steps)
     assert wrong <= binom.isf(1e-6, walks, 0.1)
 
 
