@@ -98,11 +98,12 @@ def _listed(policy: PolicyDocument) -> AccessPoints:
 
 def _entry(tried: DryRun, listed: AccessPoints) -> dict[str, Any]:
     rows = [] if tried.table is None else tried.table.rows
-    unknown = [row for row in rows if listed.find(_placed(row), tried.source.source) is None]
+    unknown = {row.client: row for row in rows if listed.find(_placed(row), tried.source.source) is None}
+    devices = {row.client for row in rows}
     return {
-        "site": tried.source.site, "source": tried.source.source, "outcome": tried.outcome, "rows": len(rows),
-        "rows_at_listed_access_points": len(rows) - len(unknown),
-        "unknown_access_points": sorted({_name(row) for row in unknown}),
+        "site": tried.source.site, "source": tried.source.source, "outcome": tried.outcome, "rows": len(devices),
+        "rows_at_listed_access_points": len(devices) - len(unknown),
+        "unknown_access_points": sorted({_name(row) for row in unknown.values()}),
         "requests": 0 if tried.table is None else tried.table.requests, "seconds": round(tried.seconds, 3),
     }  # fmt: skip
 

@@ -4,7 +4,8 @@
     {"id": 7, "source": "cloud:mist", "rows": [...]}        sightings of one source
     {"id": 7, "kept": true}                                 the acknowledgement: all rows to be stored are durable
 
-A row is [kind, device, access point, name, time in microseconds, session], addresses and session in hexadecimal. The
+A row is [kind, device, access point, name, time in microseconds, session], addresses and session in hexadecimal. Behind
+it comes the user name, in hexadecimal too, if there is one: 'tacet poll' sends it for sites that count logins. The
 ingest trusts nothing but the file system, whose permissions decide who may open the socket. Each line is validated
 whole.
 """
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from connectors.sources.ingest.addresses import LONGEST_NAME
+from connectors.sources.ingest.logins import LONGEST_LOGIN
 from connectors.sources.ingest.sighting import OBSERVATIONS, Kind, Sighting
 from stream.records import Micros
 
@@ -26,7 +28,9 @@ LONGEST_LINE = 1 << 20
 MOST_ROWS = 1000
 """Maximum of one line."""
 MOST_ID = 2**53
-_HEX = re.compile(r"(?:[0-9a-f]{2}){0,32}")
+_HEX = re.compile(r"(?:[0-9a-f]{2})*")
+_SHORT = 32
+"""Octets of an address or a session at most."""
 _SOURCE = re.compile(r"[\x21-\x7e]{1,64}")
 
 
@@ -61,7 +65,7 @@ def encode_batch(batch: Batch) -> bytes:
     """Return a batch as a line."""
     rows = [
         [str(seen.kind), seen.client.hex(), seen.access_point.hex(), seen.name.decode("utf-8", "replace"), at,
-         seen.session.hex()]
+         seen.session.hex(), *([seen.user_name.hex()] if seen.user_name else [])]
         for seen, at in batch.rows
     ]  # fmt: skip
     return orjson.dumps({"id": batch.number, "source": batch.source, "rows": rows}) + b"\n"
@@ -123,22 +127,25 @@ def _number(value: object) -> int:
 
 
 def _row(value: object) -> TimedSighting:
-    if not isinstance(value, list) or len(value) != 6:
+    if not isinstance(value, list) or len(value) not in {6, 7}:
         raise FrameError
-    kind, client, access_point, name, at, session = value
+    kind, client, access_point, name, at, session, *user = value
     if not isinstance(kind, str) or kind not in OBSERVATIONS or not isinstance(name, str) or len(name) > LONGEST_NAME:
         raise FrameError
     device, radio = _octets(client), _octets(access_point)
     if len(device) != 6 or len(radio) not in {0, 6} or not (radio or name):
         raise FrameError
     try:
-        seen = Sighting(Kind(kind), device, radio, name.encode(), session=_octets(session))
+        seen = Sighting(
+            Kind(kind), device, radio, name.encode(), session=_octets(session),
+            user_name=_octets(user[0], LONGEST_LOGIN) if user else b"",
+        )  # fmt: skip
     except UnicodeEncodeError:
         raise FrameError from None
     return TimedSighting(seen, _number(at))
 
 
-def _octets(value: object) -> bytes:
-    if not isinstance(value, str) or not _HEX.fullmatch(value):
+def _octets(value: object, most: int = _SHORT) -> bytes:
+    if not isinstance(value, str) or len(value) > 2 * most or not _HEX.fullmatch(value):
         raise FrameError
     return bytes.fromhex(value)

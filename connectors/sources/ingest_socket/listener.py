@@ -1,8 +1,9 @@
 """The listener of the ingest's socket, for one sender at a time.
 
 The file system decides who may open it, by its folder and its mode, 0660. A batch is acknowledged when it is durable.
-The ingest limits the times once more, so a compromised sender can place devices at the present moment, and do nothing
-else. While no sender is connected, or the sender reports that it cannot receive, heartbeats confirm no coverage.
+The ingest limits the times once more, so a compromised sender can place devices, under any login, at the present
+moment, and do nothing else. While no sender is connected, or the sender reports that it cannot receive, heartbeats
+confirm no coverage.
 """
 
 from __future__ import annotations

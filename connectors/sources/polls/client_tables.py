@@ -1,7 +1,7 @@
 """The client tables of controllers' MIBs, and how their columns become associated clients; pure.
 
-Only the columns below are read. None holds a login, an IP address, an SSID or a measurement. A table is indexed by the
-client's address, so no column of it is needed.
+Only the columns below are read. None holds a login, an IP address, an SSID or a measurement; a site that counts logins
+also reads the column of ``USER_NAMES``. A table is indexed by the client's address, so no column of it is needed.
 
 | table | MIB | access point | rows that count |
 |---|---|---|---|
@@ -37,6 +37,8 @@ class AssociatedClient(NamedTuple):
     access_point: bytes
     """A radio's address, six octets, or empty where the table has a name instead."""
     name: bytes = b""
+    user_name: bytes = b""
+    """As the controller shows it; empty if it shows none, or the site counts no logins."""
 
     def __repr__(self) -> str:
         """Show nothing."""
@@ -54,6 +56,14 @@ class Cell(NamedTuple):
         return "Cell()"
 
 
+class UserNames(NamedTuple):
+    """The column of a table that holds user names."""
+
+    column: str
+    longest: int
+    """Octets that a value has at most. One of so many may be cut off, and two names would become one: it is none."""
+
+
 class ClientTable(NamedTuple):
     """A client table of one vendor."""
 
@@ -67,11 +77,14 @@ class ClientTable(NamedTuple):
     """Sub-identifiers of the index after the client's address."""
     by_name: bool = False
     """Whether ``access_point`` is a name instead of an address."""
+    user_names: UserNames | None = None
+    """None: no user name is read."""
 
     @property
     def columns(self) -> tuple[bytes, ...]:
-        """The columns to read, encoded; the access point's is the first."""
-        return tuple(encode_oid(column) for column in (self.access_point, self.status) if column)
+        """The columns to read, encoded: the access point's, the status if there is one, user names if they are read."""
+        names = "" if self.user_names is None else self.user_names.column
+        return tuple(encode_oid(column) for column in (self.access_point, self.status, names) if column)
 
 
 TABLES: Mapping[str, ClientTable] = {
@@ -91,26 +104,42 @@ TABLES: Mapping[str, ClientTable] = {
     ),
     "comware": ClientTable(f"{ENTERPRISES}.25506.2.75.3.1.2.1.1", by_name=True),
 }
-"""What ``by`` of a poll may say -> its table."""
+"""What ``by`` of a poll may say -> its table, without user names."""
+USER_NAMES: Mapping[str, UserNames] = {
+    "cisco-lwapp": UserNames(f"{ENTERPRISES}.9.9.599.1.3.1.1.27", 32),  # cldcClientUsername
+    "cisco-aireos": UserNames(f"{ENTERPRISES}.14179.2.1.4.1.3", 255),  # bsnMobileStationUserName, a DisplayString
+    "aruba": UserNames(f"{ENTERPRISES}.14823.2.2.1.4.1.2.1.3", 128),  # nUserName
+}
+"""Table -> its column of user names, where a MIB says which it is; of other tables none is read."""
+
+
+def client_table(by: str, *, logins: bool) -> ClientTable:
+    """Return a table; its user names are read only for a site that counts ``logins`` by them."""
+    return TABLES[by]._replace(user_names=USER_NAMES.get(by) if logins else None)
 
 
 def associated(table: ClientTable, columns: Sequence[Mapping[bytes, Cell]]) -> list[AssociatedClient]:
-    """Return the devices of a table that was read whole: one entry for each, in the order of the table.
+    """Return the devices of a table that was read whole, in the order of the table.
 
     ``columns`` are the cells of ``table.columns`` by the encoded rest of their index. A row counts if it has a valid
-    index, an access point, and a status that counts. The first row of a device that counts decides; each row therefore
-    affects its own device alone.
+    index, an access point, and a status that counts. There is one entry for each device and user name, from the first
+    row of theirs that counts; each row therefore affects its own device and login alone.
     """
-    places, states = columns[0], columns[1] if table.status else None
-    found: dict[bytes, AssociatedClient] = {}
-    for index, place in places.items():
+    found: dict[tuple[bytes, bytes], AssociatedClient] = {}
+    for index, place in columns[0].items():
         client = _client(table, index)
-        if client is None or client in found or (states is not None and not _counts(table, states.get(index))):
+        if client is None or (table.status and not _counts(table, columns[1].get(index))):
             continue
         row = _row(table, client, place)
         if row is not None:
-            found[client] = row
+            name = b"" if table.user_names is None else _user_name(table.user_names, columns[-1].get(index))
+            found.setdefault((client, name), row._replace(user_name=name))
     return list(found.values())
+
+
+def _user_name(names: UserNames, cell: Cell | None) -> bytes:
+    is_whole = cell is not None and cell.tag == OCTET_STRING and len(cell.value) < names.longest
+    return cell.value if cell is not None and is_whole else b""
 
 
 def _client(table: ClientTable, index: bytes) -> bytes | None:

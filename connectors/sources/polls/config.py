@@ -25,7 +25,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from connectors.secrets.secret_files import ReloadingSecrets, Table, read_tables
-from connectors.sources.polls.client_tables import TABLES
+from connectors.sources.ingest.logins import LoginRules
+from connectors.sources.polls.client_tables import TABLES, client_table
+from connectors.sources.polls.departures import LoginOf
 from connectors.sources.polls.rest import Server
 from connectors.sources.polls.rest_tables import SYSTEMS, RestAccess, RestReader
 from connectors.sources.polls.schedule import PollGrid
@@ -36,7 +38,7 @@ from stream.errors import UsageError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import is_cloud
 from stream.policy.polls import Poll
-from stream.policy.sites import certificate_digest
+from stream.policy.sites import Site, certificate_digest
 
 
 def _https(url: str) -> str:
@@ -126,6 +128,8 @@ class PolledSource(NamedTuple):
     reader: TableReader
     check: Callable[[], Awaitable[bool]] | None = None
     """Of a source without a probe: whether it answers a request of fixed size."""
+    login_of: LoginOf | None = None
+    """Of a site that counts logins."""
 
 
 def polled_sources(policy: PolicyDocument, secrets: ReloadingPolls | None, users: Users | None) -> list[PolledSource]:
@@ -150,14 +154,26 @@ def _declared(policy: PolicyDocument, secrets: ReloadingPolls | None, users: Use
     for name, site in policy.site.items():
         for poll in site.poll:
             where, grid = f"site.{name}.poll", PollGrid.of_source(name, poll.source, poll.interval)
+            login_of = _login_of(site)
+            logins = site.login_attribute == "user_name" and site.counts_logins
             if poll.by in TABLES:
-                yield PolledSource(name, poll.source, grid, _agent_reader(where, poll, secrets, users))
+                agent = _agent_reader(where, poll, secrets, users, logins=logins)
+                yield PolledSource(name, poll.source, grid, agent, login_of=login_of)
                 continue
-            reader = _system_reader(where, poll, secrets)
-            yield PolledSource(name, poll.source, grid, reader, reader.check if is_cloud(poll.source) else None)
+            reader = _system_reader(where, poll, secrets, logins=logins)
+            check = reader.check if is_cloud(poll.source) else None
+            yield PolledSource(name, poll.source, grid, reader, check, login_of)
 
 
-def _system_reader(where: str, poll: Poll, secrets: ReloadingPolls | None) -> RestReader:
+def _login_of(site: Site) -> LoginOf | None:
+    """Return which login a user name is at a site; None if the site counts devices."""
+    if not site.counts_logins:
+        return None
+    rules = LoginRules(site)
+    return lambda user_name: rules.login(user_name, b"")
+
+
+def _system_reader(where: str, poll: Poll, secrets: ReloadingPolls | None, *, logins: bool) -> RestReader:
     found = None if secrets is None else secrets.system(poll.source)
     if secrets is None or found is None:
         msg = f"{where}: needs a [[system]] in the file that TACET_POLLS_FILE names, for {poll.source!r}"
@@ -166,7 +182,7 @@ def _system_reader(where: str, poll: Poll, secrets: ReloadingPolls | None) -> Re
     if missing := sorted(name for name in system.needs if not getattr(access, name)):
         msg = f"{where}: by = {poll.by!r} needs {missing[0]} in the [[system]] of {poll.source!r}"
         raise UsageError(msg)
-    return RestReader(system, found.server, partial(_access, secrets, poll.source))
+    return RestReader(system, found.server, partial(_access, secrets, poll.source), logins=logins)
 
 
 def _access(secrets: ReloadingPolls, source: str) -> RestAccess:
@@ -174,8 +190,11 @@ def _access(secrets: ReloadingPolls, source: str) -> RestAccess:
     return RestAccess(()) if found is None else found.access
 
 
-def _agent_reader(where: str, poll: Poll, secrets: ReloadingPolls | None, users: Users | None) -> TableReader:
-    host, port, table = poll.source.partition("/")[0], poll.port or SNMP_PORT, TABLES[poll.by]
+def _agent_reader(
+    where: str, poll: Poll, secrets: ReloadingPolls | None, users: Users | None, *, logins: bool
+) -> TableReader:
+    host, port = poll.source.partition("/")[0], poll.port or SNMP_PORT
+    table = client_table(poll.by, logins=logins)
     if poll.user is not None:
         if users is None or not users.has(poll.user):
             msg = f"{where}: user must be one of the file that TACET_SNMP_USERS_FILE names, got {poll.user!r}"

@@ -9,7 +9,9 @@
 | Meraki | GET /api/v1/networks/ID/clients | Online, Wireless | cursor | 1 s |
 
 The spacing of Mist and Meraki is a tenth of what they allow: 5,000 requests an hour for a token, 10 a second for an
-organisation. Names, logins and IP addresses in the answers are not read.
+organisation. Names and IP addresses in the answers are not read. User names are read of Mist (``username``) and Meraki
+(``user``), for a site that counts logins by them. UniFi's local interface has none, Omada's ``dot1xIdentity`` is about
+wired clients, and no published form shows SmartZone's.
 """
 
 from __future__ import annotations
@@ -47,11 +49,25 @@ class RestAccess(NamedTuple):
         return "RestAccess()"
 
 
+class Clients(NamedTuple):
+    """The rows of one site that count, and where a row says which device it is about; its repr hides them."""
+
+    rows: Rows
+    address: str
+    """The field with the device's address."""
+    place: Callable[[dict[str, Any]], object]
+    """Returns the address of a row's access point."""
+
+    def __repr__(self) -> str:
+        """Show nothing."""
+        return "Clients()"
+
+
 class RestSystem(NamedTuple):
     """How one kind of system is read."""
 
     log_in: Callable[[RestSession, RestAccess], Awaitable[Credentials]]
-    read: Callable[[RestSession, RestAccess, str, Credentials], Awaitable[list[AssociatedClient]]]
+    read: Callable[[RestSession, RestAccess, str, Credentials], Awaitable[Clients]]
     """Reads one site."""
     spacing: float
     """Seconds between two requests."""
@@ -60,24 +76,30 @@ class RestSystem(NamedTuple):
     log_out: Callable[[RestSession, Credentials], Awaitable[None]] | None = None
     check: str = ""
     """Of a system in the cloud: the path of a request whose answer has the same size whoever is there."""
+    user_name: str = ""
+    """The field of a row with the user name; empty if there is none."""
 
 
 class RestReader:
     """The table of one system: the clients of all its sites that are given."""
 
-    def __init__(self, system: RestSystem, server: Server, access: Callable[[], RestAccess]) -> None:
-        """``access`` returns the present credentials."""
+    def __init__(
+        self, system: RestSystem, server: Server, access: Callable[[], RestAccess], *, logins: bool = False
+    ) -> None:
+        """``access`` returns the present credentials; ``logins``: whether user names are read."""
         self._system, self._server, self._access = system, server, access
+        self._user_name = system.user_name if logins else ""
 
     async def read(self) -> Table:
         """Log in, read each site, and log out."""
         access = self._access()
         async with session(self._server, self._system.spacing) as asked:
             credentials = await self._system.log_in(asked, access)
-            found: dict[bytes, AssociatedClient] = {}
+            found: dict[tuple[bytes, bytes], AssociatedClient] = {}
             for site in access.sites:
-                for row in await self._system.read(asked, access, site, credentials):
-                    found.setdefault(row.client, row)
+                clients = await self._system.read(asked, access, site, credentials)
+                for row in clients_of(clients, self._user_name):
+                    found.setdefault((row.client, row.user_name), row)
             if self._system.log_out is not None:
                 await self._system.log_out(asked, credentials)
             if len(found) > MOST_ROWS:
@@ -95,13 +117,18 @@ class RestReader:
         return True
 
 
-def clients_of(rows: Rows, client: str, place: Callable[[dict[str, Any]], object]) -> list[AssociatedClient]:
-    """Return one entry for each device: the first row with an address and an access point decides."""
-    found: dict[bytes, AssociatedClient] = {}
-    for row in rows:
-        device, radio = _address(row.get(client)), _address(place(row))
+def clients_of(clients: Clients, user_name: str = "") -> list[AssociatedClient]:
+    """Return one entry for each device and user name: the first row with an address and an access point decides.
+
+    ``user_name`` names the field to read; if it is empty, none is read.
+    """
+    found: dict[tuple[bytes, bytes], AssociatedClient] = {}
+    for row in clients.rows:
+        device, radio = _address(row.get(clients.address)), _address(clients.place(row))
         if device is not None and radio is not None:
-            found.setdefault(device, AssociatedClient(device, radio))
+            text = row.get(user_name) if user_name else None
+            name = text.encode("utf-8", "replace") if isinstance(text, str) else b""
+            found.setdefault((device, name), AssociatedClient(device, radio, user_name=name))
     return list(found.values())
 
 
@@ -127,9 +154,7 @@ async def _unifi_key(asked: RestSession, access: RestAccess) -> Credentials:
     return {"X-API-KEY": access.token}
 
 
-async def _read_unifi(
-    asked: RestSession, access: RestAccess, site: str, credentials: Credentials
-) -> list[AssociatedClient]:
+async def _read_unifi(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """A client names its access point by the identifier of a device."""
     del access
     base = f"/proxy/network/integration/v1/sites/{quote(site, safe='')}"
@@ -146,7 +171,7 @@ async def _read_unifi(
         str(row.get("id")): row.get("macAddress") for row in await paged(devices, "id", UNIFI_PAGE, numbered=False)
     }
     rows = [row for row in await paged(clients, "id", UNIFI_PAGE, numbered=False) if row.get("type") == "WIRELESS"]
-    return clients_of(rows, "macAddress", lambda row: radios.get(str(row.get("uplinkDeviceId"))))
+    return Clients(rows, "macAddress", lambda row: radios.get(str(row.get("uplinkDeviceId"))))
 
 
 # --- Omada ----------------------------------------------------------------------------------------------
@@ -159,9 +184,7 @@ async def _omada_token(asked: RestSession, access: RestAccess) -> Credentials:
     return {"Authorization": f"AccessToken={_given(document, 'result', 'accessToken')}"}
 
 
-async def _read_omada(
-    asked: RestSession, access: RestAccess, site: str, credentials: Credentials
-) -> list[AssociatedClient]:
+async def _read_omada(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """A wrong request is answered with status 200 and an error code."""
     path = f"/openapi/v1/{quote(access.controller, safe='')}/sites/{quote(site, safe='')}/clients"
 
@@ -173,7 +196,7 @@ async def _read_omada(
         return rows_of(document, "result", "data")
 
     rows = await paged(clients, "mac", OMADA_PAGE, numbered=True)
-    return clients_of(
+    return Clients(
         [row for row in rows if row.get("wireless") is True and row.get("active") is True],
         "mac", lambda row: row.get("apMac"),
     )  # fmt: skip
@@ -192,9 +215,7 @@ async def _leave_smartzone(asked: RestSession, credentials: Credentials) -> None
     await asked.send(f"{SMARTZONE}/serviceTicket", credentials, method="DELETE")
 
 
-async def _read_smartzone(
-    asked: RestSession, access: RestAccess, site: str, credentials: Credentials
-) -> list[AssociatedClient]:
+async def _read_smartzone(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """The site is a zone's identifier."""
     del access
 
@@ -206,7 +227,7 @@ async def _read_smartzone(
         return rows_of(await asked.ask(f"{SMARTZONE}/query/client", credentials, body=body, method="POST"), "list")
 
     rows = await paged(clients, "clientMac", SMARTZONE_PAGE, numbered=True)
-    return clients_of(rows, "clientMac", lambda row: row.get("apMac"))
+    return Clients(rows, "clientMac", lambda row: row.get("apMac"))
 
 
 # --- Mist -----------------------------------------------------------------------------------------------
@@ -217,16 +238,14 @@ async def _mist_token(asked: RestSession, access: RestAccess) -> Credentials:
     return {"Authorization": f"Token {access.token}"}
 
 
-async def _read_mist(
-    asked: RestSession, access: RestAccess, site: str, credentials: Credentials
-) -> list[AssociatedClient]:
+async def _read_mist(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """The table comes in one answer; one that is full may be cut, so it is refused."""
     del access
     path = f"/api/v1/sites/{quote(site, safe='')}/stats/clients"
     rows = rows_of(await asked.ask(path, {"limit": MIST_PAGE}, headers=credentials))
     if len(rows) >= MIST_PAGE:
         raise PollError(TOO_LONG)
-    return clients_of(rows, "mac", lambda row: row.get("ap_mac"))
+    return Clients(rows, "mac", lambda row: row.get("ap_mac"))
 
 
 # --- Meraki ---------------------------------------------------------------------------------------------
@@ -237,9 +256,7 @@ async def _meraki_key(asked: RestSession, access: RestAccess) -> Credentials:
     return {"Authorization": f"Bearer {access.token}"}
 
 
-async def _read_meraki(
-    asked: RestSession, access: RestAccess, site: str, credentials: Credentials
-) -> list[AssociatedClient]:
+async def _read_meraki(asked: RestSession, access: RestAccess, site: str, credentials: Credentials) -> Clients:
     """The site is a network's identifier. The next page is named by a link, which begins behind the last row."""
     del access
     path, found = f"/api/v1/networks/{quote(site, safe='')}/clients", Rows()
@@ -261,14 +278,16 @@ async def _read_meraki(
         seen.add(after)
         query["startingAfter"] = after
     online = [row for row in found if row.get("status") == "Online" and row.get("recentDeviceConnection") == "Wireless"]
-    return clients_of(online, "mac", lambda row: row.get("recentDeviceMac"))
+    return Clients(online, "mac", lambda row: row.get("recentDeviceMac"))
 
 
 SYSTEMS: Mapping[str, RestSystem] = {
     "unifi": RestSystem(_unifi_key, _read_unifi, 0.2, frozenset({"token"})),
     "omada": RestSystem(_omada_token, _read_omada, 0.2, frozenset({"controller", "user", "password"})),
     "smartzone": RestSystem(_smartzone_ticket, _read_smartzone, 0.2, frozenset({"user", "password"}), _leave_smartzone),
-    "mist": RestSystem(_mist_token, _read_mist, 7.2, frozenset({"token"}), check="/api/v1/self"),
-    "meraki": RestSystem(_meraki_key, _read_meraki, 1.0, frozenset({"token"}), check="/api/v1/organizations"),
+    "mist": RestSystem(_mist_token, _read_mist, 7.2, frozenset({"token"}), check="/api/v1/self", user_name="username"),
+    "meraki": RestSystem(
+        _meraki_key, _read_meraki, 1.0, frozenset({"token"}), check="/api/v1/organizations", user_name="user"
+    ),
 }
 """What ``by`` of a poll may say -> the system."""

@@ -11,10 +11,10 @@ Each source goes through these states:
 | holding | its hand-over comes, and all rows are durable | waiting |
 | holding | its hand-over comes, and the ingest is away | waiting, as after a failure |
 
-One row more or less changes the sightings of its own device, and nothing else: all rows bear the time of the hand-over
-and arrive then, however long the walk took; a poll that is not whole passes on nothing; coverage follows from a probe.
-What remains is the limit: a table that takes nearly all of it may be late because of one row. So a poll should need a
-small part of its limit, which ``tacet poll --dry-run`` shows.
+One row more or less changes the sightings of its own device, or of its login there, and nothing else: all rows bear the
+time of the hand-over and arrive then, however long the walk took; a poll that is not whole passes on nothing; coverage
+follows from a probe. What remains is the limit: a table that takes nearly all of it may be late because of one row. So
+a poll should need a small part of its limit, which ``tacet poll --dry-run`` shows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = structlog.get_logger("tacet.poll")
 class PollState:
     """What is known of the polls of one source."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: PolledSource) -> None:
         """Start without a poll."""
         self.failures = 0
         """In a row."""
@@ -62,7 +62,7 @@ class PollState:
         self.last_complete: Micros | None = None
         """The hand-over of the last complete poll."""
         self.outcomes: Counter[str] = Counter()
-        self.departures = Departures()
+        self.departures = Departures(source.login_of)
 
 
 class PollService:
@@ -71,7 +71,7 @@ class PollService:
     def __init__(self, sources: Sequence[PolledSource], to: Path, clock: AnchoredClock | None = None) -> None:
         """Set the sources, and the ingest's socket; the clock is the wall clock by default."""
         self.clock = clock or AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
-        self.states = {source: PollState() for source in sources}
+        self.states = {source: PollState(source) for source in sources}
         self._client = IngestClient(to)
         for source, state in self.states.items():
             state.is_reachable = source.check is None

@@ -38,6 +38,13 @@ def test_a_batch_is_decoded_as_it_was_encoded() -> None:
     assert decode(encode_batch(batch)) == batch == decode(orjson.dumps(BATCH))
 
 
+def test_a_user_name_comes_behind_a_row_and_only_if_there_is_one() -> None:
+    batch = Batch(1, "cloud:mist", (TimedSighting(SEEN._replace(user_name="Ännchen".encode()), 7),))
+    named = BATCH | {"rows": [[*ROW, "Ännchen".encode().hex()]]}
+    assert decode(encode_batch(batch)) == batch == decode(orjson.dumps(named))
+    assert "Ännchen" not in repr(batch)
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_flags_are_decoded_as_they_were_encoded(value: bool) -> None:
     assert decode(encode_can_receive(can_receive=value)) is value
@@ -51,7 +58,8 @@ def test_flags_are_decoded_as_they_were_encoded(value: bool) -> None:
         BATCH | {"id": -1}, BATCH | {"id": MOST_ID}, BATCH | {"id": True}, BATCH | {"id": 1.0}, BATCH | {"id": "1"},
         BATCH | {"source": ""}, BATCH | {"source": "a b"}, BATCH | {"source": "x" * 65}, BATCH | {"source": 1},
         BATCH | {"rows": {}}, BATCH | {"rows": [ROW] * (MOST_ROWS + 1)}, BATCH | {"rows": [ROW[:5]]},
-        BATCH | {"rows": [[*ROW, 1]]}, BATCH | {"rows": ["abcdef"]},
+        *(BATCH | {"rows": [[*ROW, *more]]} for more in ([1], [None], ["zz"], ["7"], ["61" * 254], ["61", "61"])),
+        BATCH | {"rows": ["abcdef"]},
         *(row_with(0, kind) for kind in ("keepalive", "restart", "ignored", "other", 1, None)), row_with(0, []),
         *(row_with(1, device) for device in ("", "a4000000000", "a400000000", "A40000000001", "zz", 1, "a4" * 7)),
         *(row_with(2, radio) for radio in ("5c", "5c521e0020", 1, None)),

@@ -7,9 +7,23 @@ from typing import NamedTuple
 
 import pytest
 
-from connectors.sources.polls.client_tables import TABLES, AssociatedClient, Cell, associated
+from connectors.sources.polls.client_tables import (
+    TABLES,
+    USER_NAMES,
+    AssociatedClient,
+    Cell,
+    associated,
+    client_table,
+)
 from connectors.sources.polls.rest_tables import SYSTEMS
-from connectors.sources.snmp.ber import INTEGER, NULL, OCTET_STRING, encode_integer, encode_sub_identifier
+from connectors.sources.snmp.ber import (
+    INTEGER,
+    NULL,
+    OCTET_STRING,
+    encode_integer,
+    encode_oid,
+    encode_sub_identifier,
+)
 from stream.policy.polls import IN_CLOUD, ON_PREMISES, Poll
 
 RADIO, NEXT_RADIO = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
@@ -111,6 +125,51 @@ def test_a_row_more_or_less_changes_its_own_device_alone() -> None:
             assert {each for each in with_it if each.client[5] != odd.key[5]} == {
                 each for each in without if each.client[5] != odd.key[5]
             }
+
+
+def named(by: str, *rows: tuple[Row, bytes | None]) -> list[AssociatedClient]:
+    """Read rows and their user names; None: the agent has no such cell."""
+    table = client_table(by, logins=True)
+    columns = [{each.key: each.place for each, _ in rows}]
+    if table.status:
+        columns.append({each.key: each.status for each, _ in rows if each.status is not None})
+    columns.append({each.key: Cell(OCTET_STRING, name) for each, name in rows if name is not None})
+    assert len(columns) == len(table.columns)
+    return associated(table, columns)
+
+
+@pytest.mark.parametrize(
+    ("by", "column"),
+    [
+        ("cisco-lwapp", "1.3.6.1.4.1.9.9.599.1.3.1.1.27"), ("cisco-aireos", "1.3.6.1.4.1.14179.2.1.4.1.3"),
+        ("aruba", "1.3.6.1.4.1.14823.2.2.1.4.1.2.1.3"),
+    ],
+)  # fmt: skip
+def test_user_names_are_a_column_that_only_sites_with_logins_read(by: str, column: str) -> None:
+    assert [*client_table(by, logins=True).columns] == [*TABLES[by].columns, encode_oid(column)]
+    assert client_table(by, logins=False) == TABLES[by]
+    assert client_table(by, logins=False).user_names is None
+
+
+@pytest.mark.parametrize("by", sorted(TABLES.keys() - USER_NAMES.keys()))
+def test_a_table_without_a_known_column_of_user_names_is_read_as_without_logins(by: str) -> None:
+    assert client_table(by, logins=True) == TABLES[by]
+
+
+def test_a_user_name_that_may_be_cut_off_is_none_and_so_is_a_missing_one() -> None:
+    for name, read in ((b"anne", b"anne"), (b"a" * 31, b"a" * 31), (b"a" * 32, b""), (b"", b""), (None, b"")):
+        assert named("cisco-lwapp", (row(FIRST), name)) == [AssociatedClient(FIRST, RADIO, user_name=read)], name
+
+
+def test_a_device_has_an_entry_for_each_user_name_so_that_no_login_displaces_another() -> None:
+    first, second, third = ((10, 0, 0, n) for n in range(3))
+    rows = [
+        (row(FIRST, 2, RADIO, first), b"anne"), (row(FIRST, 2, NEXT_RADIO, second), b"bert"),
+        (row(FIRST, 2, NEXT_RADIO, third), b"anne"),
+    ]  # fmt: skip
+    anne, bert = AssociatedClient(FIRST, RADIO, user_name=b"anne"), AssociatedClient(FIRST, NEXT_RADIO, b"", b"bert")
+    assert named("aruba", *rows) == [anne, bert]
+    assert named("aruba", rows[0], rows[2]) == [anne]
 
 
 def test_nothing_shows_a_device() -> None:

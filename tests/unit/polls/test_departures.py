@@ -76,3 +76,56 @@ def test_one_row_of_one_poll_changes_what_is_said_of_its_device_alone() -> None:
                 sorted(each for each in said(polled(departures, *rows)) if each[1] != number) for rows in rows_of
             ])  # fmt: skip
         assert worlds[0] == worlds[1]
+
+
+# ---- sites that count logins -------------------------------------------------------------------------------
+
+
+def login_of(user_name: bytes) -> bytes | None:
+    """Compare without case; nobody is called like this."""
+    return None if user_name in {b"", b"anonymous"} else user_name.lower()
+
+
+def of_login(number: int, name: bytes, place: bytes = HERE) -> AssociatedClient:
+    return device(number, place)._replace(user_name=name)
+
+
+def told(rows: list[TimedSighting]) -> list[tuple[Kind, int, bytes]]:
+    return [(row.sighting.kind, row.sighting.client[5], row.sighting.user_name) for row in rows]
+
+
+def test_a_login_leaves_its_device_whoever_uses_it_now() -> None:
+    departures, anne, bert = Departures(login_of), of_login(1, b"Anne"), of_login(1, b"bert")
+    assert told(polled(departures, anne)) == [(Kind.RUN, 1, b"Anne")]
+    assert told(polled(departures, bert)) == [(Kind.RUN, 1, b"bert")]
+    assert told(polled(departures, bert)) == [(Kind.RUN, 1, b"bert"), (Kind.LEAVE, 1, b"Anne")]
+    spelled = [told(polled(departures, of_login(1, name))) for name in (b"BERT", b"bert", b"Bert")]
+    assert spelled == [[(Kind.RUN, 1, name)] for name in (b"BERT", b"bert", b"Bert")], "another spelling is no other"
+
+
+def test_a_row_that_bears_no_login_gets_no_leave_and_its_text_goes_no_further() -> None:
+    departures = Departures(login_of)
+    assert told(polled(departures, of_login(1, b"anonymous"), device(2))) == [(Kind.RUN, 1, b""), (Kind.RUN, 2, b"")]
+    assert [told(polled(departures)) for _ in range(3)] == [[], [], []]
+
+
+def test_a_site_of_devices_passes_no_user_name_on() -> None:
+    assert told(polled(Departures(), of_login(1, b"anne"))) == [(Kind.RUN, 1, b"")]
+
+
+def test_the_rows_of_one_login_change_nothing_that_is_said_of_another() -> None:
+    draw = random.Random(12)
+    for _ in range(200):
+        tables = [
+            [
+                of_login(n, name, draw.choice((HERE, THERE)))
+                for n in range(2) for name in (b"anne", b"bert", b"") if draw.random() < 0.4
+            ]
+            for _ in range(6)
+        ]  # fmt: skip
+        worlds = []
+        for left_out in (b"nobody", b"bert"):
+            departures = Departures(login_of)
+            world = [told(polled(departures, *[row for row in rows if row.user_name != left_out])) for rows in tables]
+            worlds.append([[each for each in said_ if each[2] != b"bert"] for said_ in world])
+        assert worlds[0] == worlds[1]

@@ -194,6 +194,28 @@ async def test_a_cloud_answers_a_request_that_does_not_concern_clients(by: str, 
         assert not any("clients" in query.path for query in system.requests)
 
 
+@ANY
+async def test_user_names_are_read_for_a_site_of_logins_only_and_requests_stay_the_same(
+    vendor: Vendor, tmp_path: Path
+) -> None:
+    rows = [vendor.client(number) for number in range(3)]
+    if field := SYSTEMS[vendor.by].user_name:
+        rows[1] |= {field: None}
+    async with serving(tmp_path, vendor.system(rows)) as system:
+        found = []
+        for logins in (False, True):
+            system.requests.clear()
+            made = RestReader(SYSTEMS[vendor.by]._replace(spacing=0.0), system.server, lambda: access_of(vendor.by),
+                              logins=logins)  # fmt: skip
+            names = [row.user_name for row in (await made.read()).rows]
+            found.append((names, [query._replace(headers={}) for query in system.requests]))
+    name = b"canary-user" if field else b""
+    assert found[0][0] == [b"", b"", b""]
+    assert found[1][0] == [name, b"", name]
+    assert bool(field) == (vendor.by in {"mist", "meraki"})
+    assert found[0][1] == found[1][1]
+
+
 async def test_a_ticket_of_smartzone_is_given_back(tmp_path: Path) -> None:
     async with serving(tmp_path, smartzone([])) as system:
         await reader("smartzone", system).read()
