@@ -234,6 +234,8 @@ class ThresholdRecord(_Record):
     reason: str | None
     mechanism: str
     unit: str
+    counted: str = ""
+    """What the counts are of, as in records of counts."""
     bounded_to: str = ""
     """How long a device counts in a privacy day, such as 12h. Afterwards it is left out. Only in decisions on bounded
     counts."""

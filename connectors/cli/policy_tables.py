@@ -152,8 +152,9 @@ def _sessions(policy: Policy) -> Iterator[str]:
 def _whole_days(policy: Policy, counted: Sequence[CountPromise]) -> Iterator[Table | str]:
     """Yield releases that are charged per day: the scale of their noise, their epsilons, and the sentence to sign."""
     by_day = [promise for promise in counted if promise.terms is not None]
-    columns = ("sigma, or\nepsilon", "one device,\nits day", "any part of\nit changed", "one person,\none day")
     for site, group in groupby(by_day, lambda p: p.site):
+        who = "login" if policy.site[site].counts_logins else "device"
+        columns = ("sigma, or\nepsilon", f"one {who},\nits day", "any part of\nit changed", "one person,\none day")
         made = table(f"Site {site}: epsilons of whole days", ("release", "reader"), columns)
         of_site = list(group)
         for p in of_site:

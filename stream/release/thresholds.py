@@ -84,6 +84,7 @@ class ThresholdPlan:
         self.thresholds = tuple(thresholds_of(release, zones).values())
         self.bounded_to = self._place.bounded_to
         """How long a device is counted within a privacy day; None: every device is counted."""
+        self._counted = self._place.counted_in_records
         self._columns = [[registry.index(zones[place].id) for place in places] for places in self._nodes.values()]
         self.terms = self._terms()
         """Digest of everything that determines the payment of the stream's day."""
@@ -148,6 +149,8 @@ class ThresholdPlan:
             above=dict.fromkeys(self.names) if outcomes is None else dict(outcomes),
             denied=dict(denied),
         )
+        if self._counted:
+            record = record.model_copy(update={"counted": self._counted})
         if self.bounded_to is not None:
             record = record.model_copy(update={"bounded_to": self.bounded_to})
         if self.release.level == "zone":

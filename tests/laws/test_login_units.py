@@ -27,7 +27,7 @@ from stream.release.account_stage import account_stage
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from stream.schemas import OCCUPANCY, parse_record, parse_time
-from tests.support.day_policies import change_release, day_release, shared
+from tests.support.day_policies import change_release, day_release, day_site, shared
 from tests.support.small_building import SITE, SOURCES, access_point, laboratory, policy_text
 
 BEGINS = parse_time("2026-03-03T00:00:00Z")
@@ -304,6 +304,46 @@ def test_records_say_that_they_count_logins(others: str, counted: str) -> None:
     assert records
     assert {record["counted"] for record in records} == {counted}
     assert {counted_in(record) for record in records} == {counted}
+
+
+ALARMS = """
+[[release]]
+name = "crowded"
+query = "threshold"
+threshold = 3
+hysteresis = 1
+cooldown = "30min"
+epsilon = { public = "12" }
+
+[[release]]
+name = "crowded-too"
+query = "threshold"
+level = "floor"
+threshold = 5
+counts = "plain-day"
+audience = "public"
+"""
+
+
+def test_records_of_thresholds_say_so_too_and_those_of_devices_do_not() -> None:
+    daily = day_release("plain-day", noise="laplace", public="2") + ALARMS
+    for identity, said in (("login", "logins"), ("device", None)):
+        policy = load_policy(policy_text(daily, site=f'{day_site("2h")}identity = "{identity}"\n', tick="30min"))
+        pipeline, core = Pipeline(policy, SITE, laboratory()), Ingest.of_policy(policy, bytes(32))
+        state, states, records = core.initial(BEGINS), pipeline.initial(), list[dict[str, Any]]()
+        for now in range(BEGINS, BEGINS + 3 * TICK, MINUTE):
+            core.record_running(state, now)
+            for message in core.poll(state, now):
+                states, out = pipeline.step(states, message)
+                made = [each for each in out if isinstance(each, Published) and "crowded" in each.topic]
+                records += [parse_record(each.value) for each in made]
+        assert {record["release"] for record in records} == {"crowded", "crowded-too"}
+        assert {record.get("counted") for record in records} == {said}
+
+
+def test_policy_show_names_the_login_whose_day_has_a_price(capsys: pytest.CaptureFixture[str]) -> None:
+    print_promises(changes(), [])
+    assert "one login," in capsys.readouterr().out
 
 
 def test_the_account_charges_one_message_with_the_days_of_two_logins() -> None:
