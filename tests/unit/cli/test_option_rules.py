@@ -72,7 +72,7 @@ DAY = ("--unit", "device_day")
         # sinks and the service
         ((*WEBHOOK, "--on", "crossing"), "--threshold: must be given with --on crossing, and only then"),
         (("serve", *POLICY, "--store", "s", "--tls-cert", "cert"), "--tls-cert goes with --tls-key"),
-        (("token", "new", "--tokens", "t", "--name", "anne"), "--audience: must be given, or --account or --operator"),
+        (("token", "new", "--tokens", "t", "--name", "anne"), "must be given, or --room, --account or --operator"),
         # policies
         (("policy", "init"), "give either --access-points or --from-observations"),
         (("policy", "init", "--access-points", "a.csv", "--site", "a b"), "--site: must be a name of letters"),
