@@ -82,18 +82,21 @@ def records() -> dict[str, list[dict[str, Any]]]:
     counts += [body for release in RELEASES.values() for body in noisy.bodies(release)]
     coloured = heat.released(heat.PLAIN, 3)
     counts += [body for each in "ab" for body in heat.of(coloured, each, "heat")[:: heat.DAY // 2]]
-    counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\n')
+    counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\nidentity = "login"\n')
     made = revised.made_by(
         revised.policy(revised.HOURLY + revised.TREE),
         revised.windows(revised.NINE, revised.NINE + 2 * HOUR),
     )
     counts += revised.bodies(made)
+    by_login = decided.SITE.replace("day_starts", 'identity = "login"\nday_starts', 1)
+    of_logins = load_policy(by_login + decided.stream())
     named = load_policy(policy_text().replace('id = "a"', 'id = "a"\nmetadata = { brick = "brick:Room", name = "A" }'))
     return {
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],
         "threshold-record": decided.released(decided.windows([(n % 40, 0, 9) for n in range(12)])).records
         + decided.released(decided.windows([(9, 9, 9)] * 2, bounded=False)).records
+        + decided.released(decided.windows([(9, 9, 9)] * 2), of_logins).records
         + decided.released(
             decided.windows([(9, 9, 9)] * 2), decided.policy(decided.stream(more='level = "floor"'))
         ).records,
