@@ -22,6 +22,7 @@ from connectors.operations.policy.guarantees import (
     COUNTED,
     counted_lines,
     describe_unit,
+    login_lines,
     opt_out_lines,
     people_lines,
     rotating_lines,
@@ -109,7 +110,7 @@ def print_promises(policy: Policy, losses: Sequence[Mapping[str, Any]]) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
-    for line in chain(counted_lines(policy), opt_out_lines(policy)):
+    for line in chain(counted_lines(policy), login_lines(policy), opt_out_lines(policy)):
         console.print(f"{line}\n")
     if not all(isinstance(release, AttributeRelease) for release in policy.release):
         console.print(_COUNTS)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from connectors.cli.policy_tables import print_promises
 from connectors.operations.policy.guarantees import describe_unit, login_lines, promise_lines
 from connectors.operations.policy.promises import promises
 from connectors.sources.ingest import ingest
@@ -285,6 +286,13 @@ def test_the_sentence_to_sign_and_the_units_are_about_a_login() -> None:
     assert any("everything that is published of one login's day" in line for line in lines)
     assert describe_unit("device_day", logins=True) == "one login, one day"
     assert describe_unit("observation", logins=True) == "one message"
+
+
+def test_policy_show_prints_what_a_login_is_and_what_identities_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    print_promises(changes("count"), [])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(" ".join(line.split()) in shown for line in login_lines(changes("count")))
+    assert "it costs 4.32, and with three 6.87." in shown
 
 
 def test_a_site_of_devices_says_nothing_of_logins() -> None:
