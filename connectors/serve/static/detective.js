@@ -4,7 +4,7 @@ import { ask, send } from "./api.js";
 import { segmented } from "./controls.js";
 import { h, put, say } from "./dom.js";
 import { drawQuestion, outcome, questionParts, refusal } from "./question.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const words = strings.detective;
 

@@ -4,7 +4,7 @@ import { ask, send } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { best, cleared, entered, minutes, questionAt, readBoard, stopwatch, worth } from "./game_rules.js";
 import { drawQuestion, outcome, questionParts, refusal } from "./question.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const words = strings.game;
 const EVERY = 250;

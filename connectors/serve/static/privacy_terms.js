@@ -1,9 +1,9 @@
 // Formats of epsilons, factors and sensitive values. Upper bounds are rounded up.
 
 import { own } from "./own.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
-const LOCALE = "en";
+const LOCALE = strings.locale;
 const LARGEST = 1000;
 
 const up = (value, digits) => Math.max(0, Math.ceil(value * 10 ** digits - 1e-9) / 10 ** digits);

@@ -128,7 +128,7 @@ def test_a_room_counted_for_part_of_the_day_is_never_said_to_be_below_anything()
     assert found["201"].most is None
     assert found["201"].full_at_most is None
     assert found["202"].full_at_least > 100, "what was counted was there"
-    assert "Of 3 room(s) each device counts for a part of the day only" in said(reader)
+    assert "Of 3 rooms each device counts for a part of the day only" in said(reader)
 
 
 def test_the_building_is_a_sum_of_as_many_noises_as_zones() -> None:

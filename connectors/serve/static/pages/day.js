@@ -8,7 +8,7 @@ import { attributeName, factorOf, sensitiveText, valueText } from "../privacy_te
 import { zoneTitle } from "../records.js";
 import { remember } from "../router.js";
 import { isoDay } from "../span.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 
 const words = strings.day;
 const DAYS = 35;

@@ -9,7 +9,7 @@ import { clock, date, number, range, withBand } from "../format.js";
 import { game } from "../game.js";
 import { factorOf } from "../privacy_terms.js";
 import { objects } from "../records.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 
 const words = strings.learn;
 const WAIT = 150;

@@ -4,7 +4,7 @@ import { ask } from "../api.js";
 import { h, put, throttled } from "../dom.js";
 import { own } from "../own.js";
 import { deltaText, epsilonText, attributeName, factorOf } from "../privacy_terms.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 import { accountPart } from "../account.js";
 import { attributesOf } from "./day.js";
 
