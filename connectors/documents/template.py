@@ -9,9 +9,9 @@ A template is Markdown. It begins with a head of ``name: text`` lines between tw
 | ``[?table] text`` | the text if the table has rows, otherwise nothing |
 | any other | itself |
 
-In a text of the first form, ``{field}`` is the row's field and ``{field?one=room;other=rooms}`` the form for its number,
-by the plural rules of the head's ``language``. A field that is a ``Figure`` gets the language's decimal sign; one that
-is a ``Word`` is a name in the head, whose text is shown.
+In a text of the first form, ``{field}`` is the row's field, and ``{field?one=room;other=rooms}`` the form for its
+number by the plural rules of the head's ``language``. A ``Figure`` gets the language's decimal sign; a ``Word`` is a
+name in the head, whose text is shown.
 
 A line of the first form is a statement: it holds for as long as its facts do. Its name, ``table.label/key``, stands
 behind it in a comment. So a document that a person has completed can be compared with the facts of today.

@@ -15,6 +15,9 @@ export function epsilonText(epsilon) {
   return up(value, value < 10 ? 2 : value < 100 ? 1 : 0).toLocaleString(LOCALE, { maximumFractionDigits: 2 });
 }
 
+/** "0.01": an epsilon as it is, without rounding; a decimal string. */
+export const exactEpsilon = (epsilon) => Number(epsilon).toLocaleString(LOCALE, { maximumFractionDigits: 20 });
+
 /** "1e-6" */
 export const deltaText = (delta) => Number(delta).toExponential(0).replace("e-", "e−").replace("e+", "e");
 
