@@ -16,8 +16,10 @@ LANGUAGES = sorted(path.name.split(".")[1] for path in STATIC.glob("strings.*.js
 SHAPE = """async (language) => {
   const shape = (value) => typeof value === "function" ? `function of ${value.length}`
     : Array.isArray(value) ? value.map(shape)
-    : typeof value === "object" ? Object.fromEntries(Object.keys(value).sort().map((name) => [name, shape(value[name])])) : typeof value;
-  return shape((await import(`${location.origin}/static/strings.${language}.js`)).strings);
+    : typeof value !== "object" ? typeof value
+    : Object.fromEntries(Object.keys(value).sort().map((name) => [name, shape(value[name])]));
+  const { strings } = await import(`${location.origin}/static/strings.${language}.js`);
+  return shape(strings);
 }"""
 
 
