@@ -6,8 +6,8 @@ that survives them survives on ext4, XFS and Btrfs too (Pillai et al., *All File
 2014, table 1: no order among writes, nor among changes of folders):
 
 1. What was in a file at its last ``fsync`` or ``fdatasync`` is on the disk. Afterwards each sector (512 octets) or page
-   (4096) has, independently of all others, what it had at one moment between then and the crash. So does the length;
-   what a lasting truncation removed is gone, and what was never written is zero.
+   (4096) has, independently of all others, what it had at one moment between then and the crash. So does the length.
+   What a lasting truncation removed is gone; one that did not last removed nothing. What was never written is zero.
 2. An entry of a folder is on the disk when that folder was synced. Of later creations, renames and removals any subset
    may have reached the disk, each completely or not at all. Half of the states keep them in order, as a journal does.
 3. A sync of a file does not sync its name. A process that is killed loses nothing: that state is drawn as well.
@@ -29,9 +29,10 @@ from typing import Literal, NamedTuple
 from tests.support.patience import PATIENCE
 
 _CALLS = (
-    "openat,write,pwrite64,writev,pwritev,ftruncate,truncate,fallocate,fsync,fdatasync,rename,renameat,renameat2,link,"
-    "linkat,unlink,unlinkat,rmdir,mkdir,mkdirat,copy_file_range,sendfile"
-)
+    "openat", "write", "pwrite64", "writev", "pwritev", "ftruncate", "truncate", "fallocate", "fsync", "fdatasync",
+    "rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "rmdir", "mkdir", "mkdirat",
+    "copy_file_range", "sendfile",
+)  # fmt: skip
 _LINE = re.compile(rb"^(\d+) +(\w+)\((.*)\) += (-?\d+)(?:<[^>]*>)?(?: |$)")
 _ARGUMENT = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"|(\w+)<((?:\\x[0-9a-f]{2})*)>|([^,\s][^,]*)')
 REPORT = "reported"
@@ -52,8 +53,19 @@ class Operation(NamedTuple):
 
 def record(words: Sequence[str], root: Path, trace: Path) -> list[Operation]:
     """Run a program to its end and return what it changed below ``root``."""
-    strace = ["strace", "-f", "-y", "--seccomp-bpf", "-qq", "-xx", "-s", "16777216", "-e", f"trace={_CALLS}"]
-    subprocess.run([*strace, "-o", str(trace), *words], check=True, timeout=PATIENCE)
+    traced = [
+        "strace",
+        "-f",
+        "-y",
+        "--seccomp-bpf",
+        "-qq",
+        "-xx",
+        "-s",
+        "16777216",
+        "-e",
+        "trace=" + ",".join(f"?{call}" for call in _CALLS),
+    ]
+    subprocess.run([*traced, "-o", str(trace), *words], check=True, timeout=PATIENCE)
     return list(operations(trace.read_bytes(), root))
 
 
@@ -150,11 +162,17 @@ class _File:
         last = rng.randrange(len(moments))
         result = bytearray(len(moments[last]))
         for start in range(0, len(result), unit):
-            moment = rng.randrange(len(moments))
-            if all(len(each) > start for each in moments[moment : last + 1]):  # no lasting truncation removed it
-                piece = moments[moment][start : start + unit]
+            if possible := [piece for piece in self._pieces(moments, last, start, unit) if piece]:
+                piece = rng.choice(possible)
                 result[start : start + len(piece)] = piece
         return bytes(result[: len(moments[last])])
+
+    @staticmethod
+    def _pieces(moments: Sequence[bytes], last: int, start: int, unit: int) -> Iterator[bytes]:
+        """Yield what a piece of the file had at each moment, but not what a lasting truncation removed later."""
+        for moment, content in enumerate(moments):
+            if all(len(each) > start for each in moments[moment : last + 1]):
+                yield content[start : start + unit]
 
 
 @dataclass(eq=False, repr=False)

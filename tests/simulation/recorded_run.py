@@ -19,6 +19,7 @@ from connectors.secrets.private_files import write_new
 from connectors.sources.ingest.followed_logs import TailedFile
 from connectors.sources.snmp.usm.engines import Mark
 from connectors.sources.snmp.usm.receiver import EngineFile
+from connectors.storage.embedded import outboxes
 from connectors.storage.embedded.runner import embedded
 from stream.records import HOUR, MINUTE, SECOND, Heartbeat, ObservationBatch
 from stream.release.validation import Policy, load_policy
@@ -57,10 +58,9 @@ def mark(line: int) -> Mark:
     return Mark(ENGINE, 1, 1000 + line, line.to_bytes(16))
 
 
-async def run(
-    root: Path, inputs: Path, report: Callable[[str], None], *, key_made: bool, until: int = -1
-) -> None:
+async def run(root: Path, inputs: Path, report: Callable[[str], None], *, key_made: bool, until: int = -1) -> None:
     """Go on to the end of the recording; end without warning before line ``until``."""
+    outboxes.SYNC_EVERY = 2  # few windows are to show what happens after it
     key, state, log = root / "keys" / "key", root / "state", inputs / "log"
     if not key_made:
         key.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ async def run(
 
 
 def main() -> None:
-    """Run in a folder, with the inputs of another: a process that ends before half of the lines, then one to the end."""
+    """Run a process that ends before half of the lines, then one to the end; arguments: root and inputs."""
     root, inputs = Path(sys.argv[1]), Path(sys.argv[2])
     handle = os.open(root / REPORT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
