@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from zoneinfo import ZoneInfo
 
 import click
@@ -34,7 +34,7 @@ from connectors.cli.policy_tables import (
     print_targets,
 )
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
-from connectors.operations.inventory.policy_text import Building, policy_text
+from connectors.operations.inventory.policy_text import SUMS, Building, policy_text
 from connectors.operations.inventory.zones import Grouping, places_of
 from connectors.operations.policy.contracts import contract_files
 from connectors.operations.policy.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
@@ -46,7 +46,8 @@ from connectors.operations.policy.guarantees import (
 from connectors.operations.policy.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
 from stream.errors import DataError, UsageError
-from stream.policy.fields import FEWEST_SHARED_BITS
+from stream.policy.counts import Count, CountRelease
+from stream.policy.fields import FEWEST_SHARED_BITS, duration_text
 from stream.records import ObservationBatch
 from stream.release.validation import Policy, load_policy
 
@@ -88,10 +89,15 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
     type=click.IntRange(FEWEST_SHARED_BITS, 47),
     help="If traps contain BSSIDs: how many bits they share with the listed address, usually 44.",
 )
+@click.option(
+    "--count",
+    type=click.Choice(get_args(Count)),
+    help="What floors and building pay for.  [default: what has the smaller error on the simulated day]",
+)
 @click.option("--out", type=NEW_FILE, help="The policy file to write.  [default: standard output]")
 def init(
     *, access_points: Path | None, columns: tuple[str, ...], controllers: str | None, from_observations: Path | None,
-    group: Grouping, site: str, timezone: str | None, shared_bits: int | None, out: Path | None,
+    group: Grouping, site: str, timezone: str | None, shared_bits: int | None, count: Count | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Write a policy with safe defaults for the access points of a list.
 
@@ -100,8 +106,9 @@ def init(
     capacity, or leave them empty. If zones are formed by --group, capacities add up.
 
     The policy publishes counts of floors and of the building, and of zones that have room for enough people, charged
-    per day. A device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of the
-    recording's device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
+    per day. Floors and the building pay for ticks or for changes, whichever has the smaller error on the simulated
+    day. Of ticks, a device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of
+    the recording's device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
 
     \b
     tacet policy init --access-points aps.csv --columns 'ap=Radio MAC,name=AP Name,floor=Location' \\
@@ -117,7 +124,7 @@ def init(
         if unread:
             click.echo(f"{access_points}: columns not read: {', '.join(filter(None, unread))}", err=True)
         places = places_of(access_points, rows, site, group)
-        text = policy_text(Building(places, _addresses(controllers), timezone, shared_bits))
+        text = policy_text(_preferred(Building(places, _addresses(controllers), timezone, shared_bits), count))
     else:
         assert from_observations is not None  # noqa: S101
         dialect = dialect_of(columns)
@@ -126,7 +133,8 @@ def init(
         draft = load_policy(policy_text(building), "the policy of this recording")
         with progress("rows read") as advance:
             contribution = recorded_contribution(from_observations, draft, dialect, advance)
-        text = policy_text(building if contribution is None else replace(building, contribution=contribution))
+        building = building if contribution is None else replace(building, contribution=contribution)
+        text = policy_text(_preferred(building, count))
     load_policy(text, "the policy of this list")
     if out is None:
         click.echo(text, nl=False)
@@ -135,6 +143,24 @@ def init(
     zones = sum(map(len, places.values()))
     marked = sum("CHECK" in line for line in text.splitlines()) - 1
     click.echo(f"{out}: {zones} zone(s) at {len(places)} site(s), {marked} line(s) marked CHECK")
+
+
+def _preferred(building: Building, count: Count | None) -> Building:
+    """Return a building whose sums count what suits its largest site best, or what is wanted."""
+    from connectors.operations.policy.comparison import fits, preferred  # noqa: PLC0415 - loads mechanisms
+
+    if count == "ticks":
+        return building
+    draft = load_policy(policy_text(building), "the policy of this list")
+    (sums,) = (each for each in draft.release if isinstance(each, CountRelease) and each.name == SUMS)
+    if not all(fits(sums, site) for site in draft.site.values()):
+        if count is not None:
+            raise UsageError("--count: changes need every floor to have room for enough people, or a single floor")
+        return building
+    largest = max(building.sites, key=lambda name: sum(place.capacity for place in building.sites[name]))
+    with working("ticks or changes: trying the simulated day"):
+        chosen = preferred(draft, largest, sums, count)
+    return replace(building, count=chosen.count, gap=duration_text(chosen.gap) if chosen.gap else "0min")
 
 
 def _addresses(text: str | None) -> tuple[str, ...]:

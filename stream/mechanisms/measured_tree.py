@@ -74,6 +74,11 @@ class MeasuredTree:
         return self.laws[0]
 
     @property
+    def nodes(self) -> int:
+        """Number of nodes of all levels."""
+        return self.tree.nodes
+
+    @property
     def half_width_kind(self) -> HalfWidthKind:
         """``posterior`` where there are filters, otherwise ``noise``."""
         return "posterior" if self.nightly else "noise"

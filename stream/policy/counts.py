@@ -79,6 +79,9 @@ LEVELS: tuple[Level, ...] = ("zone", "floor", "building")
 """From the leaves to the root."""
 
 
+Count = Literal["ticks", "changes"]
+"""What a device's day pays for: the ticks at which it counts, or the changes of its counts."""
+
 Span = Literal["1h", "1d"]
 """Period whose windows are revised together."""
 
@@ -114,8 +117,8 @@ class CountRelease(Frozen):
     """Law of the noise; gaussian only if ``unit`` is ``device_day``, whose price determines its scale."""
     unit: Literal["window", "device_day"] = "window"
     """Unit for which epsilon pays: one presence at one window, or a device's whole privacy day."""
-    count: Literal["ticks", "changes"] = "ticks"
-    """What a device's day pays for: the ticks at which it counts, or the changes of its counts."""
+    count: Count = "ticks"
+    """What a device's day pays for."""
     delta: Delta | None = None
     """Delta of epsilon for a day of gaussian noise; None: ``privacy.delta``."""
     zones: Selection = Selection()

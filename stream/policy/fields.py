@@ -166,6 +166,8 @@ Ident = Annotated[
     ),
 ]
 Duration = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
+DurationOrNone = Annotated[int, BeforeValidator(_duration), Field(ge=0)]
+"""A duration that may be 0."""
 Epsilon = Annotated[Fraction, BeforeValidator(parse_epsilon), PlainSerializer(decimal_string)]
 Delta = Annotated[Fraction, BeforeValidator(parse_delta), PlainSerializer(decimal_string)]
 Spend = Annotated[Fraction, BeforeValidator(parse_spend), PlainSerializer(decimal_string)]

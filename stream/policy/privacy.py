@@ -110,7 +110,10 @@ def _rules_of_changes(release: CountRelease) -> Iterator[tuple[bool, str]]:
     one = release.levels == ("zone",) or bool(release.shares)
     yield one, "levels other than zone must have shares with count = 'changes': visits are counted for each level"
     yield not release.queries, "queries must not go with count = 'changes': its noise is not that of single windows"
-    yield not release.revise, "revise must not go with count = 'changes'"
+    yield (
+        "1h" not in release.revise,
+        "revise must be '1d' with count = 'changes', whose noise runs through a day",
+    )
 
 
 def _check_site(release: CountRelease, name: str, site: Site) -> None:

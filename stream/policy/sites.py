@@ -37,6 +37,7 @@ from stream.policy.fields import (
     BaseRadio,
     Clock,
     Duration,
+    DurationOrNone,
     Frozen,
     Ident,
     Mac,
@@ -262,8 +263,9 @@ class Site(Frozen):
     """Whether a device that is present at the start of the privacy day counts before it has been absent."""
     visits: int = Field(default=4, ge=1, le=MOST_VISITS, strict=True)
     """Visits that a device makes at most per privacy day, at each level, in releases that count changes."""
-    gap: Duration = 10 * MINUTE
-    """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building."""
+    gap: DurationOrNone = 10 * MINUTE
+    """In releases that count changes, an absence of at most so long, in whole ticks, ends no visit to the building; 0:
+    any absence does."""
     randomised: Literal["count", "ignore"] = "count"
     """Whether devices with a locally administered address are counted."""
     identity: Literal["device", "login"] = "device"

@@ -260,6 +260,9 @@ class CountReleases:
                 for epsilon, mechanism in plan.mechanisms.items():
                     own = plan.state_name(epsilon)
                     state.operator_states[own] = mechanism.decode(parts[own])
+                for revision in self._revisions[name]:
+                    held = {each: stage for each, stage in revision.stages.items() if each in parts}
+                    state.operator_states |= {each: stage.decode(parts[each]) for each, stage in held.items()}
 
     def carry_over(self, state: ReleaseState, carried: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
         """Continue publications of another policy.

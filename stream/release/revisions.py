@@ -16,7 +16,7 @@ from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.base import CountMechanism, Values, noisy_of
 from stream.mechanisms.filter.history import DayHistory, Passed, Revised, Revision, Window, window_of
-from stream.mechanisms.filter.mechanism import Revisable
+from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.operators import Operator
 from stream.policy.counts import CountRelease, Span
 from stream.policy.document import PolicyDocument
@@ -33,7 +33,7 @@ class RevisionOperator(Operator[Any, Passed, Revised], Protocol):
     """Revises the windows of an hour or of a day."""
 
     @property
-    def mechanism(self) -> Revisable:
+    def mechanism(self) -> DayRevisable:
         """The mechanism whose values are revised."""
 
     def finish(self, state: Any, now: Any) -> list[Revised]:
@@ -132,6 +132,8 @@ def check_revisions(policy: PolicyDocument, file: str = "policy") -> None:
 
 
 def _operator(release: CountRelease, mechanism: CountMechanism, span: Span) -> RevisionOperator:
-    if not isinstance(mechanism, Revisable):
-        raise PolicyError(f"release '{release.name}': revise must go with a mechanism whose values can be revised")
-    return Revision(mechanism) if span == "1h" else DayHistory(mechanism)
+    if span == "1h" and isinstance(mechanism, Revisable):
+        return Revision(mechanism)
+    if span == "1d" and isinstance(mechanism, DayRevisable):
+        return DayHistory(mechanism)
+    raise PolicyError(f"release '{release.name}': revise must go with a mechanism whose values can be revised")

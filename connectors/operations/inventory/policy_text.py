@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Literal
 
 from connectors.operations.inventory.zones import PER_ACCESS_POINT, AccessPointPlace, Sites
 from connectors.sources.ingest.addresses import colons
+from stream.policy.counts import Count
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 
 NOBODY = ("127.0.0.1",)
 """In the place of controllers that are not known: nothing but this machine is heard."""
+SUMS = "sums"
+"""Name of the release of floors and the building."""
 Origin = Literal["inventory", "recording"]
 LONG_DAY = "12h"
 """Longer than most working days; devices that stay longer are missing from counts after it."""
@@ -38,7 +41,11 @@ class Building:
     listed addresses."""
     origin: Origin = "inventory"
     contribution: str = LONG_DAY
-    """For how much of a privacy day a device counts."""
+    """For how much of a privacy day a device counts, where ticks are paid for."""
+    count: Count = "ticks"
+    """What the release of sums pays for."""
+    gap: str = "10min"
+    """Of the sites, where sums pay for changes."""
 
 
 _HEAD = """\
@@ -76,7 +83,12 @@ working_hours = ["08:00", "18:00"]
 day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
 contribution = "{contribution}"{room} # of a day, for which one device counts at most: {covers}
 residents = "ignore"                 # there at the day's start: counts only once it has left (printers, machines)
-sources = [{sources}]{check_sources}
+{visits}sources = [{sources}]{check_sources}
+"""
+
+_VISITS = """\
+visits = 4                           # to the building and to floors: after so many a day a device counts no more
+gap = "{gap}"{room} # an absence of so long ends no visit to the building: more where phones are rarely heard
 """
 
 _ZONE = """
@@ -108,10 +120,13 @@ query = "count"
 mechanism = "filter"
 noise = "gaussian"
 unit = "device_day"
-{zones}epsilon = {{ facilities = "2", public = "1" }}
+{count}{zones}epsilon = {{ facilities = "2", public = "1" }}
 delta = "1e-6"
 levels = [{levels}]
 shares = {{ {shares} }}
+"""
+_CHANGES = """\
+count = "changes"                    # a device's day pays for its coming and going, however long it stays
 """
 _SMALL_FLOORS = """ A floor is left out where all its zones together are made for fewer
 # than {worth} people, the noise's standard deviation in a zone: its sum would be about single people. Zones there:"""
@@ -146,16 +161,22 @@ def policy_text(building: Building) -> str:
     written = _EXACT if bits is None else _SHARED.format(bits=bits)
     recorded = _RECORDED if building.origin == "recording" else ""
     head = _HEAD + recorded + _ADDRESSES.format(written=written)
-    body = head + "".join(_site(building, site) for site in building.sites) + _AUDIENCES
-    scale = _scale(body)
+    sites = "".join(_site(building, site) for site in building.sites)
+    zones_alone = "".join(_site(replace(building, count="ticks"), site) for site in building.sites)
+    scale = _scale(head + zones_alone + _AUDIENCES)
     summed = _Summed.of(building.sites, math.ceil(scale))
-    return body + _sums(building.sites, summed) + _rooms(building.sites, scale, summed.whole(building.sites))
+    body = head + sites + _AUDIENCES
+    return body + _sums(building, summed) + _rooms(building.sites, scale, summed.whole(building.sites))
 
 
 def _site(building: Building, site: str) -> str:
     places = building.sites[site]
     sources = building.controllers or NOBODY
+    visits = ""
+    if building.count == "changes":
+        visits = _VISITS.format(gap=building.gap, room=" " * (28 - len(building.gap)))
     head = _SITE.format(
+        visits=visits,
         site=_key(site),
         name=_quoted(site + (" (from a recording)" if building.origin == "recording" else "")),
         timezone=building.timezone or "UTC",
@@ -230,19 +251,20 @@ class _Summed:
             yield from ((site, place) for place in places if not self.by_floor or place.id not in self.small)
 
 
-def _sums(sites: Sites, summed: _Summed) -> str:
+def _sums(building: Building, summed: _Summed) -> str:
     """Return the release of sums."""
+    count = _CHANGES if building.count == "changes" else ""
     if not summed.by_floor:
         return _SUMS.format(
-            what="The building", left_out="", zones="", levels='"building"', shares='building = "1"'
+            what="The building", left_out="", zones="", levels='"building"', shares='building = "1"', count=count
         )  # fmt: skip
     small = summed.small
-    published = [name for name in _ids(sites) if name not in small]
+    published = [name for name in _ids(building.sites) if name not in small]
     left_out = _SMALL_FLOORS.format(worth=summed.worth) + _named(sorted(small)) if small else ""
     return _SUMS.format(
         what="Floors, and the building,", left_out=left_out,
         zones=_chosen(published) if small else "",
-        levels='"floor", "building"', shares='floor = "0.5", building = "0.5"',
+        levels='"floor", "building"', shares='floor = "0.5", building = "0.5"', count=count,
     )  # fmt: skip
 
 

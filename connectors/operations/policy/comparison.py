@@ -3,13 +3,18 @@
 Both are tried on the simulated day, with the filter and one audience, and compared with all devices that are present,
 residents left out: devices that a bound hides are errors. Ticks are bounded by the site's contribution, or not at all
 if it has none; changes by its visits and gap.
+
+``preferred`` chooses for a policy that is being written: first the gap, by how far the counts of the building are from
+the devices present before there is noise, as noise does not depend on it; then ticks or changes, by their errors in
+units of the mean count, added over the levels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from connectors.operations.policy.quality import (
     ByLevelQuality,
@@ -19,14 +24,13 @@ from connectors.operations.policy.quality import (
     tried_windows,
 )
 from stream.pipeline import visits_of
-from stream.policy.counts import CountRelease
+from stream.policy.counts import Count, CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.sites import Site
-from stream.records import DAY
+from stream.records import DAY, MINUTE, Micros
 from stream.release.count_plan import CountPlan
 from stream.release.validation import Policy
 
-Count = Literal["ticks", "changes"]
 COUNTS: tuple[Count, ...] = get_args(Count)
 
 
@@ -34,11 +38,12 @@ def comparable(policy: Policy) -> Iterator[tuple[str, CountRelease, str]]:
     """Yield site, release and audience of all that could pay for ticks as well as for changes."""
     for name, site in policy.site.items():
         for release in policy.release:
-            if isinstance(release, CountRelease) and policy.zones_of(release, name) and _fits(release, site):
+            if isinstance(release, CountRelease) and policy.zones_of(release, name) and fits(release, site):
                 yield from ((name, release, audience) for audience in audiences_of(release))
 
 
-def _fits(release: CountRelease, site: Site) -> bool:
+def fits(release: CountRelease, site: Site) -> bool:
+    """Whether a release of a site could pay for ticks as well as for changes."""
     whole = all(release.zones.covers(zone) for zone in site.zones)
     levels = release.levels == ("zone",) or (bool(release.shares) and whole)
     return release.by_day and release.noise == "gaussian" and site.feed == "devices" and levels
@@ -67,7 +72,55 @@ def comparison(policy: Policy, tick: Callable[[], None] = lambda: None) -> list[
     return rows
 
 
-def _tried(policy: Policy, name: str, release: CountRelease, epsilon: Fraction, count: Count) -> ByLevelQuality:
+GAPS: tuple[Micros, ...] = (0, 10 * MINUTE)
+"""No gap, as events hold for their validity anyway, and the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """What suits a release best."""
+
+    count: Count
+    gap: Micros
+    """For changes."""
+
+
+def preferred(policy: Policy, name: str, release: CountRelease, count: Count | None = None) -> Preferred:
+    """Return what a release of a site should count, with the gap that suits changes best.
+
+    Args:
+        policy: the release counts ticks in it.
+        name: of the site.
+        release: of the policy.
+        count: None to choose; otherwise the count that is wanted.
+    """
+    gap = 10 * MINUTE if count == "ticks" else min(GAPS, key=lambda each: _off(policy, name, release, each))
+    if count is not None:
+        return Preferred(count, gap)
+    with_gap = _with_site(policy, name, policy.site[name].model_copy(update={"gap": gap}), release)
+    epsilon = max(release.epsilon.values())
+    errors = {each: _relative(_tried(with_gap, name, release, epsilon, each)) for each in COUNTS}
+    return Preferred(min(COUNTS, key=errors.__getitem__), gap)
+
+
+def _off(policy: PolicyDocument, name: str, release: CountRelease, gap: Micros) -> float:
+    """Return how far the building's counts by visits are from the devices present, in the mean."""
+    site = policy.site[name].model_copy(update={"contribution": DAY, "residents": "ignore", "gap": gap})
+    changes = release.model_copy(update={"count": "changes"})
+    windows = simulated_site(name, site, visits_of(_with_site(policy, name, site, changes), name))
+    off = [
+        abs(window.by_visits.building[0] - sum(window.bounded))
+        for window in windows
+        if window.by_visits is not None and window.bounded is not None
+    ]
+    return sum(off) / len(off)
+
+
+def _relative(quality: ByLevelQuality) -> float:
+    return sum(level.error / level.mean if level.mean else 1.0 for level in quality.values())
+
+
+def _tried(policy: PolicyDocument, name: str, release: CountRelease, epsilon: Fraction, count: Count) -> ByLevelQuality:
     """Return the errors of a release that counts ticks or changes."""
     own = policy.site[name]
     whole = own.model_copy(update={"contribution": DAY, "residents": "ignore"})
@@ -86,7 +139,7 @@ def _tried(policy: Policy, name: str, release: CountRelease, epsilon: Fraction, 
     )
 
 
-def _with_site(policy: Policy, name: str, site: Site, release: CountRelease) -> PolicyDocument:
+def _with_site(policy: PolicyDocument, name: str, site: Site, release: CountRelease) -> PolicyDocument:
     """Return a policy with another site and one release, which nothing is released under."""
     values: Mapping[str, Any] = dict(policy) | {"site": {**policy.site, name: site}, "release": (release,)}
     return PolicyDocument.model_construct(**values)

@@ -50,6 +50,9 @@ from stream.sensing.visits import VisitBound, VisitCounter, VisitCounts
 KEY = b"a plan draws the same noise again"
 """A public key: noise drawn with it hides nothing."""
 
+MOST_STAND_INS = 64
+"""Simulated zones that a zone of a policy stands for, at most: as many as the simulated building has."""
+
 Windows = Mapping[str, Sequence[OccupancyWindow]]
 """Site -> its windows, in order."""
 
@@ -73,31 +76,42 @@ def simulated_site(name: str, site: Site, visits: VisitBound | None) -> list[Occ
         replace(
             window,
             site=name,
-            counts=tuple(window.counts[place] for place in places),
-            bounded=None if window.bounded is None else tuple(window.bounded[place] for place in places),
+            counts=_summed(window.counts, places),
+            bounded=None if window.bounded is None else _summed(window.bounded, places),
             by_visits=by_visits.get(window.window_end),
         )
         for window in day.windows
     ]
 
 
-def _visits_of_stand_ins(site: Site, places: Sequence[int], visits: VisitBound) -> dict[Micros, LevelCounts | None]:
+def _summed(counts: Sequence[int], places: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Return the counts of the zones that stand for these places each."""
+    return tuple(sum(counts[place] for place in own) for own in places)
+
+
+def _visits_of_stand_ins(
+    site: Site, places: Sequence[Sequence[int]], visits: VisitBound
+) -> dict[Micros, LevelCounts | None]:
     """Return the counts by visits of a site that has the devices of the simulated day.
 
-    A visit may span zones, so the devices are followed through the site's own zones. Where several zones have the same
-    simulated one, each has devices of its own.
+    A visit may span zones, so the devices are followed through the site's own zones. A simulated zone that stands in
+    several times has other devices each time.
     """
     simulation = _simulation(site.timezone)
-    copies = [places[:at].count(place) for at, place in enumerate(places)]
     counters, found = VisitCounts(visits), dict[Micros, LevelCounts | None]()
     tally, present = counters.initial(), dict[str, tuple[int, Micros]]()
-    zone_of = {pair: zone for zone, pair in enumerate(zip(places, copies, strict=True))}
+    zone_of: dict[tuple[int, int], int] = {}
+    times = Counter[int]()
+    for at, own in enumerate(places):
+        for place in own:
+            zone_of[place, times[place]] = at
+            times[place] += 1
     tick = -(-simulation.start // site.tick) * site.tick
     for time, device, point in _sightings(simulation, sessions=site.has_sessions):
         while time > tick:
             found[tick] = _visits_at(counters, tally, present, tick, site.counts_for)
             tick += site.tick
-        for copy in range(1 + max(copies, default=0)):
+        for copy in range(max(times.values())):
             zone = None if point is None else zone_of.get((point, copy))
             if zone is None:
                 present.pop(f"{device}/{copy}", None)
@@ -230,8 +244,10 @@ def _sightings(simulation: Simulation, *, sessions: bool) -> Iterable[tuple[Micr
     return sorted(chain(rows, ends), key=lambda row: (row[0], row[2] is not None))
 
 
-def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[int]:
-    """Return, for each zone of a policy, the index of the simulated zone whose counts it uses.
+def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return, for each zone of a policy, the indices of the simulated zones whose devices it has.
+
+    They are its namesake alone, or for each of its access points one of its kind: simulated zones have one each.
 
     Args:
         zones: those of the policy's site, in registry order.
@@ -242,14 +258,20 @@ def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str])
     of_kind = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in kinds}
     public = [place for place, kind in enumerate(kinds) if kind != OFFICE]
     nexts = {kind: count() for kind in ("", *of_kind)}
-    chosen = []
+    chosen = list[tuple[int, ...]]()
     for zone in zones:
-        place = known.get((zone.id, zone.kind))
-        if place is None:
-            like, kind = of_kind.get(zone.kind, public), zone.kind if zone.kind in of_kind else ""
-            place = like[next(nexts[kind]) % len(like)]
-        chosen.append(place)
+        namesake = known.get((zone.id, zone.kind))
+        if namesake is not None:
+            chosen.append((namesake,))
+            continue
+        like, kind = of_kind.get(zone.kind, public), zone.kind if zone.kind in of_kind else ""
+        chosen.append(tuple(like[next(nexts[kind]) % len(like)] for _ in range(_access_points(zone))))
     return chosen
+
+
+def _access_points(zone: Zone) -> int:
+    """Return how many access points a zone has, as far as its keys tell: at least 1, at most ``MOST_STAND_INS``."""
+    return min(max(1, len(zone.radios), len(zone.access_point_names)), MOST_STAND_INS)
 
 
 class Quality(NamedTuple):

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.base import Ratio, TickInput, Values
+from stream.mechanisms.base import Ratio, RevisedDay, TickInput, Values, whole
 from stream.mechanisms.changes.mechanism import Changes
 from stream.mechanisms.consistency import Tree
 from stream.mechanisms.measured_tree import level_context
+from stream.mechanisms.noise import Ints
 from stream.mechanisms.noise_parameters import NoiseParameter
 from stream.schemas import HalfWidthKind
 
@@ -49,6 +50,11 @@ class LevelChanges:
         """That of all levels."""
         return self.levels[0].half_width_kind
 
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of all levels."""
+        return self.tree.nodes
+
     def noise_scales(self) -> tuple[float, ...]:
         """Return the scale of each node's noise, shape [nodes]."""
         levels = zip(self.levels, self.tree.names, strict=True)
@@ -68,7 +74,40 @@ class LevelChanges:
             )
             after.append(own)
             made.append(values)
-        return tuple(after), [_joined(made)]
+        return tuple(after), [self._joined(made)]
+
+    def rest(self, state: tuple[Any, ...]) -> list[RevisedDay]:
+        """Return the revised values of the current day, of its released windows so far; nothing before any."""
+        return self._of_nodes([each.rest(own) for each, own in zip(self.levels, state, strict=True)])
+
+    def values_of(self, median: Ints, half_width: Ints) -> Values:
+        """Return counts of all nodes and their half-widths as values."""
+        return Values(median, half_width, whole(median))
+
+    def _of_nodes(self, histories: Sequence[Sequence[RevisedDay]]) -> list[RevisedDay]:
+        """Return the levels' revised days, each as one of all nodes."""
+        return [
+            RevisedDay(
+                parts[0].day,
+                np.arange(self.nodes),
+                np.concatenate([part.median for part in parts], axis=1),
+                np.concatenate([part.half_width for part in parts], axis=1),
+                parts[0].is_last,
+            )
+            for parts in zip(*histories, strict=True)
+        ]
+
+    def _joined(self, made: Sequence[Values]) -> Values:
+        """Return the values of all levels, one after another."""
+        exact = Ratio(*(np.concatenate(parts) for parts in zip(*(each.exact for each in made), strict=True)))
+        noisy = [each.noisy for each in made if each.noisy is not None]
+        return Values(
+            np.concatenate([each.values for each in made]),
+            np.concatenate([each.half_width for each in made]),
+            exact,
+            noisy=np.concatenate(noisy) if len(noisy) == len(made) else None,
+            histories=self._of_nodes([each.histories for each in made]),
+        )
 
     def pause(self, state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the states after a window that is not released."""
@@ -89,15 +128,3 @@ class LevelChanges:
         if place != len(data):
             raise DataError("state of changes: must end with the last level")
         return tuple(states)
-
-
-def _joined(made: Sequence[Values]) -> Values:
-    """Return the values of all levels, one after another."""
-    exact = Ratio(*(np.concatenate(parts) for parts in zip(*(each.exact for each in made), strict=True)))
-    noisy = [each.noisy for each in made if each.noisy is not None]
-    return Values(
-        np.concatenate([each.values for each in made]),
-        np.concatenate([each.half_width for each in made]),
-        exact,
-        noisy=np.concatenate(noisy) if len(noisy) == len(made) else None,
-    )

@@ -33,7 +33,7 @@ from stream.encryption import join_parts, split_parts
 from stream.errors import DataError
 from stream.mechanisms.base import RevisedDay, Values, WeekSlot
 from stream.mechanisms.filter.learning import FARTHEST, PARTS
-from stream.mechanisms.filter.mechanism import Revisable
+from stream.mechanisms.filter.mechanism import DayRevisable, Revisable
 from stream.mechanisms.filter.model import Cells
 from stream.mechanisms.filter.state import FilterState
 from stream.mechanisms.filter.step import FilterItem, RegimeFilter
@@ -269,7 +269,7 @@ Days = tuple[StoredDay, ...]
 class DayHistory:
     """Publishes revised values of a mechanism's days; an operator of the stream."""
 
-    mechanism: Revisable
+    mechanism: DayRevisable
 
     def initial(self) -> Days:
         """Return the state before the first window."""
@@ -277,11 +277,7 @@ class DayHistory:
 
     def most_bytes(self, tick: Micros) -> int:
         """Return the largest size of the state in bytes, uncompressed, for windows of this length."""
-        return (25 * HOUR // tick) * (8 * self._nodes + 2 * _WINDOWS_A_STEP)
-
-    @property
-    def _nodes(self) -> int:
-        return sum(len(each.filter.capacities) for each in self.mechanism.nightly)
+        return (25 * HOUR // tick) * (8 * self.mechanism.nodes + 2 * _WINDOWS_A_STEP)
 
     def step(self, state: Days, item: Passed) -> tuple[Days, list[Revised]]:
         """Store the revised parts that a window brings, publish what is due with it, and buffer the window itself."""
@@ -309,7 +305,8 @@ class DayHistory:
     def _with(self, day: StoredDay, history: RevisedDay) -> StoredDay:
         if len(history.median) != len(day.ends):
             raise DataError(f"day history: {len(day.ends)} windows are held of a day, {len(history.median)} told of")
-        revised = np.zeros((2, len(day.ends), self._nodes), np.int64) if day.revised is None else day.revised.copy()
+        shape = 2, len(day.ends), self.mechanism.nodes
+        revised = np.zeros(shape, np.int64) if day.revised is None else day.revised.copy()
         revised[:, :, history.zones] = history.median, history.half_width
         return replace(day, revised=revised, is_complete=history.is_last)
 
@@ -346,7 +343,7 @@ class DayHistory:
         number, ends, coverages, is_told, published = row
         known = None
         if revised is not None:
-            known = np.frombuffer(revised, _INTS).astype(np.int64).reshape(2, len(ends), self._nodes)
+            known = np.frombuffer(revised, _INTS).astype(np.int64).reshape(2, len(ends), self.mechanism.nodes)
         return StoredDay(number, tuple(ends), tuple(map(Fraction, coverages)), known, is_told, published)
 
 

@@ -20,7 +20,22 @@ from stream.schemas import HalfWidthKind
 
 
 @runtime_checkable
-class Revisable(CountMechanism, Protocol):
+class DayRevisable(CountMechanism, Protocol):
+    """A mechanism that can improve a day's values when the day is over: it returns ``Values.histories``."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes, of all levels."""
+
+    def rest(self, state: Any) -> list[RevisedDay]:
+        """Return the remaining revised parts of days, including the current one, where no further window comes."""
+
+    def values_of(self, median: Ints, half_width: Ints) -> Values:
+        """Return the publishable values of a window with these medians and half-widths of its nodes."""
+
+
+@runtime_checkable
+class Revisable(DayRevisable, Protocol):
     """A mechanism of filters, which can improve a window's values when later windows are known."""
 
     @property
@@ -35,12 +50,6 @@ class Revisable(CountMechanism, Protocol):
 
         Returns the same state where there is no such work.
         """
-
-    def rest(self, state: Any) -> list[RevisedDay]:
-        """Return the remaining revised parts of days, including the current one, where no further window comes."""
-
-    def values_of(self, median: Ints, half_width: Ints) -> Values:
-        """Return the publishable values of a window with these medians and half-widths of its nodes."""
 
     def smooth(
         self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
@@ -79,6 +88,11 @@ class Filtered:
         after, [output] = self.filter.step(state, FilterItem(noisy, item.slot))
         sums = FilteredSums(output.estimate.half_width, after.residuals, self.noise)
         return after, [self.values_of(*output.estimate)._replace(noisy=noisy, sums=sums, histories=output.histories)]
+
+    @property
+    def nodes(self) -> int:
+        """Number of zones."""
+        return len(self.filter.filter.capacities)
 
     @property
     def nightly(self) -> tuple[NightlyFilter, ...]:

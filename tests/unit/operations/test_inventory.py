@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from click.testing import CliRunner, Result
 
 from connectors.cli.main import tacet
 from connectors.operations.inventory.access_points import columns_of, kind_of, last_part, name_of, read_inventory, stem
+from connectors.operations.policy import comparison
+from connectors.operations.policy.quality import Quality
 from connectors.sources.ingest.addresses import address_of
 from stream.errors import UsageError
 from stream.policy.counts import CountRelease
 from stream.policy.fields import parse_epsilon
+from stream.records import MINUTE
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from tests.support.documents import ROOT
@@ -33,7 +37,8 @@ MAPPED = {
 
 
 def initialised(path: Path, *options: str) -> Result:
-    return CliRunner().invoke(tacet, ["policy", "init", "--access-points", str(path), *options])
+    """Return what 'policy init' writes, without the simulated day that it tries unless ``--count`` is given."""
+    return CliRunner().invoke(tacet, ["policy", "init", "--access-points", str(path), "--count", "ticks", *options])
 
 
 def made(path: Path, *options: str) -> Policy:
@@ -219,6 +224,55 @@ def test_where_traps_give_bssids_a_base_radio_stands_for_all_of_an_access_point(
     path = listed(tmp_path, "24:de:c6:cc:dd:e7", "24:de:c6:cc:dd:f1", header="ap")
     (zone,) = made(path, "--shared-bits", "44").site["building"].zones
     assert zone.base_radio == ("24:de:c6:cc:dd:e0/44", "24:de:c6:cc:dd:f0/44")
+
+
+# --- ticks or changes ---------------------------------------------------------------------------------
+
+FLOORS = ("5c:52:1e:00:20:10,1,hall,90", "5c:52:1e:00:20:20,2,loft,60")
+HEADER = "ap,floor,zone,capacity"
+
+
+def of(level: str, error: float, mean: float) -> dict[str, Quality]:
+    return {level: Quality(error, mean, mean)}
+
+
+@pytest.mark.parametrize(
+    ("floor", "building", "count"),
+    [((4, 9), (10, 5), "ticks"), ((4, 5), (20, 8), "changes"), ((4, 7), (10, 1), "ticks")],
+)
+def test_sums_count_what_errs_less_in_units_of_each_levels_mean(
+    tmp_path: Path, floor: tuple[int, int], building: tuple[int, int], count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Floors with 10 devices in the mean, a building with 50: errors by ticks and by changes."""
+
+    def tried(_policy: Policy, _name: str, _release: CountRelease, _epsilon: Fraction, each: str) -> dict[str, Quality]:
+        at = ("ticks", "changes").index(each)
+        return of("floor", floor[at], 10) | of("building", building[at], 50)
+
+    monkeypatch.setattr(comparison, "_tried", tried)
+    done = CliRunner().invoke(
+        tacet, ["policy", "init", "--access-points", str(listed(tmp_path, *FLOORS, header=HEADER))]
+    )
+    assert done.exit_code == 0, done.output
+    assert releases(load_policy(done.stdout))["sums"].count == count
+
+
+def test_the_gap_is_the_one_whose_counts_are_nearest_to_the_devices_present(tmp_path: Path) -> None:
+    """Before there is noise. With one visit a day the longer gap, which lets whoever comes back stay counted."""
+    path = listed(tmp_path, *FLOORS, header=HEADER)
+    policy = made(path, "--count", "changes")
+    [(name, site)], sums = policy.site.items(), releases(policy)["sums"]
+    assert (sums.count, site.gap, site.residents) == ("changes", 0, "ignore")
+    once = policy.model_copy(update={"site": {name: site.model_copy(update={"visits": 1})}})
+    assert comparison.preferred(once, name, sums, "changes").gap == 10 * MINUTE
+
+
+def test_changes_are_refused_where_floors_are_left_out(tmp_path: Path) -> None:
+    path = listed(tmp_path, *FLOORS, "5c:52:1e:00:20:30,3,attic,3", header=HEADER)
+    done = initialised(path, "--count", "changes")
+    assert "--count: changes need every floor to have room for enough people" in str(done.exception)
+    plain = CliRunner().invoke(tacet, ["policy", "init", "--access-points", str(path)])
+    assert releases(load_policy(plain.stdout))["sums"].count == "ticks"
 
 
 # --- safe as it stands --------------------------------------------------------------------------------

@@ -112,17 +112,19 @@ def test_the_simulated_day_is_a_whole_day_of_every_zone() -> None:
     assert len(simulated_day(15 * MINUTE).windows) == 96
 
 
-def zone(name: Any, kind: Any) -> Any:
-    return Zone(id=name, kind=kind, capacity=1, access_points=("02:00:00:00:00:01",))
+def zone(name: Any, kind: Any, radios: int = 1) -> Any:
+    points = tuple(f"02:00:00:00:00:{place:02x}" for place in range(radios))
+    return Zone(id=name, kind=kind, capacity=1, access_points=points)
 
 
 def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_the_next_public_one() -> None:
     names, kinds = ("1", "2", "3", "4"), ("office", "hall", "office", "hall")
     wanted = {
-        "namesakes": ([zone("4", "hall"), zone("1", "office")], [3, 0]),
-        "kinds in order, and round again": ([zone(name, "office") for name in "abc"], [0, 2, 0]),
-        "a namesake of another kind is a stranger": ([zone("2", "office"), zone("x", "office")], [0, 2]),
-        "kinds that are not simulated": ([zone(name, "kitchen") for name in "abc"], [1, 3, 1]),
+        "namesakes": ([zone("4", "hall"), zone("1", "office")], [(3,), (0,)]),
+        "kinds in order, and round again": ([zone(name, "office") for name in "abc"], [(0,), (2,), (0,)]),
+        "a namesake of another kind is a stranger": ([zone("2", "office"), zone("x", "office")], [(0,), (2,)]),
+        "kinds that are not simulated": ([zone(name, "kitchen") for name in "abc"], [(1,), (3,), (1,)]),
+        "one for each access point": ([zone("a", "office", 3), zone("4", "hall", 3)], [(0, 2, 0), (3,)]),
     }
     for zones, places in wanted.values():
         assert stand_ins(zones, names, kinds) == places

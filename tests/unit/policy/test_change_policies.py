@@ -79,7 +79,7 @@ def test_visits_and_gap_are_terms_of_a_day(other: str) -> None:
         (CHANGED.replace("gaussian", "laplace"), "count = 'changes' must go with noise = 'gaussian', got laplace"),
         (CHANGED.replace('"filter"', '"plain"'), "count = 'changes' must go with filter, got laplace"),
         (CHANGED.replace(LEVELS, 'levels = ["zone", "building"]\n'), "levels other than zone must have shares"),
-        (CHANGED + 'revise = ["1d"]\n', "revise must not go with count = 'changes'"),
+        (CHANGED + 'revise = ["1h"]\n', "revise must be '1d' with count = 'changes'"),
         (
             CHANGED + 'queries = [{ name = "heat", kind = "heatmap", windows = 4 }]\n',
             "queries must not go with count = 'changes'",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
@@ -14,6 +15,7 @@ from stream.encoding import encode_message
 from stream.engine.outputs import OutputRecord
 from stream.engine.partition import PartitionEngine
 from stream.keys import LaboratoryKeys
+from stream.mechanisms.base import RevisedDay, Values, whole
 from stream.policy.privacy_days import PrivacyDays
 from stream.records import (
     CHANGES,
@@ -24,8 +26,12 @@ from stream.records import (
     LevelCounts,
     Micros,
     OccupancyWindow,
+    Published,
 )
 from stream.release.budgets import FactorLimit
+from stream.release.count_plan import count_plans
+from stream.release.ledger_writer import LedgerWriter
+from stream.release.revisions import RevisionPlan
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.validation import Policy, load_policy
@@ -217,6 +223,101 @@ def test_releases_that_count_no_changes_store_nothing_of_them() -> None:
     stage = ReleaseStage(ticks, "dbh", KEYS)
     _, _, state = released([replace(each, bounded=(1, 1)) for each in windows(FOUR + TICK, 2)], stage)
     assert b'"changes"' not in stage.encode(state)
+
+
+# ---- revised values -------------------------------------------------------------------------------------
+
+DAILY = RELEASE + 'revise = ["1d"]\n'
+
+
+def half_hours(first: Micros, number: int) -> list[OccupancyWindow]:
+    """Windows of half an hour; people come and go."""
+    ends = [first + (n + 1) * 30 * MINUTE for n in range(number)]
+    many = [20 + n * 7 % 50 for n in range(number)]
+    return [
+        OccupancyWindow("dbh", end, (9, 9), Fraction(1), DAYS.at(end), None, LevelCounts((m, 3), (m, 3), (m + 3,)))
+        for end, m in zip(ends, many, strict=True)
+    ]
+
+
+def revising(more: str = "") -> ReleaseStage:
+    site = PLACE.replace("[site.dbh]", f'[site.dbh]\ntick = "30min"\n{more}')
+    return ReleaseStage(policy(DAILY, site), "dbh", KEYS)
+
+
+def revised_of(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record for record in records if record["release"] == "moves-revised"]
+
+
+def test_a_day_is_revised_once_with_windows_of_the_next_and_costs_nothing() -> None:
+    stage, items = revising(), half_hours(FOUR, 48 + 12)
+    records, entries, charges, _ = put_through(stage, items, stage.initial())
+    revised, first = revised_of(records), {record["release_id"]: record for record in records}
+    assert [each["revises"] for each in revised if each["audience"] == "public"] == [
+        record["release_id"] for record in records if record["release"] == "moves" and record["audience"] == "public"
+    ][:48]
+    for each in revised:
+        assert (each["spend"], each["bounded_to"], each["half_width_kind"]) == ("0", "4 visits", "posterior")
+        assert each["levels"].keys() == first[each["revises"]]["levels"].keys()
+    assert any(each["values"] != first[each["revises"]]["values"] for each in revised)
+    plain = ReleaseStage(policy(RELEASE, PLACE.replace("[site.dbh]", '[site.dbh]\ntick = "30min"')), "dbh", KEYS)
+    _, entries_without, charges_without, _ = put_through(plain, items, plain.initial())
+    assert len(entries) == len(entries_without)
+    assert [each.epsilon for each in charges] == [each.epsilon for each in charges_without]
+
+
+def test_revised_values_are_nearer_than_first_ones() -> None:
+    stage, items = revising(), half_hours(FOUR, 48 + 12)
+    records, _, _, _ = put_through(stage, items, stage.initial())
+    truth = {each.window_end: each.by_visits for each in items}
+    off = dict.fromkeys(("moves", "moves-revised"), 0)
+    due = {each["revises"] for each in revised_of(records)}
+    for record in records:
+        if record["release"] == "moves-revised" or record["release_id"] in due:
+            counts = truth[parse_time(record["window_end"])]
+            assert counts is not None
+            off[record["release"]] += abs(record["levels"]["building"] - counts.building[0])
+    assert off["moves-revised"] < off["moves"]
+
+
+def test_revisions_go_on_after_a_restart_and_under_another_policy_on_equal_terms() -> None:
+    stage, other, items = revising(), revising("max_devices = 9"), half_hours(FOUR, 48 + 12)
+    straight, _, _, _ = put_through(stage, items, stage.initial())
+    names = {zone: frozenset([zone]) for zone in ("101", "201")}
+    for cut in (20, 50):
+        first, _, _, state = put_through(stage, items[:cut], stage.initial())
+        again, _, _, _ = put_through(stage, items[cut:], stage.decode(stage.encode(state)))
+        assert first + again == straight
+        moved, _, _, _ = put_through(other, items[cut:], other.migrate(stage.encode(state), names))
+        values = [[each["values"] for each in revised_of(records)] for records in (first + moved, straight)]
+        assert values[0] == values[1]
+
+
+def test_a_revision_reads_released_values_alone() -> None:
+    """Other counts, and other values of the finer audience, give the same bytes."""
+    chosen = policy(DAILY, PLACE.replace("[site.dbh]", '[site.dbh]\ntick = "30min"'))
+    (plan,) = count_plans(chosen, "dbh")
+    issuer, items = LedgerWriter.of(chosen, "dbh", KEYS, 1), half_hours(FOUR, 48 + 12)
+
+    def told(finer: int, counts: int) -> list[bytes]:
+        revision, held = RevisionPlan(plan, "1d", chosen.site["dbh"], issuer), dict[str, Any]()
+        came = list[Published]()
+        for n, window in enumerate(items):
+            made = {each: flat(n + finer * (each == Fraction(4)), window, n == 48) for each in plan.mechanisms}
+            other = replace(window, by_visits=LevelCounts((counts, 0), (counts, 0), (counts,)))
+            came += revision.window(held, {}, other, made)
+        return [each.value for each in came if ".public." in each.topic]
+
+    assert len(told(0, 0)) == 48
+    assert told(0, 0) == told(5, 0) == told(0, 7)
+
+
+def flat(value: int, window: OccupancyWindow, is_next_day: bool) -> Values:
+    """Values of the five nodes, with the revised ones of the day before where the next begins."""
+    nodes = np.full(5, value)
+    assert window.privacy_day is not None
+    day = RevisedDay(window.privacy_day.number - 1, np.arange(5), np.full((48, 5), value), np.ones((48, 5), int), True)
+    return Values(nodes, nodes, whole(nodes), noisy=nodes, histories=[day] if is_next_day else [])
 
 
 # ---- through the whole pipeline -------------------------------------------------------------------------
