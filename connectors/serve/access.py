@@ -269,7 +269,7 @@ class Access:
 
     def _of_token(self, token: Token) -> Principal:
         served = token.roles & self.served
-        rooms = {role for role in token.roles if role.startswith(f"{ROOM}:")}
+        rooms = frozenset(role for role in token.roles if role.startswith(f"{ROOM}:"))
         return Principal(token.name, served or rooms, token.expires, token.digest)  # a screen's token remains one
 
     def _make_room(self, who: Principal) -> None:
