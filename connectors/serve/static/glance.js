@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { band, counted, half, mark, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const LISTED = 400;
 
