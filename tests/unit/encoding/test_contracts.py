@@ -82,6 +82,7 @@ def records() -> dict[str, list[dict[str, Any]]]:
     counts += [body for release in RELEASES.values() for body in noisy.bodies(release)]
     coloured = heat.released(heat.PLAIN, 3)
     counts += [body for each in "ab" for body in heat.of(coloured, each, "heat")[:: heat.DAY // 2]]
+    counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\n')
     counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\nidentity = "login"\n')
     made = revised.made_by(
         revised.policy(revised.HOURLY + revised.TREE),
