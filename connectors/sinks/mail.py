@@ -21,7 +21,7 @@ import asyncio
 import hashlib
 import smtplib
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
@@ -40,6 +40,7 @@ from connectors.documents.template import Row, Template, as_text
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.sinks.triggers import ABOVE, BELOW, Trigger
+from connectors.storage.site_metadata import SitesMetadata, place_name
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
 from stream.records import EPOCH, MINUTE, Micros
@@ -148,7 +149,7 @@ class Letters:
 
     sender: str
     recipients: Sequence[str]
-    sites: Mapping[str, Mapping[str, Any]]
+    sites: SitesMetadata
     language: str = "en"
 
     def of_episodes(self, episodes: Sequence[Episode], now: Micros) -> EmailMessage:
@@ -291,12 +292,10 @@ class MailSink:
         return ended
 
     def _at(self, record: Release, node: str) -> dict[str, str]:
-        site = self._letters.sites.get(record["site"], {})
-        names = {zone["zone"]: zone["metadata"].get("name") for zone in site.get("zones", ())}
-        level, _, name = node.partition(":")
+        site = self._letters.sites.get(record["site"])
         return {
-            "place": (names.get(name) if level == "zone" else None) or f"{level} {name}".strip(),
-            "site": str(site.get("name", record["site"])), "release": record["release"],
+            "place": place_name(site, node),
+            "site": record["site"] if site is None else site["name"], "release": record["release"],
             "time": self._local(record["site"], parse_time(record["window_end"])).strftime("%Y-%m-%d %H:%M"),
         }  # fmt: skip
 
@@ -309,7 +308,7 @@ class MailSink:
             return []
         return [
             Episode(f"silent {site}", rfc3339(end), "silent", site, {
-                "site": str(self._letters.sites.get(site, {}).get("name", site)),
+                "site": self._letters.sites[site]["name"] if site in self._letters.sites else site,
                 "since": self._local(site, end).strftime("%Y-%m-%d %H:%M"),
                 "minutes": str((self._now() - end) // MINUTE),
             })
@@ -317,7 +316,7 @@ class MailSink:
         ]  # fmt: skip
 
     def _local(self, site: str, at: Micros) -> datetime:
-        zone = ZoneInfo(self._letters.sites.get(site, {}).get("timezone", "UTC"))
+        zone = ZoneInfo(self._letters.sites[site]["timezone"] if site in self._letters.sites else "UTC")
         return (EPOCH + timedelta(microseconds=at)).astimezone(zone)
 
     # --- telling -----------------------------------------------------------------------------------------
