@@ -13,10 +13,10 @@
 
     uniform   DLap(w/ε) in every window
     sample    DLap(1/ε) in every w-th window, repeated in between
-        ba        budget absorption: publish with the budget that earlier windows did not use, if the counts
-                  differ from o_l by more than the noise would; then skip as many windows
+    ba        budget absorption: publish with the budget that earlier windows did not use, if the counts
+              differ from o_l by more than the noise would; then skip as many windows
 
-    Why any w windows of BA cost at most ε. The output of window i depends on its counts and on earlier outputs only.
+Why any w windows of BA cost at most ε. The output of window i depends on its counts and on earlier outputs only.
 (1) The test reads Σ_j |c_i[j] - o_l[j]| + DLap(1/u); a tuple changes the sum by at most 1, so it costs u, and
 w tests cost ε/2. (2) A publication costs ε_{i,2} = k_i u, since a tuple changes the counts by 1 in L1. Let
 p_1 < … < p_n publish within w windows. After p_i the next k_i - 1 windows neither test nor publish, and p_{i+1}

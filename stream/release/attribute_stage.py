@@ -2,7 +2,7 @@
 
 The permanent coin decides whether an attribute record is shown or withheld; both outcomes cost its epsilon. A zone's
 day is queried once only; a second attempt queries no attributes. Counts and attributes together stay within
-``max_factor``, which is computed from the charges in the ledger, not from the policy's plan.
+``max_factor``: the counts as charged in the ledger, the attributes at the release's epsilons.
 
 Some attributes are not queried. They cost nothing and are no evidence. The reasons:
 
@@ -49,6 +49,8 @@ ABSENT = "absent"
 
 def attribute_price(epsilon: Fraction, reason: str | None) -> Fraction:
     """Return what one attribute record charges, in the ledger and in the account, streamed or rebuilt.
+
+    The account's odds follow from this price, those of ``policy show`` and ``max_factor`` from epsilon itself.
 
     Args:
         epsilon: of the record's audience, nats.

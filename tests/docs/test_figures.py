@@ -310,7 +310,7 @@ TOLD = f"{DECIDE}test_the_exit_code_tells_a_denial_from_an_answer"
 NO_ROOM = f"{DECIDE}test_where_alpha_is_no_uncertainty_that_is_said_and_no_place_in_the_answer"
 
 TESTED = [
-    ("docs/guide.md", "A device counts for at most 12 h of a day", WORKS),
+    ("docs/guide.md", "Of ticks a device counts for at most 12 h of a day", WORKS),
     ("docs/sources.md", "what covers 99 % of the recording's device-days", RECORDED),
     ("docs/operations.md", "sees it within seconds and ends with 2", IDLE),
     ("docs/guide.md", "did not become durable within five seconds", STOPS),

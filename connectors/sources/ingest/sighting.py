@@ -9,7 +9,11 @@ from stream.records import Heartbeat, Micros, ObservationBatch
 
 
 class Kind(StrEnum):
-    """The kind of a message; the first three place a device at an access point, the fourth ends a stay there."""
+    """The kind of a message.
+
+    The first three place a device at an access point, all in the same way: it comes, moves, or is there already. The
+    fourth ends a stay there.
+    """
 
     ASSOCIATE = "associate"
     ROAM = "roam"

@@ -1,7 +1,8 @@
-"""How long processes wait for brokers: every constant, and how one depends on the other.
+"""Time limits of processes that wait for brokers, and how one depends on the other.
 
 Two waits are settings (``stream.settings``): ``session_timeout``, after which a silent worker loses its partitions, and
-``open_timeout``, after which a worker ends if its partitions are not open. The rest follows from these rules:
+``open_timeout``, after which a worker ends if its partitions are not open. A producer's request timeout is in
+``client.PRODUCER``, pauses between attempts stand beside their loops. The rest follows from these rules:
 
 1. A hanging broker is found out within half a session, so that the worker still has time to continue with another
    broker before it loses its partitions (``SESSION_PARTS``).
