@@ -60,7 +60,7 @@ def is_display_name(text: str) -> bool:
     return True
 
 
-_GROUND = {"g", "gf", "ground", "e", "eg", "erdgeschoss", "rdc", "lobby", "l"}
+_GROUND = {"g", "gf", "ground", "ground-floor", "e", "eg", "erdgeschoss", "rdc", "lobby", "l"}
 _BELOW = re.compile(r"(?:-|b|ug|u|k|lg|basement|cellar)[ ._-]*(\d*)")
 _NUMBER = re.compile(r"\d+")
 
