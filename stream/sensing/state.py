@@ -128,7 +128,7 @@ class PendingWindows:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"Waiting(of {len(self)} devices)"
+        return f"PendingWindows(of {len(self)} devices)"
 
 
 def _entries_of(run: TickRun) -> dict[str, Entry]:

@@ -212,6 +212,17 @@ def test_a_message_without_a_login_belongs_to_the_login_that_the_device_used_las
     assert seen["d"] == [], "before the day's first login it belongs to nobody"
 
 
+@pytest.mark.parametrize("sessions", [False, True])
+def test_a_login_that_is_back_within_seconds_has_used_the_device_last(sessions: bool) -> None:
+    """Anne, Bert, Anne within seconds: what follows is Anne's, so Bert's day without its messages costs no more."""
+    policy, (one, two, three, four) = ticks(sessions=sessions), (10 + n * SECOND / TICK for n in range(1, 5))
+    bert = [*all_day(TABLET, "y", BERT, 2, 6), at(two, SHARED, "a", BERT)]
+    anne = [at(one, SHARED, "a", ANNE), at(three, SHARED, "a", ANNE), at(four, SHARED, "a", ANNE, Kind.LEAVE)]
+    rest = [*anne, *all_day(SHARED, "d", b"", 12, 16), *all_day(PHONE, "x", ANNE, 30, 30 + K)]
+    both, alone = counts(policy, [*rest, *bert]), counts(policy, rest)
+    assert cells(both.bounded, alone.bounded) == printed(policy, "device_day") == K
+
+
 def test_a_departure_binds_no_device() -> None:
     """Anne's session is closed late, when Bert has long been using the device."""
     words = [at(9, SHARED, "a", ANNE), at(10, SHARED, "b", BERT), at(11, SHARED, "a", ANNE, Kind.LEAVE)]

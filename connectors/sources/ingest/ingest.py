@@ -26,7 +26,9 @@ No session id decides. Memory decides only as follows, and carries no message fu
 
 At a site that counts **logins** each row bears the pseudonym of the login that its message bore, and the engine
 (``stream.sensing.logins``) knows to whom a row without one belongs. Memory is kept by device and login, so that nothing
-that one login sends decides about another's messages. A message without a login is sent as it is, and not remembered: a
+that one login sends decides about another's messages. A message that repeats its login's last one is sent all the same:
+another login may have used the device in between, and what follows belongs to the one that used it last. A message
+without a login is sent as it is, and not remembered: a
 restart of an access server, or a message from elsewhere, ends no stay that such a message opened. A message from
 another site ends none at all. Names of earlier epochs need no end, as stays end with their day.
 
@@ -420,13 +422,15 @@ class Ingest:
         The result for a device depends only on its own sightings and on the clock.
         """
         site, zone, radio = place
-        client, batch, seen, names = sighting.client, (site, source), state.devices[site], self._sites[site].names
+        client, batch, seen, limits = sighting.client, (site, source), state.devices[site], self._sites[site]
+        names = limits.names
         stay = (sighting.session, radio) if sighting.session else None
         last = self._last(state, site, client, time)
         if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
             time = max(time, names.begin(last.time))
         epoch = names.epoch(time)
-        if last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
+        same = last is not None and (last.epoch, last.zone) == (epoch, zone) and abs(time - last.time) < COLLAPSE
+        if last is not None and same and limits.logins is None:
             if stay is not None and time >= last.time:
                 seen[client] = last._replace(stay=stay)
             return Outcome(COLLAPSED, last.batch)
@@ -485,12 +489,14 @@ class Ingest:
     ) -> Outcome:
         """Send where a device is, unless its last message says the same."""
         site, zone, radio = place
-        client, batch, seen, names = sighting.client, (site, source), state.devices[site], self._sites[site].names
+        client, batch, seen, limits = sighting.client, (site, source), state.devices[site], self._sites[site]
+        names = limits.names
         last = self._last(state, site, client, time)
         if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
             time = max(time, names.begin(last.time))
         epoch = names.epoch(time)
-        if last is not None and (last.epoch, last.radio, _cell(last.time)) == (epoch, radio, _cell(time)):
+        same = last is not None and (last.epoch, last.radio, _cell(last.time)) == (epoch, radio, _cell(time))
+        if last is not None and same and limits.logins is None:
             if last.batch == batch:
                 seen[client] = last._replace(nas=sighting.nas)
             return Outcome(COLLAPSED, last.batch)

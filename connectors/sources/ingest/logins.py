@@ -63,7 +63,7 @@ def parse_user_name(content: bytes) -> UserName | None:
     realm = (route.rpartition("!")[2] or realm).strip(".")
     is_machine = user.startswith("host/") or user.endswith("$") or address_of(user) is not None
     of_operator = realm == _OPERATORS or realm.endswith(f".{_OPERATORS}") or _IMSI.fullmatch(user) is not None
-    return None if user in _ANONYMOUS or is_machine or of_operator else UserName(user, realm)
+    return None if user.partition("@")[0] in _ANONYMOUS or is_machine or of_operator else UserName(user, realm)
 
 
 def _text_of(content: bytes) -> str | None:
@@ -104,7 +104,8 @@ class LoginRules:
             return None if not content.strip(b"\x00") or (name is None and _text_of(content)) else content
         if name is None or (not name.realm and name.user in self._home):
             return None
-        return (name.user if name.realm in self._home else name.text).encode()
+        is_home = name.realm in self._home and "@" not in name.user  # a user with a realm of its own is another name
+        return (name.user if is_home else name.text).encode()
 
 
 def written_logins(text: str) -> set[bytes]:

@@ -23,7 +23,13 @@ from aiokafka.partitioner import murmur2
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.storage.kafka.aiokafka_client import answering
 from connectors.storage.kafka.connection import Access
-from connectors.storage.kafka.timeouts import BROKER_PATIENCE, CLOSE_TIMEOUT, FETCH_WAIT_MS, PATIENCE_MS
+from connectors.storage.kafka.timeouts import (
+    BROKER_PATIENCE,
+    CLOSE_TIMEOUT,
+    FETCH_WAIT_MS,
+    PATIENCE_MS,
+    PRODUCER_REQUEST_MS,
+)
 from stream.encoding import encode_message
 from stream.errors import TacetError, UsageError
 from stream.records import Message
@@ -45,7 +51,7 @@ PRODUCER: dict[str, Any] = {
     "linger_ms": 0,  # writers wait for each acknowledgement: lingering would add its time and batch nothing
     "max_batch_size": 256 << 10,
     "max_request_size": MAX_MESSAGE,
-    "request_timeout_ms": 120_000,
+    "request_timeout_ms": PRODUCER_REQUEST_MS,
 }
 
 

@@ -1,8 +1,8 @@
 """Time limits of processes that wait for brokers, and how one depends on the other.
 
 Two waits are settings (``stream.settings``): ``session_timeout``, after which a silent worker loses its partitions, and
-``open_timeout``, after which a worker ends if its partitions are not open. A producer's request timeout is in
-``client.PRODUCER``, pauses between attempts stand beside their loops. The rest follows from these rules:
+``open_timeout``, after which a worker ends if its partitions are not open. Pauses between attempts stand beside
+their loops. The rest follows from these rules:
 
 1. A hanging broker is found out within half a session, so that the worker still has time to continue with another
    broker before it loses its partitions (``SESSION_PARTS``).
@@ -10,6 +10,8 @@ Two waits are settings (``stream.settings``): ``session_timeout``, after which a
 3. Starting outlives the restart of one broker: ``BROKER_PATIENCE`` is longer than a broker takes to start.
 4. A worker that is told to stop ends before a supervisor kills it, 30 s by default: ``CHECKPOINT_TIMEOUT``,
    ``LEAVE_TIMEOUT`` and ``CLOSE_TIMEOUT`` together are less.
+5. A request of a producer outlives its transaction, so that the transaction's end decides what becomes of its records:
+   ``PRODUCER_REQUEST_MS`` > ``TRANSACTION_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ TRANSACTION_TIMEOUT = 60.0
 """Seconds after which the broker ends a transaction by itself and fences its producer.
 
 A writer that hangs and that no other writer fences may delay readers for so long."""
+PRODUCER_REQUEST_MS = 120_000
+"""Milliseconds for one request of a producer, and for its records to be sent."""
 CHECKPOINT_TIMEOUT = 4.0
 """Seconds for the last snapshots of a worker that is told to stop."""
 LEAVE_TIMEOUT = 4.0

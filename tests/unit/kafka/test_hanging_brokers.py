@@ -25,6 +25,7 @@ from connectors.storage.kafka.timeouts import (
     COMMIT_TIMEOUT,
     FETCH_WAIT_MS,
     LEAVE_TIMEOUT,
+    PRODUCER_REQUEST_MS,
     SESSION_PARTS,
     TRANSACTION_TIMEOUT,
 )
@@ -283,7 +284,7 @@ def test_every_wait_is_a_part_of_the_one_session_timeout(monkeypatch: pytest.Mon
 
 
 def test_a_commit_is_given_up_before_the_broker_ends_its_transaction() -> None:
-    assert COMMIT_TIMEOUT < TRANSACTION_TIMEOUT
+    assert COMMIT_TIMEOUT < TRANSACTION_TIMEOUT < PRODUCER_REQUEST_MS / 1000
 
 
 def test_a_worker_ends_before_a_supervisor_kills_it() -> None:

@@ -69,7 +69,7 @@ def test_one_device_cannot_make_ever_more_rows_wait(monkeypatch: pytest.MonkeyPa
 def test_it_says_nothing_of_anybody() -> None:
     held = PendingWindows(0)
     held.append(TickRun(("one", 1, 0), ["00000000deadbeef"], [0], [1]))
-    assert repr(held) == "Waiting(of 1 devices)"
+    assert repr(held) == "PendingWindows(of 1 devices)"
 
 
 def test_the_end_of_a_stay_is_stored_as_minus_one() -> None:
