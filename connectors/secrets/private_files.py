@@ -82,7 +82,7 @@ def write_new(path: Path, document: dict[str, Any]) -> None:
 
 
 def write_new_bytes(path: Path, content: bytes) -> None:
-    """Write a new private file; KeyFileError if it exists, or cannot be written."""
+    """Write a new private file durably; KeyFileError if it exists, or cannot be written."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -95,6 +95,7 @@ def write_new_bytes(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    sync_folder(path.parent)
 
 
 def read_secret(path: Path) -> str:
@@ -132,8 +133,11 @@ def refuse_open(path: Path) -> None:
 
 
 def private_folder(folder: Path) -> Path:
-    """Create a folder that only its owner can enter; UsageError when others can."""
+    """Create a folder durably that only its owner can enter; UsageError when others can."""
+    created = [*takewhile(lambda each: not each.exists(), (folder, *folder.parents))]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in created:
+        sync_folder(each.parent)
     check_private_folder(folder)
     return folder
 

@@ -268,7 +268,9 @@ class Access:
         )
 
     def _of_token(self, token: Token) -> Principal:
-        return Principal(token.name, token.roles & self.served, token.expires, token.digest)
+        served = token.roles & self.served
+        rooms = frozenset(role for role in token.roles if role.startswith(f"{ROOM}:"))
+        return Principal(token.name, served or rooms, token.expires, token.digest)  # a screen's token remains one
 
     def _make_room(self, who: Principal) -> None:
         """Drop expired sessions, and the oldest session of a principal that has too many."""

@@ -272,6 +272,8 @@ class TailedFile:
         if row is None:
             self._enter(self._path)
             self._offset = self._last_end(os.fstat(self._file).st_size)
+            # Otherwise a restart before the first line is durable would begin at a later end.
+            self._store(LogPosition(*self._identity, self._offset, self._time_before(self._offset)))
         else:
             self._resume(LogPosition(*row))
 
@@ -376,10 +378,14 @@ class TailedFile:
         place = None
         while self._places and self._places[0][0] <= positions[""]:
             place = self._places.popleft()[1]
-        if place is not None and self._locked_file is not None:
+        if place is not None:
+            self._store(place)
+        return True
+
+    def _store(self, place: LogPosition) -> None:
+        if self._locked_file is not None:
             with self._locked_file.changing() as database:
                 database.execute("REPLACE INTO place VALUES (1, ?, ?, ?, ?)", place)
-        return True
 
     async def close(self) -> None:
         """Close it."""

@@ -429,7 +429,7 @@ class Ingest:
         if last is not None and time < last.time:  # a newer pseudonym's beginning is never moved back
             time = max(time, names.begin(last.time))
         epoch = names.epoch(time)
-        same = last is not None and (last.epoch, last.zone) == (epoch, zone) and abs(time - last.time) < COLLAPSE
+        same = last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE
         if last is not None and same and limits.logins is None:
             if stay is not None and time >= last.time:
                 seen[client] = last._replace(stay=stay)

@@ -77,6 +77,14 @@ async def test_at_first_it_is_followed_from_its_end(log: Logged) -> None:
     assert await log.read() == [line(3)]
 
 
+async def test_what_is_written_after_the_first_start_is_read_also_if_that_run_stored_nothing(log: Logged) -> None:
+    log.write(3)
+    assert await log.read(keep=False) == [line(3)]
+    log.write(4)
+    await log.restart()
+    assert await log.read() == [line(3), line(4)]
+
+
 async def test_a_line_counts_when_it_ends_also_one_that_had_begun_before(tmp_path: Path) -> None:
     log = Logged(tmp_path)
     log.write(1)

@@ -196,6 +196,15 @@ async def test_a_screen_sees_nothing_else(ground: Ground) -> None:
     assert "set-cookie" not in begun.headers
 
 
+async def test_a_screen_of_a_room_page_that_is_not_served_sees_nothing(ground: Ground) -> None:
+    other = ground.tokens.add("other", [room_role("staff")], NOON + DAY)
+    assert (await ground.get("/api/v1/room?audience=staff", other)).status_code == 404
+    for path in ("session", "sites", "learn/tasks?seed=1", "playback"):
+        assert (await ground.get(f"/api/v1/{path}", other)).status_code == 403, path
+    begun = await ground.client.post("/api/v1/session", json={"token": other})
+    assert begun.status_code == 403
+
+
 async def test_a_screens_token_is_revoked_and_expires(ground: Ground) -> None:
     path = "/api/v1/room?audience=public"
     ground.clock.now = NOON + DAY
