@@ -7,6 +7,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from babel.dates import format_date, get_day_names, get_month_names
+
 from connectors.documents import charts
 from connectors.documents.month import (
     BUILDING,
@@ -26,7 +28,7 @@ from connectors.documents.month import (
     week,
 )
 from connectors.documents.page import printable
-from connectors.documents.template import Row, Template
+from connectors.documents.template import Figure, Row, Template, Value
 from stream.records import SECOND
 
 SHARE = 0.5
@@ -94,20 +96,20 @@ class _Made:
         before = old.get(BUILDING)
         same = self._building is not None and before is not None and before.release == self._building.release
         self._before = before if same else None
-        words = template.head
-        self._weekdays, self._months = words["weekdays"].split(), words["months"].split()
-        self.month_name = self._months[reader.month.month - 1]
+        named = get_day_names("abbreviated", "stand-alone", template.locale)
+        self._weekdays = [named[day] for day in range(7)]
+        self.month_name = get_month_names("wide", "stand-alone", template.locale)[reader.month.month]
 
     # --- words of times ----------------------------------------------------------------------------------
 
     def _day(self, day: date) -> str:
-        return self.template.head["day"].format(
-            weekday=self._weekdays[day.weekday()], day=day.day, month=self._months[day.month - 1]
-        )
+        return format_date(day, self.template.head["day"], self.template.locale)
 
     def _hour(self, hour: int) -> str:
         weekday, start = divmod(hour, 24)
-        return self.template.head["hour"].format(weekday=self._weekdays[weekday], hour=start, next=start + 1)
+        return self.template.text(
+            "hour", {"weekday": self._weekdays[weekday], "hour": str(start), "next": str(start + 1)}
+        )
 
     # --- tables ------------------------------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class _Made:
         longest = max((len(of.start) for of in self._values.values()), default=0)
         facts = {
             "site": self._site["name"], "month": self.month_name, "year": str(self._month.year),
-            "audience": self._audience, "sure": f"{100 * SURE:g}", "released": str(longest),
+            "audience": self._audience, "sure": Figure(f"{100 * SURE:g}"), "released": str(longest),
             "windows": str((end - first) // self._tick),
         }  # fmt: skip
         known = self._building is not None and self._building.known
@@ -125,7 +127,7 @@ class _Made:
             "report": [Row("report", facts)],
             "building": _once(self._building is not None),
             "unproven": _once(self._building is not None and not known),
-            "rules": [Row("full", {"full": f"{100 * FULL:g}"})],
+            "rules": [Row("full", {"full": Figure(f"{100 * FULL:g}")})],
             **self._days(), **self._hours(), **self._change(), **self._rooms(),
         }  # fmt: skip
 
@@ -156,8 +158,8 @@ class _Made:
         if found is not None:
             base = max(found.before, 1.0)
             row = Row("workdays", {
-                "now": _whole(found.now), "before": _whole(found.before), "low": f"{found.low:+.1f}",
-                "high": f"{found.high:+.1f}", "share": _whole(100 * abs(found.now - found.before) / base),
+                "now": _whole(found.now), "before": _whole(found.before), "low": Figure(f"{found.low:+.1f}"),
+                "high": Figure(f"{found.high:+.1f}"), "share": _whole(100 * abs(found.now - found.before) / base),
             })  # fmt: skip
             kind = "change" if found.low > 0 else "change_less" if found.high < 0 else "change_open"
             rows |= {kind: [row], "compared": [row]}
@@ -176,7 +178,7 @@ class _Made:
         silent = sum(
             r not in said and r.full_at_least == 0 and r.full_at_most != 0 for r in found if r.most is not None
         )
-        none = {"limit": f"{100 * self._share:g}", "often": f"{OFTEN:g}"}
+        none = {"limit": Figure(f"{100 * self._share:g}"), "often": Figure(f"{OFTEN:g}")}
         return {
             "rooms": _once(bool(found)),
             "low": [Row(r.zone, _room(r, names)) for r in low[:MOST_ROOMS]],
@@ -239,15 +241,15 @@ def _extreme(
     return {table: one, f"{table}_several": several}
 
 
-def _room(room: Room, names: Mapping[str, str]) -> dict[str, str]:
+def _room(room: Room, names: Mapping[str, str]) -> dict[str, Value]:
     most = room.most or 0
     return {"zone": names[room.zone], "capacity": str(room.capacity), "most": str(most),
             "share": _up(100 * most / room.capacity)}  # fmt: skip
 
 
-def _full(room: Room, names: Mapping[str, str]) -> dict[str, str]:
-    most = "–" if room.full_at_most is None else f"{room.full_at_most:.1f} h"
-    least = f"{room.full_at_least:.1f}"
+def _full(room: Room, names: Mapping[str, str]) -> dict[str, Value]:
+    most = "–" if room.full_at_most is None else Figure(f"{room.full_at_most:.1f} h")
+    least = Figure(f"{room.full_at_least:.1f}")
     return {"zone": names[room.zone], "capacity": str(room.capacity), "least": least, "most": most}
 
 

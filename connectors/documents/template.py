@@ -9,6 +9,10 @@ A template is Markdown. It begins with a head of ``name: text`` lines between tw
 | ``[?table] text`` | the text if the table has rows, otherwise nothing |
 | any other | itself |
 
+In a text of the first form, ``{field}`` is the row's field, and ``{field?one=room;other=rooms}`` the form for its
+number by the plural rules of the head's ``language``. A ``Figure`` gets the language's decimal sign; a ``Word`` is a
+name in the head, whose text is shown.
+
 A line of the first form is a statement: it holds for as long as its facts do. Its name, ``table.label/key``, stands
 behind it in a comment. So a document that a person has completed can be compared with the facts of today.
 
@@ -19,11 +23,14 @@ template with ``⟦`` and ``⟧``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+
+from babel import Locale
 
 from stream.errors import DataError
 
@@ -32,9 +39,25 @@ OPEN, CLOSE = "⟦", "⟧"
 _MARKED = re.compile(f"{OPEN}[^{CLOSE}]*{CLOSE}")
 _STATEMENT = re.compile(r"\[([a-z_0-9]+)\.([a-z_0-9]+)\] (.*)")
 _IF = re.compile(r"\[([!?])([a-z_0-9]+)\] (.*)")
-_FIELD = re.compile(r"\{([a-z_0-9]+)\}")
+_FIELD = re.compile(r"\{([a-z_0-9]+)(?:\?([^{}]+))?\}")
 _NAME = re.compile(r" ?<!-- ([a-z_0-9]+\.[a-z_0-9]+/[^ >]*) -->")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
+
+
+class Figure(str):
+    """A number with a decimal point, or a text instead of one; only its decimal sign depends on the language."""
+
+    __slots__ = ()
+
+
+class Word(str):
+    """A name in the head of a template; a name that the head lacks is shown as it is."""
+
+    __slots__ = ()
+
+
+Value = str | Sequence[str]
+"""A field: a text, a ``Figure``, a ``Word``, or several of them with spaces between."""
 
 
 class Row(NamedTuple):
@@ -42,7 +65,7 @@ class Row(NamedTuple):
 
     key: str
     """Names the row within its table, whatever its facts are."""
-    fields: Mapping[str, str]
+    fields: Mapping[str, Value]
 
 
 Tables = Mapping[str, Sequence[Row]]
@@ -65,23 +88,47 @@ class Template:
 
     def fill(self, tables: Tables) -> str:
         """Return the document as Markdown. KeyError if a table or a field is missing."""
-        return "\n".join(line for each in self.lines for line in _filled(each, tables)).strip() + "\n"
+        return "\n".join(line for each in self.lines for line in self._filled(each, tables)).strip() + "\n"
 
+    def text(self, name: str, fields: Mapping[str, Value]) -> str:
+        """Return a text of the head with its fields, as plain text."""
+        return self._with(self.head[name], fields)
 
-def _filled(line: str, tables: Tables) -> Iterator[str]:
-    if found := _IF.fullmatch(line):
-        if bool(tables[found[2]]) is (found[1] == "?"):
-            yield found[3]
-    elif found := _STATEMENT.fullmatch(line):
-        table, label, text = found.groups()
-        for key, fields in tables[table]:
-            yield _named(_with(text, fields), f"{table}.{label}/{quote(key, safe='/._').replace('-', '%2D')}")
-    else:
-        yield line
+    def shown(self, value: Value) -> str:
+        """Return a field as this language shows it."""
+        if isinstance(value, Figure):
+            return value.replace(".", str(self.locale.number_symbols["latn"]["decimal"]))
+        if isinstance(value, Word):
+            return self.head.get(value, value)
+        return value if isinstance(value, str) else " ".join(self.shown(part) for part in value)
 
+    @property
+    def locale(self) -> Locale:
+        """The rules of the language."""
+        return Locale.parse(self.head["language"])
 
-def _with(text: str, fields: Mapping[str, str]) -> str:
-    return _FIELD.sub(lambda found: escaped(fields[found[1]]), text)
+    def _filled(self, line: str, tables: Tables) -> Iterator[str]:
+        if found := _IF.fullmatch(line):
+            if bool(tables[found[2]]) is (found[1] == "?"):
+                yield found[3]
+        elif found := _STATEMENT.fullmatch(line):
+            table, label, text = found.groups()
+            for key, fields in tables[table]:
+                shown = self._with(text, fields, escaped)
+                yield _named(shown, f"{table}.{label}/{quote(key, safe='/._').replace('-', '%2D')}")
+        else:
+            yield line
+
+    def _with(self, text: str, fields: Mapping[str, Value], quoted: Callable[[str], str] = str) -> str:
+        def put(found: re.Match[str]) -> str:
+            value, forms = fields[found[1]], found[2]
+            return quoted(self.shown(value)) if forms is None else self._plural(str(value), forms)
+
+        return _FIELD.sub(put, text)
+
+    def _plural(self, number: str, forms: str) -> str:
+        by_form = dict(form.split("=", 1) for form in forms.split(";"))
+        return by_form.get(self.locale.plural_form(Decimal(number)), by_form["other"])
 
 
 def _named(text: str, name: str) -> str:

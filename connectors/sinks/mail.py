@@ -33,14 +33,15 @@ from zoneinfo import ZoneInfo
 
 import stamina
 import structlog
+from babel.dates import format_datetime as format_local
 
 from connectors.documents.month import Month
 from connectors.documents.report import Report
-from connectors.documents.template import Row, Template, as_text
+from connectors.documents.template import Figure, Row, Template, Word, as_text
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.sinks.triggers import ABOVE, BELOW, Trigger
-from connectors.storage.site_metadata import SitesMetadata, place_name
+from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
 from stream.records import EPOCH, MINUTE, Micros
@@ -60,6 +61,7 @@ REPORT_AFTER = timedelta(days=1)
 IMPLICIT_TLS = 465
 BANDS = {"devices": "95", "people": "90"}
 KINDS = (ABOVE, BELOW, "alert", "silent")
+FIGURES = ("threshold", "value", "low", "high")
 
 
 class Episode(NamedTuple):
@@ -158,9 +160,9 @@ class Letters:
         tables = {kind: [Row(e.id, e.fields) for e in episodes if e.kind == kind] for kind in KINDS}
         body = as_text(words.fill(tables | {"report": []}))
         first = episodes[0]
-        subject = words.head[first.kind].format_map(first.fields)
+        subject = words.text(first.kind, first.fields)
         if len(episodes) > 1:
-            subject = words.head["several"].format(number=len(episodes))
+            subject = words.text("several", {"number": str(len(episodes))})
         return self._message(subject, body, " ".join(f"{each.id} {each.begun}" for each in episodes), now)
 
     def of_report(self, report: Report, identity: str, now: Micros) -> EmailMessage:
@@ -169,7 +171,7 @@ class Letters:
         rows = {"report": [Row("report", {"title": report.title})]}
         lines = [line for line in report.markdown.splitlines() if line.startswith("* **")]
         body = as_text(words.fill(rows | {kind: [] for kind in KINDS})) + "\n" + as_text("\n".join(lines))
-        message = self._message(words.head["report"].format(title=report.title), body, identity, now)
+        message = self._message(words.text("report", {"title": report.title}), body, identity, now)
         message.add_attachment(report.page.encode(), "text", "html", filename=f"{report.name}.html")
         return message
 
@@ -210,6 +212,7 @@ class MailSink:
             report_of: makes a month's report of a site; None: reports are not mailed.
         """
         self._send, self._letters, self._notes, self._now = send, letters, cast(Notes, notes), now
+        self._words = mail_template(letters.language)
         self._lasting: dict[str, Any] = notes.setdefault("lasting", {})
         self._held: dict[str, Any] = notes.setdefault("held", {})
         self._reported: dict[str, str] = notes.setdefault("reported", {})
@@ -252,10 +255,9 @@ class MailSink:
             data = event.data
             if data["side"] == self._side and data["low"] is not None and data["high"] is not None:
                 counted = data.get("counted", "devices")
-                fields = self._at(record, data["node"]) | {
-                    "threshold": f"{data['threshold']:g}", "value": f"{data['value']:g}", "low": f"{data['low']:g}",
-                    "high": f"{data['high']:g}", "counted": mail_template(self._letters.language).head[counted],
-                    "band": BANDS[counted],
+                figures = {name: self._words.shown(Figure(f"{data[name]:g}")) for name in FIGURES}
+                fields = self._at(record, data["node"]) | figures | {
+                    "counted": self._words.shown(Word(counted)), "band": BANDS[counted],
                 }  # fmt: skip
                 found.append(
                     Episode(
@@ -271,9 +273,10 @@ class MailSink:
     def _alerts(self, record: Release) -> list[Episode]:
         if "above" not in record or not is_latest_count(record, self._notes):
             return []
+        side = self._words.shown(Word(f"side_{record['alert']}"))
         return [
             Episode(_name("alert", record, node), record["window_end"], "alert", record["site"], self._at(record, node)
-                    | {"threshold": str(record["thresholds"][node]), "side": record["alert"]})
+                    | {"threshold": str(record["thresholds"][node]), "side": side})
             for node, lasts in record["above"].items() if lasts
         ]  # fmt: skip
 
@@ -293,10 +296,11 @@ class MailSink:
 
     def _at(self, record: Release, node: str) -> dict[str, str]:
         site = self._letters.sites.get(record["site"])
+        level, _, name = node.partition(":")
         return {
-            "place": place_name(site, node),
+            "place": display_name(site, node) or self._words.shown((Word(level), name)).strip(),
             "site": record["site"] if site is None else site["name"], "release": record["release"],
-            "time": self._local(record["site"], parse_time(record["window_end"])).strftime("%Y-%m-%d %H:%M"),
+            "time": self._written(record["site"], parse_time(record["window_end"])),
         }  # fmt: skip
 
     def _silences(self) -> list[Episode]:
@@ -309,7 +313,7 @@ class MailSink:
         return [
             Episode(f"silent {site}", rfc3339(end), "silent", site, {
                 "site": self._letters.sites[site]["name"] if site in self._letters.sites else site,
-                "since": self._local(site, end).strftime("%Y-%m-%d %H:%M"),
+                "since": self._written(site, end),
                 "minutes": str((self._now() - end) // MINUTE),
             })
             for site, end in newest.items() if self._now() - end > self._silent_after
@@ -318,6 +322,10 @@ class MailSink:
     def _local(self, site: str, at: Micros) -> datetime:
         zone = ZoneInfo(self._letters.sites[site]["timezone"] if site in self._letters.sites else "UTC")
         return (EPOCH + timedelta(microseconds=at)).astimezone(zone)
+
+    def _written(self, site: str, at: Micros) -> str:
+        """Return a local time as mails of the language write it."""
+        return format_local(self._local(site, at), self._words.head["time"], locale=self._words.locale)
 
     # --- telling -----------------------------------------------------------------------------------------
 

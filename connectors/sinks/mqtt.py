@@ -21,7 +21,7 @@ import structlog
 
 from connectors.runtime.signals import first_to_end
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
-from connectors.storage.site_metadata import SitesMetadata, place_name
+from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.nodes import bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
 
@@ -91,7 +91,7 @@ def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, unit: str)
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
     known = sites.get(site)
     body: dict[str, Any] = {
-        "name": f"{place_name(known, ':'.join(node))} {release}",
+        "name": f"{display_name(known, ':'.join(node)) or ' '.join(node)} {release}",
         "unique_id": name,
         "state_topic": topic,
         "value_template": "{{ value_json.value }}",

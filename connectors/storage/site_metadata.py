@@ -88,15 +88,15 @@ def _described(name: str, site: Site) -> SiteMetadata:
     return described
 
 
-def place_name(site: SiteMetadata | None, node: str) -> str:
-    """Return the display name of ``building``, ``floor:2`` or ``zone:2011``: ``floor 2`` if it has none."""
+def display_name(site: SiteMetadata | None, node: str) -> str | None:
+    """Return the name that the policy gives to ``floor:2`` or ``zone:2011``; None if it gives none."""
     level, _, place = node.partition(":")
     names: dict[str, str] = {}
     if site is not None and level == "zone":
         names = {zone["zone"]: zone["metadata"].get("name", "") for zone in site["zones"]}
     elif site is not None and level == "floor":
         names = {floor["floor"]: floor["name"] for floor in site.get("floors", []) if floor["name"] != floor["floor"]}
-    return names.get(place) or f"{level} {place}".strip()
+    return names.get(place) or None
 
 
 def write_sites(private: Path, sites: SitesMetadata) -> None:

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connectors.documents.template import Row, Tables, Template
-from connectors.operations.policy.guarantees import people_lines, spaced, unit_rows
+from connectors.documents.template import Figure, Row, Tables, Template, Value, Word
+from connectors.operations.policy.guarantees import spaced, unit_rows
 from connectors.operations.policy.promises import promises
 from connectors.storage.kafka.topics import BESIDES, DAY_MS, FOR_EVER, topic_config, topic_names
 from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
-from stream.policy.fields import EVERYBODY, duration_text
+from stream.policy.fields import EVERYBODY, decimal_string, duration_text
 from stream.policy.sites import Site
 from stream.records import MINUTE, SECOND, Micros
-from stream.release.threshold_guarantees import threshold_promises
+from stream.release.threshold_guarantees import ThresholdPromise, threshold_promises
 from stream.release.validation import Policy
 
 FEW = 4
@@ -60,8 +60,8 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
     promised = promises(policy)
     return {
         "policy": [Row("policy", {
-            "version": policy.version, "devices": str(promised["devices_per_person"]), "w": str(promised["w"]),
-            "max_factor": f"{promised['max_factor']:.4g}",
+            "version": policy.version, "devices": Figure(promised["devices_per_person"]), "w": str(promised["w"]),
+            "max_factor": Figure(f"{promised['max_factor']:.4g}"),
         })],
         **_sites(policy),
         "audiences": [_audience(policy, each.name, each.description) for each in policy.audience],
@@ -69,8 +69,8 @@ def facts(policy: Policy, installation: Installation, account: Mapping[str, Any]
         **_budgets(policy, promised["budgets"]),
         **_attributes(policy, promised["attributes"]),
         "few_users": list(_few_users(policy)),
-        "thresholds": [Row(f"{p.site}/{p.release}", {"sentence": p.sentence()}) for p in threshold_promises(policy)],
-        "people": [Row(str(at), {"sentence": line}) for at, line in enumerate(people_lines(policy))],
+        **_thresholds(threshold_promises(policy)),
+        **_people(policy),
         **_pseudonyms(promised["pseudonyms"]),
         **_installed(policy, installation),
         "account": [] if account is None else list(_spent(account)),
@@ -104,7 +104,7 @@ def _sites(policy: Policy) -> dict[str, list[Row]]:
     }
 
 
-def _site(name: str, site: Site) -> dict[str, str]:
+def _site(name: str, site: Site) -> dict[str, Value]:
     return {
         "site": name, "name": site.title(name), "timezone": site.timezone, "zones": str(len(site.zones)),
         "floors": str(len({zone.floor for zone in site.zones})), "sources": str(len(site.sources)),
@@ -127,16 +127,19 @@ def _counts(counts: Sequence[Mapping[str, Any]]) -> dict[str, list[Row]]:
     window, day = list[Row](), list[Row]()
     for each in counts:
         key = f"{each['site']}/{each['release']}/{each['reader']}"
-        common = {name: str(each[name]) for name in ("site", "release", "reader", "mechanism", "zones")}
+        common: dict[str, Value] = {name: str(each[name]) for name in ("site", "release", "mechanism", "zones")}
+        common |= {"reader": _reader(each["reader"])}
         if "unit" not in each:
-            window.append(Row(key, common | {unit: each["epsilon"][unit] for unit in ("presence_tuple", *OF_A_DAY)}))
+            window.append(
+                Row(key, common | {unit: Figure(each["epsilon"][unit]) for unit in ("presence_tuple", *OF_A_DAY)})
+            )
         else:
-            tight = {unit: f"{found['epsilon']:.3g}" for unit, found in each["tight"].items()}
+            tight = {unit: Figure(f"{found['epsilon']:.3g}") for unit, found in each["tight"].items()}
             delta = "0" if each["delta"] == "0" else f"{float(each['delta']):.2g}"
-            scales = ", ".join(f"{scale:.4g}" for scale in each["noise_scale"])
-            noise = {"delta": delta, "noise": each["noise"], "scales": scales}
+            scales = Figure("; ".join(f"{scale:.4g}" for scale in each["noise_scale"]))
+            noise: dict[str, Value] = {"delta": Figure(delta), "noise": each["noise"], "scales": scales}
             day.append(Row(key, common | {unit: tight[unit] for unit in OF_A_DAY} | noise))
-    together = [row for row in (*window, *day) if row.fields["reader"] == EVERYBODY]
+    together = [row for row in (*window, *day) if row.fields["reader"] == _reader(EVERYBODY)]
     return {"window_counts": window, "day_counts": day, "day_deltas": [r for r in day if r.fields["delta"] != "0"],
             "counts": together}  # fmt: skip
 
@@ -149,7 +152,7 @@ def _budgets(policy: Policy, budgets: Mapping[str, str]) -> dict[str, list[Row]]
         for audience in audiences_of(release):
             fields = {"release": release.name, "audience": audience, "days": str(release.refresh_days)}
             budget = budgets.get(f"{release.name}/{audience}")
-            row = Row(f"{release.name}/{audience}", fields | {"budget": budget or ""})
+            row = Row(f"{release.name}/{audience}", fields | {"budget": Figure(budget or "")})
             (without if budget is None else found).append(row)
     return {"budgets": found, "no_budgets": without}
 
@@ -160,11 +163,10 @@ def _attributes(policy: Policy, odds: Sequence[Mapping[str, Any]]) -> dict[str, 
         if isinstance(release, AttributeRelease):
             zones = sum(len(policy.zones_of(release, site)) for site in policy.site)
             for name, rule in release.attributes.items():
-                test = " or ".join(
-                    f"{how} {edge}" for how, edge in rule.sensitive.model_dump(exclude_none=True).items()
-                )
+                edges = rule.sensitive.model_dump(exclude_none=True).items()
+                test = [part for how, edge in edges for part in (Word("or"), Word(how), Figure(edge))][1:]
                 row = Row(f"{release.name}/{name}", {
-                    "release": release.name, "attribute": name.replace("_", " "), "sensitive": test,
+                    "release": release.name, "attribute": Word(name), "sensitive": test,
                     "zones": str(zones), "audiences": ", ".join(rule.epsilon),
                 })  # fmt: skip
                 rules.append(row)
@@ -174,15 +176,59 @@ def _attributes(policy: Policy, odds: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 
 def _odds(each: Mapping[str, Any]) -> Row:
-    def factor(value: float | str) -> str:
-        return value if isinstance(value, str) else f"{value:.4g}"
+    def factor(value: float | str) -> Figure:
+        return Figure(value if isinstance(value, str) else f"{value:.4g}")
 
     return Row(f"{each['site']}/{each['release']}/{each['attribute']}/{each['reader']}", {
-        "site": each["site"], "release": each["release"], "attribute": each["attribute"].replace("_", " "),
-        "reader": each["reader"], "epsilon": each["epsilon"], "factor": factor(each["factor"]),
+        "site": each["site"], "release": each["release"], "attribute": Word(each["attribute"]),
+        "reader": _reader(each["reader"]), "epsilon": Figure(each["epsilon"]), "factor": factor(each["factor"]),
         "with_counts": factor(each["with_counts"]), "habit_5": factor(each["habit"]["5"]),
         "habit_20": factor(each["habit"]["20"]),
     })  # fmt: skip
+
+
+def _reader(reader: str) -> str:
+    return Word("everybody") if reader == EVERYBODY else reader
+
+
+def _thresholds(streams: Sequence[ThresholdPromise]) -> dict[str, list[Row]]:
+    def those(condition: Callable[[ThresholdPromise], bool]) -> list[Row]:
+        return [Row(f"{p.site}/{p.release}", _threshold(p)) for p in streams if condition(p)]
+
+    return {
+        "thresholds": those(lambda _: True),
+        "thresholds_paid": those(lambda p: p.events is not None),
+        "thresholds_free": those(lambda p: p.events is None),
+        "thresholds_given": those(lambda p: p.events is not None and bool(p.given)),
+        "thresholds_near": those(lambda p: p.empty.distance < p.quiet.distance),
+        "thresholds_near_paid": those(lambda p: p.events is not None and p.empty.distance < p.quiet.distance),
+    }
+
+
+def _threshold(promise: ThresholdPromise) -> dict[str, Value]:
+    above = promise.alert == "above"
+    return {
+        "site": promise.site, "release": promise.release, "audiences": ", ".join(promise.audiences),
+        "alert": Word(f"side_{promise.alert}"), "other_side": Word("side_below" if above else "side_above"),
+        "within": str(promise.within // MINUTE), "cooldown": str(promise.cooldown // MINUTE),
+        "probability": Figure(f"{float(1 - promise.miss):g}"), "distance": str(promise.quiet.distance),
+        "false_alarms": Figure(f"{promise.quiet.false_alarms:.2g}"), "denied": Figure(f"{promise.quiet.denied:.2g}"),
+        "events": str(promise.events), "run": Figure(decimal_string(promise.run)),
+        "day": Figure(decimal_string(promise.day)), "given": promise.given[0] if promise.given else "",
+        "nearest": Word("node_empty" if above else "node_twice"),
+        "nearest_false_alarms": Figure(f"{promise.empty.false_alarms:.2g}"),
+        "nearest_denied": Figure(f"{promise.empty.denied:.2g}"),
+    }  # fmt: skip
+
+
+def _people(policy: Policy) -> dict[str, list[Row]]:
+    public, paid = list[Row](), list[Row]()
+    for model, name in ((each.model, each.release_name) for each in policy.people):
+        row = Row(f"{name}/{model.audience}", {
+            "release": name, "counts": model.release, "epsilon": Figure(model.truth.epsilon),
+        })  # fmt: skip
+        (public if model.truth.public else paid).append(row)
+    return {"people": [*public, *paid], "people_public": public, "people_paid": paid}
 
 
 def _few_users(policy: Policy) -> Iterator[Row]:
@@ -244,10 +290,16 @@ def _spent(account: Mapping[str, Any]) -> Iterator[Row]:
     """Yield what a person's and a device's day have cost so far, for every reader."""
     for name, site in account["sites"].items():
         last = site["last"]
+        counted = site.get("feed") == "counts"
         readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
-        for unit, *spent in unit_rows(list(readers.values()), SPENT, counted=site.get("feed") == "counts"):
-            for reader, epsilon in zip(readers, spent, strict=True):
-                if epsilon in {"-", "inf"}:  # no such figure; the unit has another one
-                    continue
-                fields = {"site": name, "unit": unit, "reader": reader, "epsilon": epsilon, "until": last["window_end"]}
-                yield Row(f"{name}/{unit}/{reader}", fields)
+        for unit in SPENT:
+            words = Word(unit.replace("device", "person") if counted else unit)
+            for row in unit_rows(list(readers.values()), (unit,), counted=counted):
+                delta = row[0].partition("δ = ")[2]
+                for reader, epsilon in zip(readers, row[1:], strict=True):
+                    if epsilon in {"-", "inf"}:  # no such figure; the unit has another one
+                        continue
+                    yield Row(f"{name}/{unit}{'/delta' if delta else ''}/{reader}", {
+                        "site": name, "unit": (words, Figure(f"(δ = {delta})")) if delta else words,
+                        "reader": _reader(reader), "epsilon": Figure(epsilon), "until": last["window_end"],
+                    })  # fmt: skip

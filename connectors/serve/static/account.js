@@ -6,7 +6,7 @@ import { moment, zoneName } from "./format.js";
 import { own } from "./own.js";
 import { attributeName, deltaText, epsilonText, factorText } from "./privacy_terms.js";
 import { isoDay } from "./span.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const words = strings.privacy;
 const DAY = 86_400_000;

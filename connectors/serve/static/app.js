@@ -5,7 +5,7 @@ import { h, put } from "./dom.js";
 import { here } from "./router.js";
 import { startShell } from "./shell.js";
 import { signIn } from "./sign.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const main = document.getElementById("main");
 
@@ -29,6 +29,7 @@ async function start() {
   }
 }
 
-document.documentElement.lang = strings.locale;
+document.querySelector(".skip").textContent = strings.shell.skip;
+document.getElementById("nav").setAttribute("aria-label", strings.shell.pages);
 if (!here().name && !location.hash.startsWith("#link=")) history.replaceState(null, "", "#/live");
 start();

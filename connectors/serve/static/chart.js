@@ -3,7 +3,7 @@
 import { colour, h, put, say } from "./dom.js";
 import { clock, day, number, stretch, wall, withBand } from "./format.js";
 import { BANDED } from "./span.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const SOURCE = "static/vendor/uplot-1.6.32/uPlot.iife.min.js";
 const STYLE = "static/vendor/uplot-1.6.32/uPlot.min.css";

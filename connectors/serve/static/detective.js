@@ -4,7 +4,8 @@ import { ask, send } from "./api.js";
 import { segmented } from "./controls.js";
 import { h, put, say } from "./dom.js";
 import { drawQuestion, outcome, questionParts, refusal } from "./question.js";
-import { strings } from "./strings.en.js";
+import { exactEpsilon } from "./privacy_terms.js";
+import { strings } from "./strings.js";
 
 const words = strings.detective;
 
@@ -26,7 +27,7 @@ export async function detective(place, signal) {
   const round = h("select", { "aria-label": words.round, on: { change: () => { state.round = Number(round.value); load(); } } },
     Array.from({ length: state.told.rounds }, (_, i) => h("option", { value: i }, words.roundOf(i + 1))));
   const epsilon = h("select", { "aria-label": words.epsilon, on: { change: () => { state.epsilon = epsilon.value; load(); } } },
-    state.told.epsilons.map((each) => h("option", { value: each, selected: each === state.epsilon }, `ε ${each}`)));
+    state.told.epsilons.map((each) => h("option", { value: each, selected: each === state.epsilon }, `ε ${exactEpsilon(each)}`)));
   put(parts.tasks, segmented(words.task, "task", state.told.tasks.map((each, i) => [String(i), words.names[each.task]]), "0", (_, i) => { state.task = Number(i); show(); }));
   put(place, h("h2", {}, words.title), h("p", { class: "soft" }, words.intro), h("div", { class: "controls" },
     h("label", { class: "choice" }, h("span", { class: "choice-name" }, words.round), round),

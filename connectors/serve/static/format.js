@@ -1,6 +1,6 @@
 // Formats of numbers and times: every value has its band, every time its zone.
 
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const LOCALE = strings.locale;
 const MINUTE = 60_000;
@@ -19,7 +19,7 @@ export const clock = (ms, timezone) => formatter(timezone, { hour: "2-digit", mi
 /** "Thu 1 Feb" */
 export const day = (ms, timezone) => {
   const p = fields(ms, timezone, { weekday: "short", day: "numeric", month: "short" });
-  return `${p.weekday} ${p.day} ${p.month}`;
+  return strings.time.day(p.weekday, p.day, p.month);
 };
 /** "Thu 1 Feb 2018" */
 export const date = (ms, timezone) => `${day(ms, timezone)} ${fields(ms, timezone, { year: "numeric" }).year}`;
@@ -83,6 +83,8 @@ export function number(value) {
   const rounded = Math.abs(value) >= 9.95 ? Math.round(value) : Math.round(value * 10) / 10;
   return (Object.is(rounded, -0) ? 0 : rounded).toLocaleString(LOCALE, { maximumFractionDigits: 1 }).replace("-", "−");
 }
+/** "1,234": a whole number. */
+export const whole = (value) => value.toLocaleString(LOCALE);
 
 /** A half-width, rounded up. */
 export function half(value) {
@@ -97,8 +99,8 @@ export function boundedNote(rows) {
   const bounds = [...new Set([...rows].map((row) => row.bounded_to).filter(Boolean))];
   return bounds.length ? strings.number.bounded(bounds.map((bound) => strings.number.boundOfDay(hours(bound))).join(", ")) : "";
 }
-/** "12 h" of "12h" */
-const hours = (bound) => bound.replace(/^(\d+)(h|min)$/, "$1 $2");
+/** "12 h" of "12h", "3 visits" of "3 visits" */
+const hours = (bound) => strings.number.boundWords(bound.replace(/^(\d+)(h|min)$/, "$1 $2"));
 
 /** "±4", or "±4 at most" for such bands; with the mark of a bounded figure. */
 export function band(row) {
@@ -124,7 +126,7 @@ export function age(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
-  return `${Math.round(seconds / 86_400)} days`;
+  return strings.time.days(Math.round(seconds / 86_400));
 }
 
 /** "Building", "Floor 2", "2011" */

@@ -4,7 +4,8 @@ import { ask, send } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { best, cleared, entered, minutes, questionAt, readBoard, stopwatch, worth } from "./game_rules.js";
 import { drawQuestion, outcome, questionParts, refusal } from "./question.js";
-import { strings } from "./strings.en.js";
+import { exactEpsilon } from "./privacy_terms.js";
+import { strings } from "./strings.js";
 
 const words = strings.game;
 const EVERY = 250;
@@ -20,7 +21,7 @@ export function game(place, { epsilons, epsilon: first, rounds, tasks }, signal)
   const start = () => {
     const name = h("input", { type: "text", maxlength: 24, autocomplete: "off", spellcheck: "false", value: state.name, "aria-label": words.name });
     const epsilon = h("select", { "aria-label": words.epsilon, on: { change: () => { state.epsilon = epsilon.value; idle(); body.querySelector("select").focus(); } } },
-      epsilons.map((each) => h("option", { value: each, selected: each === state.epsilon }, `ε ${each}`)));
+      epsilons.map((each) => h("option", { value: each, selected: each === state.epsilon }, `ε ${exactEpsilon(each)}`)));
     name.addEventListener("input", () => { state.name = name.value; });
     const begin = (event) => {
       event.preventDefault();
@@ -131,8 +132,8 @@ function table(state, again) {
     Object.assign(state, { board: cleared(storage(), state.board), entry: null });
     again();
   };
-  if (!rows.length) return h("p", { class: "soft game-board" }, words.noBoard(state.epsilon));
-  return h("div", { class: "scroll game-board", tabindex: "0", role: "region", "aria-label": words.board(state.epsilon) }, h("table", { class: "table" }, h("caption", {}, words.board(state.epsilon)),
+  if (!rows.length) return h("p", { class: "soft game-board" }, words.noBoard(exactEpsilon(state.epsilon)));
+  return h("div", { class: "scroll game-board", tabindex: "0", role: "region", "aria-label": words.board(exactEpsilon(state.epsilon)) }, h("table", { class: "table" }, h("caption", {}, words.board(exactEpsilon(state.epsilon))),
     h("thead", {}, h("tr", {}, [[words.rank, "figure"], [words.player], [words.points, "figure"], [words.answers, "figure"]].map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
     h("tbody", {}, rows.map((each, i) => h("tr", { class: each === state.entry ? "sum" : "" }, h("td", { class: "figure" }, i + 1), h("th", { scope: "row" }, h("bdi", {}, each.name || words.nobody)),
       h("td", { class: "figure" }, each.points), h("td", { class: "figure" }, each.answers))))), h("button", { class: "button", on: { click: forget } }, words.forget));

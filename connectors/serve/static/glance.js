@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { band, counted, half, mark, moment, number, portion, range, withBand, zoneName } from "./format.js";
 import { placeTitle } from "./records.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const LISTED = 400;
 

@@ -2,7 +2,7 @@
 
 import { h, put } from "./dom.js";
 import { boundedNote, day, number, range, wall, withBand, zoneName } from "./format.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 import { roving, tips } from "./tip.js";
 
 const HOURS = Array.from({ length: 24 }, (_, hour) => hour);

@@ -3,7 +3,7 @@
 import { h, put, say } from "./dom.js";
 import { boundedNote, clock, mark } from "./format.js";
 import { placeTitle } from "./records.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 /** The threshold streams of a site for an audience. */
 export function streamsOf(releases, audience, site) {

@@ -6,7 +6,7 @@ import { own } from "./own.js";
 import { link } from "./router.js";
 import { floorTitle, fromTheTop, placeTitle, zoneTitle, zonesOf } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, direction, heatStep, heatWords, usualStep } from "./scale.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 import { roving, tips } from "./tip.js";
 
 /** The hatching of rooms that are not released. */

@@ -5,7 +5,7 @@ import { age, band, boundedNote, clock, dayClass, half, mark, moment, number, pe
 import { link } from "./router.js";
 import { placeTitle, zoneTitle, zonesOf } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, deviations, direction, usualStep } from "./scale.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const LISTED = 8;
 

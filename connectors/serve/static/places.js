@@ -2,7 +2,7 @@
 
 import { h, put } from "./dom.js";
 import { floorTitle, fromTheTop, placeTitle } from "./records.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 /** Create the control for some published places; `change(nodes)` is called with the chosen ones. `show(nodes)` draws it. */
 export function placesControl(published, site, change) {

@@ -3,7 +3,7 @@
 import { ask, send } from "./api.js";
 import { h, say, uid } from "./dom.js";
 import { moment, zoneName } from "./format.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const SPEEDS = [60, 300, 900, 1800, 3600];
 const ASKED_EVERY = 5000;

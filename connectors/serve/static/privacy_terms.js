@@ -1,9 +1,9 @@
 // Formats of epsilons, factors and sensitive values. Upper bounds are rounded up.
 
 import { own } from "./own.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
-const LOCALE = "en";
+const LOCALE = strings.locale;
 const LARGEST = 1000;
 
 const up = (value, digits) => Math.max(0, Math.ceil(value * 10 ** digits - 1e-9) / 10 ** digits);
@@ -14,6 +14,9 @@ export function epsilonText(epsilon) {
   if (!Number.isFinite(value)) return strings.privacy.unbounded;
   return up(value, value < 10 ? 2 : value < 100 ? 1 : 0).toLocaleString(LOCALE, { maximumFractionDigits: 2 });
 }
+
+/** "0.01": an epsilon as it is, without rounding; a decimal string. */
+export const exactEpsilon = (epsilon) => Number(epsilon).toLocaleString(LOCALE, { maximumFractionDigits: 20 });
 
 /** "1e-6" */
 export const deltaText = (delta) => Number(delta).toExponential(0).replace("e-", "e−").replace("e+", "e");

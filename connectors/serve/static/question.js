@@ -4,7 +4,7 @@ import { chart } from "./chart.js";
 import { h, put, say } from "./dom.js";
 import { date } from "./format.js";
 import { objects } from "./records.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const words = strings.detective;
 const WEEK = 7 * 86_400_000;

@@ -2,7 +2,7 @@
 
 import { nodeName } from "./format.js";
 import { own } from "./own.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 /** Rows (arrays beside their columns, or objects) as objects, with `from` and `to` in milliseconds. */
 export function objects(columns, rows) {

@@ -2,7 +2,7 @@
 // that it works in frames of other pages, where a cookie would not.
 
 import { h, put } from "./dom.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const EVERY = 60_000;
 const words = strings.room;
@@ -25,7 +25,7 @@ function shown({ name, node, state }) {
 
 function draw(part) {
   document.title = `${words.title} · ${part.name}`;
-  const time = part.window_end ? new Date(part.window_end).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", timeZone: part.timezone }) : "";
+  const time = part.window_end ? new Date(part.window_end).toLocaleTimeString(strings.locale, { hourCycle: "h23", hour: "2-digit", minute: "2-digit", timeZone: part.timezone }) : "";
   put(place, h("h1", {}, words.heading(part.name)),
     part.stale ? h("p", { role: "status" }, words.stale) : null,
     h("ul", { class: part.stale ? "stale" : "" }, part.places.map(shown)),

@@ -1,7 +1,7 @@
 // Colours of figures and comparisons with usual values: ten steps around usual, or ten steps of the capacity.
 
 import { number } from "./format.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const STEPS = 10;
 /** The smallest deviation that is used, in devices, because counts are whole numbers. */

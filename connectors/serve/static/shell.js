@@ -7,7 +7,7 @@ import { here, link } from "./router.js";
 import { pagesFor } from "./routes.js";
 import { playback } from "./playback.js";
 import { signIn } from "./sign.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 /** Milliseconds for which a hidden page keeps its connection. */
 const UNSEEN = 120_000;

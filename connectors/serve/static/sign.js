@@ -2,7 +2,7 @@
 
 import { Refused, send } from "./api.js";
 import { h, put } from "./dom.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 /** Show the form in `place`; `signed` is called when the session has started. `tried`: a link or token was just refused. */
 export function signIn(place, error, tried, signed) {

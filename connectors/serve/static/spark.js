@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { clock, counted, dayClass, number, range, wall, withBand, zoneName } from "./format.js";
 import { enough } from "./scale.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 const WIDTH = 600;
 const HEIGHT = 160;

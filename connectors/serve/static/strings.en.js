@@ -2,12 +2,21 @@
 
 import { own } from "./own.js";
 
-const many = (n, one, more) => (n === 1 ? one : more);
+const LOCALE = "en";
+const plurals = new Intl.PluralRules(LOCALE);
+const many = (n, one, more) => (plurals.select(n) === "one" ? one : more);
+const whole = (n) => n.toLocaleString(LOCALE);
 
 export const strings = {
-  locale: "en",
+  locale: LOCALE,
+  time: {
+    day: (weekday, day, month) => `${weekday} ${day} ${month}`,
+    days: (n) => `${n} ${many(n, "day", "days")}`,
+  },
   pages: { live: "Live", history: "History", day: "Day", privacy: "Privacy", learn: "Learn", ops: "Ops" },
   shell: {
+    skip: "Skip to the figures",
+    pages: "Pages",
     title: (page, site) => [page, site, "Tacet"].filter(Boolean).join(" · "),
     building: "Building",
     audience: "Reader",
@@ -50,6 +59,7 @@ export const strings = {
     boundedMark: "†",
     bounded: (bound) => `† Counts each device for at most ${bound} and leaves it out after that, so more devices may be present than the figure and its band say.`,
     boundedShort: (bound) => `a device is counted for at most ${bound}`,
+    boundWords: (bound) => bound,
     boundOfDay: (bound) => (bound.includes("visit") ? `${bound} a day` : `${bound} of a day`),
     negative: "Below zero because noise was added to a small count. Read it as close to zero.",
     kinds: {
@@ -277,10 +287,11 @@ export const strings = {
     spent: { day: "Day", release: "Release", windows: "Released", denied: "Denied", spend: "Spent, ε" },
     soNone: "Nothing has been released yet.",
     left: "Windows left",
-    leftOf: (release, n) => `${release}: ${n.toLocaleString("en")} more ${many(n, "window", "windows")} today`,
+    leftOf: (release, n) => `${release}: ${whole(n)} more ${many(n, "window", "windows")} today`,
     leftFree: (release) => `${release}: no daily budget`,
     denied: (n) => `${n} ${many(n, "window was", "windows were")} not released because the budget was spent.`,
     promiseOf: (site, audience) => `${site}: privacy guarantee of the releases to “${audience}”`,
+    inEnglish: "",
     version: (policy, tacet) => `Policy version ${policy}, Tacet ${tacet}`,
     not: "What is not protected",
     sign: { name: "Name", date: "Date", signature: "Signature" },
@@ -404,9 +415,9 @@ export const strings = {
     late: "Observations dropped as late",
     dropped: "Observations dropped for other reasons",
     traps: "Messages received",
-    trapsText: ({ received, accepted }) => `${received.toLocaleString("en")}, of which ${accepted.toLocaleString("en")} accepted, since the run began`,
+    trapsText: ({ received, accepted }) => `${whole(received)}, of which ${whole(accepted)} accepted, since the run began`,
     trapsDropped: "Messages dropped",
-    droppedText: (number, reason) => `${number.toLocaleString("en")}: ${own(strings.ops.reasons, reason) ?? reason.replaceAll("_", " ")}`,
+    droppedText: (number, reason) => `${whole(number)}: ${own(strings.ops.reasons, reason) ?? reason.replaceAll("_", " ")}`,
     droppedNone: "none",
     reasons: {
       kernel: "no space in the socket's buffer", queue_full: "queue full", stopping: "received while the run was stopping", unknown_access_point: "unknown access point",

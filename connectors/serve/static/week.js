@@ -4,7 +4,7 @@ import { h, put } from "./dom.js";
 import { day, dayStart, mark, number, wall } from "./format.js";
 import { daysEarlier } from "./span.js";
 import { scaleTop, spark, usualThrough } from "./spark.js";
-import { strings } from "./strings.en.js";
+import { strings } from "./strings.js";
 
 /** Draw into `place` the usual values of the seven local days up to the one that contains `end`, and the `rows` of that time. */
 export function typicalWeek(place, usual, node, rows, end, site) {

@@ -83,12 +83,15 @@ def records() -> dict[str, list[dict[str, Any]]]:
     coloured = heat.released(heat.PLAIN, 3)
     counts += [body for each in "ab" for body in heat.of(coloured, each, "heat")[:: heat.DAY // 2]]
     counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\n')
+    counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\nidentity = "login"\n')
     made = revised.made_by(
         revised.policy(revised.HOURLY + revised.TREE),
         revised.windows(revised.NINE, revised.NINE + 2 * HOUR),
     )
     counts += revised.bodies(made)
     named = load_policy(policy_text().replace('id = "a"', 'id = "a"\nmetadata = { brick = "brick:Room", name = "A" }'))
+    text = policy_text().replace("[site.dbh]\n", '[site.dbh]\nnames = "names.toml"\n', 1)
+    floors = load_policy(text, attached=lambda _: '[[site.dbh.floors]]\nid = "1"\n[[site.dbh.floors]]\nid = "2"\n')
     return {
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],
@@ -102,7 +105,7 @@ def records() -> dict[str, list[dict[str, Any]]]:
         ),
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
-        "site-metadata": [{**site} for each in (policy, named) for site in site_metadata(each).values()],
+        "site-metadata": [{**site} for each in (policy, named, floors) for site in site_metadata(each).values()],
     }
 
 

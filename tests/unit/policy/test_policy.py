@@ -54,7 +54,7 @@ RULES = [
         'lateness = "30s"',
         'lateness = "30s"\ncolour = "red"',
         "site.dbh.colour",
-        "is no key that a policy has; these are: contribution, day_starts, feed, floors, gap, lateness",
+        "is no key that a policy has; these are: contribution, day_starts, feed, floors, gap, home_realms",
         "",
     ),
     ('lateness = "30s"', 'lateness = "30s"\nmax_devices = 0', "site.dbh.max_devices", "must be above 0", "0"),

@@ -4,11 +4,11 @@ import { ask } from "../api.js";
 import { h, put, throttled } from "../dom.js";
 import { date, instant, percent, zoneName } from "../format.js";
 import { own } from "../own.js";
-import { attributeName, factorOf, sensitiveText, valueText } from "../privacy_terms.js";
+import { attributeName, exactEpsilon, factorOf, sensitiveText, valueText } from "../privacy_terms.js";
 import { zoneTitle } from "../records.js";
 import { remember } from "../router.js";
 import { isoDay } from "../span.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 
 const words = strings.day;
 const DAYS = 35;
@@ -95,7 +95,7 @@ function meaning({ attribute, epsilon, sensitive }, rows) {
   const asked = rows.filter((row) => !row.reason);
   const chance = percent(1 - Math.exp(-Number(epsilon)));
   return h("div", { class: "card" }, h("h3", {}, attributeName(attribute), " ", h("span", { class: "count" }, words.shown(asked.filter((row) => row.released).length, asked.length))),
-    h("p", { class: "why" }, words.means(sensitiveText(attribute, sensitive), chance, epsilon, factorOf(epsilon))),
+    h("p", { class: "why" }, words.means(sensitiveText(attribute, sensitive), chance, exactEpsilon(epsilon), factorOf(epsilon))),
     h("p", { class: "soft why" }, words.exact));
 }
 

@@ -11,7 +11,7 @@ import { placesControl } from "../places.js";
 import { byNode, countsOf, objects, placeTitle } from "../records.js";
 import { remember } from "../router.js";
 import { BANDED, MOVING, SPANS, daysEarlier, fittingStep, interval, isoDay } from "../span.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 import { typicalWeek } from "../week.js";
 
 const words = strings.history;
@@ -143,7 +143,7 @@ function exportLinks(shares, question) {
 /** A link to the report of the month in which the chart's period ends. */
 function reportLink(audience, site, to) {
   const month = isoDay(to - 1, site.timezone).slice(0, 7);
-  return h("a", { class: "button", download: true, href: address("report", { audience, site: site.site, month }) }, words.report(month));
+  return h("a", { class: "button", download: true, href: address("report", { audience, site: site.site, month, language: strings.locale }) }, words.report(month));
 }
 
 async function drawSeries(parts, { site, signal }, state, { rows, before, step, from, to, shift }) {

@@ -7,9 +7,9 @@ import { detective } from "../detective.js";
 import { h, put, say, throttled } from "../dom.js";
 import { clock, date, number, range, withBand } from "../format.js";
 import { game } from "../game.js";
-import { factorOf } from "../privacy_terms.js";
+import { exactEpsilon, factorOf } from "../privacy_terms.js";
 import { objects } from "../records.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 
 const words = strings.learn;
 const WAIT = 150;
@@ -64,8 +64,8 @@ function epsilonSlider(epsilons, chosen, change) {
   const show = () => {
     const epsilon = epsilons[Number(field.value)];
     const factor = factorOf(epsilon);
-    say(said, words.epsilon(epsilon, factor));
-    field.setAttribute("aria-valuetext", words.epsilon(epsilon, factor));
+    say(said, words.epsilon(exactEpsilon(epsilon), factor));
+    field.setAttribute("aria-valuetext", words.epsilon(exactEpsilon(epsilon), factor));
     return epsilon;
   };
   field.addEventListener("input", () => change(show()));

@@ -11,7 +11,7 @@ import { byNode, countsOf, heatOf, objects, peopleOf } from "../records.js";
 import { remember } from "../router.js";
 import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
-import { strings } from "../strings.en.js";
+import { strings } from "../strings.js";
 
 const AGAIN = 700;
 const TODAY_AGAIN = 2500;

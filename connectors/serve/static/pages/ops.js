@@ -2,8 +2,8 @@
 
 import { ask } from "../api.js";
 import { h, put } from "../dom.js";
-import { age, moment, zoneName } from "../format.js";
-import { strings } from "../strings.en.js";
+import { age, moment, whole, zoneName } from "../format.js";
+import { strings } from "../strings.js";
 
 const words = strings.ops;
 const AGAIN = 30_000;
@@ -43,11 +43,11 @@ function card(figures, freeMib, { sites }) {
     row(words.trapsDropped, reasons({ ...figures.traps.dropped, kernel: figures.traps.kernel_drops }));
   }
   row(words.denied, figures.denied.length ? figures.denied.map(words.deniedText) : words.deniedNone);
-  if (figures.rejected_messages !== null) row(words.rejected, figures.rejected_messages.toLocaleString("en"));
-  if (figures.silent_sources !== null) row(words.silent, figures.silent_sources.toLocaleString("en"));
+  if (figures.rejected_messages !== null) row(words.rejected, whole(figures.rejected_messages));
+  if (figures.silent_sources !== null) row(words.silent, whole(figures.silent_sources));
   if (figures.oldest_key_day) row(words.key, figures.oldest_key_day.slice(0, 10), keyAge(figures));
-  if (freeMib !== null) row(words.disk, words.free(freeMib.toLocaleString("en")));
-  if (figures.ledger_entries !== null) row(words.ledger, figures.ledger_entries.toLocaleString("en"));
+  if (freeMib !== null) row(words.disk, words.free(whole(freeMib)));
+  if (figures.ledger_entries !== null) row(words.ledger, whole(figures.ledger_entries));
   if (figures.policy_version) row(words.policy, figures.policy_version);
   return h("section", { class: "card ops-site", data: { state: stateOf(figures) } }, h("h2", {}, site?.name ?? figures.site),
     h("p", { class: "ops-state" }, words.state[stateOf(figures)]), figures.closed === null ? h("p", { class: "soft why" }, words.cluster) : null, h("dl", { class: "facts" }, rows));
@@ -62,7 +62,7 @@ function keyAge({ window_end: end, lag_seconds: lag, oldest_key_day: oldest }) {
 const stateOf = ({ closed, state }) => (closed ? "closed" : state ?? "silent");
 
 /** A count that depends on people; not shown for few access points, nor for a site on Kafka, where `closed` is null. */
-const counted = ({ closed }, number) => (typeof number === "number" ? number.toLocaleString("en") : closed === null ? words.notInTopics : words.few);
+const counted = ({ closed }, number) => (typeof number === "number" ? whole(number) : closed === null ? words.notInTopics : words.few);
 
 /** Drops by reason, the most frequent first. */
 function reasons(dropped) {

@@ -3,8 +3,8 @@
 import { ask } from "../api.js";
 import { h, put, throttled } from "../dom.js";
 import { own } from "../own.js";
-import { deltaText, epsilonText, attributeName, factorOf } from "../privacy_terms.js";
-import { strings } from "../strings.en.js";
+import { attributeName, deltaText, epsilonText, exactEpsilon, factorOf } from "../privacy_terms.js";
+import { strings } from "../strings.js";
 import { accountPart } from "../account.js";
 import { attributesOf } from "./day.js";
 
@@ -51,14 +51,14 @@ function price(release, units) {
   const factor = factorOf(unit.epsilon);
   return h("div", { class: "card price" }, h("h3", {}, release.release),
     h("p", { class: "big-price" }, words.epsilon(epsilonText(unit.epsilon)), unit.delta ? h("small", {}, ` ${words.delta(deltaText(unit.delta))}`) : null),
-    h("p", {}, release.unit === "device_day" ? words.byDay : words.byWindow(words.epsilon(release.epsilon))),
+    h("p", {}, release.unit === "device_day" ? words.byDay : words.byWindow(words.epsilon(exactEpsilon(release.epsilon)))),
     h("p", { class: "soft why" }, factor ? words.factor(factor) : words.factorLarge),
     unit.delta ? h("p", { class: "soft why" }, words.exception(deltaText(unit.delta), deltaText(unit.delta * MANY))) : null);
 }
 
 function attributePrice({ attribute, epsilon }) {
   return h("div", { class: "card price" }, h("h3", {}, words.attribute(attributeName(attribute))),
-    h("p", { class: "big-price" }, words.epsilon(epsilon)), h("p", { class: "soft why" }, words.attributeText(factorOf(epsilon))));
+    h("p", { class: "big-price" }, words.epsilon(exactEpsilon(epsilon))), h("p", { class: "soft why" }, words.attributeText(factorOf(epsilon))));
 }
 
 /** The cost of each day, and the rest of the current day's budget. */
@@ -84,8 +84,9 @@ function promisePage(promised, units, { site, audience, version }) {
   return h("section", { class: "card promise" },
     h("div", { class: "promise-head" }, h("h2", {}, words.promiseOf(site.name, audience)), print),
     h("p", { class: "soft" }, version),
-    h("ol", { class: "plain" }, promised.promise.map((line) => h("li", {}, line))),
-    h("h3", { class: "part-title" }, words.not), h("ul", { class: "plain" }, promised.not_protected.map((line) => h("li", {}, line))),
+    words.inEnglish ? h("p", { class: "soft why" }, words.inEnglish) : null,
+    h("ol", { class: "plain", lang: "en" }, promised.promise.map((line) => h("li", {}, line))),
+    h("h3", { class: "part-title" }, words.not), h("ul", { class: "plain", lang: "en" }, promised.not_protected.map((line) => h("li", {}, line))),
     releases.length ? [h("h3", { class: "part-title" }, words.units), h("p", { class: "soft why" }, words.unitsText), unitTable(units, releases)] : null,
     h("div", { class: "signing", "aria-hidden": "true" }, Object.values(words.sign).map((text) => h("span", {}, text))));
 }
@@ -96,5 +97,5 @@ function unitTable(units, releases) {
   const figure = (each) => (each ? `${words.epsilon(epsilonText(each.epsilon))}${each.delta ? `, ${words.delta(deltaText(each.delta))}` : ""}` : "");
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": words.units }, h("table", { class: "table" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, words.unit), releases.map((release) => h("th", { scope: "col" }, release)))),
-    h("tbody", {}, [...names].map(([unit, text]) => h("tr", {}, h("th", { scope: "row" }, text), releases.map((release) => h("td", {}, figure(found.get(`${release}/${unit}`)))))))));
+    h("tbody", {}, [...names].map(([unit, text]) => h("tr", {}, h("th", { scope: "row", lang: "en" }, text), releases.map((release) => h("td", {}, figure(found.get(`${release}/${unit}`)))))))));
 }
