@@ -34,7 +34,7 @@ from connectors.cli.policy_tables import (
     print_targets,
 )
 from connectors.operations.inventory.access_points import columns_of, read_inventory, recorded_access_points
-from connectors.operations.inventory.policy_text import SUMS, Building, policy_text
+from connectors.operations.inventory.policy_text import SUMS, Building, names_text, policy_text
 from connectors.operations.inventory.zones import Grouping, places_of
 from connectors.operations.policy.contracts import contract_files
 from connectors.operations.policy.contribution_loss import Stays, loss_sentence, simulated_stays, stays_of
@@ -45,7 +45,7 @@ from connectors.operations.policy.guarantees import (
 )
 from connectors.operations.policy.promises import promises
 from connectors.sources.recordings.dialect import Dialect, dialect_of
-from stream.errors import DataError, UsageError
+from stream.errors import DataError, PolicyError, UsageError
 from stream.policy.counts import Count, CountRelease
 from stream.policy.fields import FEWEST_SHARED_BITS, duration_text
 from stream.records import ObservationBatch
@@ -110,6 +110,8 @@ def init(
     day. Of ticks, a device counts for at most 12 h of a day; with --from-observations, for long enough to cover 99 % of
     the recording's device-days. Read the policy, correct the lines marked CHECK, and run 'tacet policy show'.
 
+    With --out FILE.toml, FILE.names.toml has the names of the site, its floors and zones: correct them at any time.
+
     \b
     tacet policy init --access-points aps.csv --columns 'ap=Radio MAC,name=AP Name,floor=Location' \\
         --controllers 10.2.0.5 --timezone Europe/Berlin --out building.toml
@@ -119,12 +121,15 @@ def init(
     if (access_points is None) == (from_observations is None):
         raise click.UsageError("give either --access-points or --from-observations")
     _check_names(site, timezone)
+    names = None if out is None or out.exists() else out.with_suffix(".names.toml")  # a pipe or a device exists
+    if names is not None and names.exists():
+        raise UsageError(f"--out: {names} must not exist yet; no file is overwritten")
     if access_points is not None:
         rows, unread = read_inventory(access_points, columns_of(columns))
         if unread:
             click.echo(f"{access_points}: columns not read: {', '.join(filter(None, unread))}", err=True)
         places = places_of(access_points, rows, site, group)
-        text = policy_text(_preferred(Building(places, _addresses(controllers), timezone, shared_bits), count))
+        building = _preferred(Building(places, _addresses(controllers), timezone, shared_bits), count)
     else:
         assert from_observations is not None  # noqa: S101
         dialect = dialect_of(columns)
@@ -134,15 +139,22 @@ def init(
         with progress("rows read") as advance:
             contribution = recorded_contribution(from_observations, draft, dialect, advance)
         building = building if contribution is None else replace(building, contribution=contribution)
-        text = policy_text(_preferred(building, count))
+        building = _preferred(building, count)
+    text = policy_text(building)
     load_policy(text, "the policy of this list")
     if out is None:
         click.echo(text, nl=False)
         return
+    if names is not None:
+        text = policy_text(replace(building, names=names.name))
+        load_policy(text, "the policy of this list", lambda _: names_text(building))
+        names.write_text(names_text(building), encoding="utf-8")
     out.write_text(text, encoding="utf-8")
     zones = sum(map(len, places.values()))
     marked = sum("CHECK" in line for line in text.splitlines()) - 1
     click.echo(f"{out}: {zones} zone(s) at {len(places)} site(s), {marked} line(s) marked CHECK")
+    if names is not None:
+        click.echo(f"{names}: the names of places, for display")
 
 
 def _preferred(building: Building, count: Count | None) -> Building:
@@ -191,8 +203,17 @@ def _check_names(site: str, timezone: str | None) -> None:
 @click.argument("file", type=FILE)
 @json_option
 def check(file: Path, *, as_json: bool) -> None:
-    """Check that a policy is valid; exit with code 2 and name the broken rule if it is not."""
+    """Check that a policy is valid; exit with code 2 and name the broken rule if it is not.
+
+    The file of names that the policy refers to is checked too, and with it the floor plans.
+    """
+    from connectors.serve.floor_plans import read_named_plans  # noqa: PLC0415 - only needed here
+
     valid = read_policy(file)
+    try:
+        read_named_plans(valid, file.parent)
+    except DataError as error:
+        raise PolicyError(str(error)) from None
     if as_json:
         print_json({"valid": True, "policy_version": valid.version})
     else:

@@ -91,7 +91,7 @@ def serve(
     config = ServeConfig(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,
         listen=listen, tokens=tokens, opened=opened, rooms=rooms, embedders=embedders,
-        index=index, plans=plans, play=play, names=names, tls=tls,
+        index=index, plans=plans, policy_folder=policy_file.parent, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
     )  # fmt: skip
     with monitor_of("serve", config.policy, metrics) as monitor:

@@ -28,6 +28,7 @@ from connectors.serve.svg import (
     written,
 )
 from stream.errors import DataError, UsageError
+from stream.policy.document import PolicyDocument
 
 LARGEST_FILE = 2 << 20
 MOST_SHAPES = 5_000
@@ -55,6 +56,9 @@ class Plan:
         return {"viewbox": list(self.viewbox), "zones": dict(self.zones), "outline": list(self.outline)}
 
 
+Parse = Callable[[bytes, Collection[str]], Plan]
+
+
 def read_plans(folder: Path, zones: Mapping[tuple[str, str], Collection[str]]) -> dict[tuple[str, str], Plan]:
     """Read ``folder/<site>/<floor>.svg`` or ``.geojson`` of each (site, floor) that has one.
 
@@ -78,12 +82,43 @@ def read_plans(folder: Path, zones: Mapping[tuple[str, str], Collection[str]]) -
     return found
 
 
+def read_named_plans(policy: PolicyDocument, folder: Path) -> dict[tuple[str, str], Plan]:
+    """Return the plans that a policy's files of names give, as (site, floor) -> plan; ``folder`` is the policy's.
+
+    Raises:
+        DataError: plans cannot be read, or break a rule; each with file, key, rule and value.
+    """
+    found, problems = {}, []
+    for name, site in policy.site.items():
+        if site.names is None:
+            continue
+        file = folder / site.names.file
+        for floor in site.names.floors:
+            if floor.plan is None:
+                continue
+            zones = [zone.id for zone in site.zones if zone.floor == floor.id]
+            try:
+                found[name, floor.id] = _read(file.parent / floor.plan, _form(floor.plan), zones)
+            except OSError as error:
+                rule = f"must be a file that can be read ({error.strerror})"
+                problems.append(f"{file}: site.{name}.floors (id {floor.id!r}).plan: {rule}, got {floor.plan!r}")
+            except DataError as error:
+                problems.append(f"{file}: site.{name}.floors (id {floor.id!r}).plan: {error}")
+    if problems:
+        raise DataError("\n".join(problems))
+    return found
+
+
+def _form(path: str) -> Parse:
+    return parse_svg if path.endswith(".svg") else parse_geojson
+
+
 def _plain(name: str) -> bool:
     """Whether a name is a single path component that leads downwards."""
     return name not in {"", ".", ".."} and Path(name).name == name
 
 
-def _read(path: Path, parse: Callable[[bytes, Collection[str]], Plan], zones: Collection[str]) -> Plan:
+def _read(path: Path, parse: Parse, zones: Collection[str]) -> Plan:
     if path.stat().st_size > LARGEST_FILE:
         raise DataError(f"{path}: a plan must have at most {LARGEST_FILE} bytes")
     try:

@@ -212,6 +212,7 @@ class Floor(BaseModel):
     """A floor."""
 
     floor: str
+    name: str = Field(description="For display; the floor itself if no file of names gives one.")
     plan: str | None
     zones: list[Zone]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict
@@ -15,6 +14,7 @@ from stream.policy.attributes import AttributeRelease
 from stream.policy.counts import CountRelease
 from stream.policy.document import Release, audiences_of
 from stream.policy.fields import decimal_string
+from stream.policy.names import floor_level
 from stream.policy.sites import Site, Zone
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
@@ -48,36 +48,17 @@ def described_site(policy: Policy, name: str, plans: Plans, audiences: Collectio
     shown = {zone.floor for zone in site.zones if zone.id in published}
     floors = [floor for floor in site.floors or sorted(shown, key=floor_level) if floor in shown]
     return models.Site(
-        site=name, name=site.name or name, timezone=site.timezone, tick_seconds=site.tick // SECOND,
+        site=name, name=site.title(name), timezone=site.timezone, tick_seconds=site.tick // SECOND,
         day_starts=site.day_starts, working_hours=list(site.working_hours),
         floors=[_floor((name, floor), site, plans, published) for floor in floors],
     )  # fmt: skip
-
-
-_GROUND = {"g", "gf", "ground", "e", "eg", "erdgeschoss", "rdc", "lobby", "l"}
-_BELOW = re.compile(r"(?:-|b|ug|u|k|lg|basement|cellar)[ ._-]*(\d*)")
-_NUMBER = re.compile(r"\d+")
-
-
-def floor_level(floor: str) -> tuple[float, str]:
-    """Return the sort key of a floor, from the bottom up: its number, 0 for a ground floor, below 0 for a basement.
-
-    Floors without a number come last, by name.
-    """
-    name = floor.casefold().strip()
-    if name in _GROUND:
-        return 0.0, name
-    if below := _BELOW.fullmatch(name):
-        return -float(below[1] or 1), name
-    number = _NUMBER.search(name)
-    return (math.inf if number is None else float(number[0])), name
 
 
 def _floor(place: tuple[str, str], site: Site, plans: Plans, published: Container[str]) -> models.Floor:
     name, floor = place
     plan = f"/api/v1/sites/{name}/plans/{floor}" if place in plans else None
     zones = [_zone(zone) for zone in site.zones if zone.floor == floor and zone.id in published]
-    return models.Floor(floor=floor, plan=plan, zones=zones)
+    return models.Floor(floor=floor, name=site.floor_title(floor), plan=plan, zones=zones)
 
 
 def described_plan(plan: Plan, published: Container[str]) -> Plan:

@@ -94,7 +94,6 @@ def places_of(policy: Policy, site: str, audience: str) -> list[Place]:
     one of people before one of devices.
     """
     described = described_site(policy, site, {}, (audience,))
-    names = {zone.zone: zone.metadata.get("name", zone.zone) for floor in described.floors for zone in floor.zones}
     found: dict[str, Place] = {}
     counts = [each for each in releases_of(policy, audience) if isinstance(each, CountRelease)]
     for release in counts:
@@ -104,10 +103,12 @@ def places_of(policy: Policy, site: str, audience: str) -> list[Place]:
         if "floor" in release.levels_up:
             for floor in dict.fromkeys(zone.floor for zone in zones):
                 room = sum(zone.capacity for zone in zones if zone.floor == floor)
-                found.setdefault(f"floor:{floor}", Place(f"floor:{floor}", floor, room, name))
+                found.setdefault(
+                    f"floor:{floor}", Place(f"floor:{floor}", policy.site[site].floor_title(floor), room, name)
+                )
         if "zone" in release.levels_up:
             for zone in zones:
-                place = Place(f"zone:{zone.id}", names.get(zone.id, zone.id), zone.capacity, name)
+                place = Place(f"zone:{zone.id}", zone.title, zone.capacity, name)
                 found.setdefault(place.node, place)
     halls = {f"zone:{zone.id}" for zone in policy.site[site].zones if zone.kind == HALL}
     floors = [f"floor:{floor.floor}" for floor in reversed(described.floors)]
@@ -140,7 +141,7 @@ async def room(request: Request) -> Response:
     places = [
         {"node": place.node, "name": place.name, "state": None if stale else state} for place, state in shown
     ]  # fmt: skip
-    body = {"site": name, "name": site.name or name, "timezone": site.timezone, "stale": stale}
+    body = {"site": name, "name": site.title(name), "timezone": site.timezone, "stale": stale}
     return answer(body | {"window_end": None if end is None else rfc3339(end), "places": places})
 
 

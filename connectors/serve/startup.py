@@ -21,7 +21,7 @@ from connectors.serve.access import ACCOUNT, OPERATOR, Access, TokenFile, audien
 from connectors.serve.app import application
 from connectors.serve.broker_contact import BrokerContact
 from connectors.serve.event_streams import Streams
-from connectors.serve.floor_plans import read_plans
+from connectors.serve.floor_plans import read_named_plans, read_plans
 from connectors.serve.history.local_clock import SiteClock
 from connectors.serve.history.release_history import START, ReleaseHistory
 from connectors.serve.ledger_views import ClusterView, Coalition, CoalitionUnits, OperatorView
@@ -59,6 +59,8 @@ class ServeConfig:
     index: Path | None = None
     plans: Path | None = None
     """Folder of floor plans."""
+    policy_folder: Path = Path()
+    """Folder of the policy, which the plans of its files of names are relative to."""
     rooms: tuple[str, ...] = ()
     """Audiences by whose releases the page of rooms shows where there is room."""
     embedders: tuple[str, ...] = ()
@@ -145,14 +147,15 @@ def clocks_of(policy: Policy) -> dict[str, SiteClock]:
 
 
 def plans_of(config: ServeConfig) -> Plans:
-    """Return the plan of each floor that has one."""
+    """Return the plan of each floor that has one; a plan of a file of names replaces that of the folder."""
+    named = read_named_plans(config.policy, config.policy_folder)
     if config.plans is None:
-        return {}
+        return named
     zones: dict[tuple[str, str], list[str]] = {}
     for name, site in config.policy.site.items():
         for zone in site.zones:
             zones.setdefault((name, zone.floor), []).append(zone.id)
-    return read_plans(config.plans, zones)
+    return read_plans(config.plans, zones) | named
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import asyncio
 import hashlib
 import smtplib
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from email.message import EmailMessage
@@ -41,6 +41,7 @@ from connectors.documents.template import Figure, Row, Template, Word, as_text
 from connectors.runtime.retries import log_error_kinds_only
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
 from connectors.sinks.triggers import ABOVE, BELOW, Trigger
+from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.order import Release
 from stream.errors import UsageError
 from stream.records import EPOCH, MINUTE, Micros
@@ -150,7 +151,7 @@ class Letters:
 
     sender: str
     recipients: Sequence[str]
-    sites: Mapping[str, Mapping[str, Any]]
+    sites: SitesMetadata
     language: str = "en"
 
     def of_episodes(self, episodes: Sequence[Episode], now: Micros) -> EmailMessage:
@@ -294,13 +295,11 @@ class MailSink:
         return ended
 
     def _at(self, record: Release, node: str) -> dict[str, str]:
-        site = self._letters.sites.get(record["site"], {})
-        names = {zone["zone"]: zone["metadata"].get("name") for zone in site.get("zones", ())}
+        site = self._letters.sites.get(record["site"])
         level, _, name = node.partition(":")
-        place = (names.get(name) if level == "zone" else None) or self._words.shown((Word(level), name)).strip()
         return {
-            "place": place,
-            "site": str(site.get("name", record["site"])), "release": record["release"],
+            "place": display_name(site, node) or self._words.shown((Word(level), name)).strip(),
+            "site": record["site"] if site is None else site["name"], "release": record["release"],
             "time": self._written(record["site"], parse_time(record["window_end"])),
         }  # fmt: skip
 
@@ -313,7 +312,7 @@ class MailSink:
             return []
         return [
             Episode(f"silent {site}", rfc3339(end), "silent", site, {
-                "site": str(self._letters.sites.get(site, {}).get("name", site)),
+                "site": self._letters.sites[site]["name"] if site in self._letters.sites else site,
                 "since": self._written(site, end),
                 "minutes": str((self._now() - end) // MINUTE),
             })
@@ -321,7 +320,7 @@ class MailSink:
         ]  # fmt: skip
 
     def _local(self, site: str, at: Micros) -> datetime:
-        zone = ZoneInfo(self._letters.sites.get(site, {}).get("timezone", "UTC"))
+        zone = ZoneInfo(self._letters.sites[site]["timezone"] if site in self._letters.sites else "UTC")
         return (EPOCH + timedelta(microseconds=at)).astimezone(zone)
 
     def _written(self, site: str, at: Micros) -> str:

@@ -21,7 +21,7 @@ import structlog
 
 from connectors.runtime.signals import first_to_end
 from connectors.sinks.feed import Notes, is_latest_count, note_latest
-from connectors.storage.site_metadata import SiteMetadata, SitesMetadata
+from connectors.storage.site_metadata import SitesMetadata, display_name
 from connectors.subscribe.nodes import bound_of, counted_in, node_values
 from connectors.subscribe.order import Release
 
@@ -91,7 +91,7 @@ def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, unit: str)
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
     known = sites.get(site)
     body: dict[str, Any] = {
-        "name": f"{_title(node, known)} {release}",
+        "name": f"{display_name(known, ':'.join(node)) or ' '.join(node)} {release}",
         "unique_id": name,
         "state_topic": topic,
         "value_template": "{{ value_json.value }}",
@@ -104,12 +104,6 @@ def _sensor(base: str, prefix: str, topic: str, sites: SitesMetadata, unit: str)
         "origin": {"name": "Tacet"},
     }
     return f"{base}/sensor/{name}/config", orjson.dumps(body).decode()
-
-
-def _title(node: list[str], site: SiteMetadata | None) -> str:
-    """Return a node's display name: the zone's name if it has one."""
-    names = {zone["zone"]: zone["metadata"].get("name") for zone in (() if site is None else site["zones"])}
-    return (names.get(node[-1]) if node[0] == "zone" else None) or " ".join(node)
 
 
 log = structlog.get_logger("tacet.sink")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import orjson
 
@@ -35,6 +35,13 @@ class ZoneEntry(TypedDict):
     """The zone's names in building systems, by the keys of the policy."""
 
 
+class FloorEntry(TypedDict):
+    """One floor of a site."""
+
+    floor: str
+    name: str
+
+
 class SiteMetadata(TypedDict):
     """A site's message: it contains no address, no source, and nothing that changes a guarantee."""
 
@@ -45,6 +52,8 @@ class SiteMetadata(TypedDict):
     timezone: str
     tick_seconds: int
     zones: list[ZoneEntry]
+    floors: NotRequired[list[FloorEntry]]
+    """All floors from the bottom up, where a file of names lists them."""
 
 
 SitesMetadata = Mapping[str, SiteMetadata]
@@ -57,10 +66,10 @@ def site_metadata(policy: PolicyDocument) -> dict[str, SiteMetadata]:
 
 
 def _described(name: str, site: Site) -> SiteMetadata:
-    return {
+    described: SiteMetadata = {
         "v": VERSION,
         "site": name,
-        "name": site.name or name,
+        "name": site.title(name),
         "timezone": site.timezone,
         "tick_seconds": site.tick // SECOND,
         "zones": [
@@ -74,6 +83,20 @@ def _described(name: str, site: Site) -> SiteMetadata:
             for zone in site.zones
         ],
     }
+    if site.names is not None and site.names.floors:
+        described["floors"] = [{"floor": floor.id, "name": floor.name or floor.id} for floor in site.names.floors]
+    return described
+
+
+def display_name(site: SiteMetadata | None, node: str) -> str | None:
+    """Return the name that the policy gives to ``floor:2`` or ``zone:2011``; None if it gives none."""
+    level, _, place = node.partition(":")
+    names: dict[str, str] = {}
+    if site is not None and level == "zone":
+        names = {zone["zone"]: zone["metadata"].get("name", "") for zone in site["zones"]}
+    elif site is not None and level == "floor":
+        names = {floor["floor"]: floor["name"] for floor in site.get("floors", []) if floor["name"] != floor["floor"]}
+    return names.get(place) or None
 
 
 def write_sites(private: Path, sites: SitesMetadata) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from connectors.runtime.offload import offload
 from connectors.storage.kafka.metadata import read
-from connectors.storage.site_metadata import SiteMetadata, read_sites
+from connectors.storage.site_metadata import FloorEntry, SiteMetadata, read_sites
 from connectors.subscribe.cursor import Cursor
 from connectors.subscribe.order import CAUGHT_UP, Release
 from stream.errors import OPTIONAL, TacetError, UsageError
@@ -180,7 +180,8 @@ async def read_metadata(
     """Return each site's metadata by its name, from the one source that is given; empty if it stores none.
 
     ``site``, ``name``, ``timezone``, ``tick_seconds``, and ``zones``: each with ``zone``, ``floor``, ``kind``,
-    ``capacity`` and ``metadata``, the names that the policy assigns.
+    ``capacity`` and ``metadata``, the names that the policy assigns;
+    where floors have names, ``floors``: each with ``floor`` and ``name``.
     """
     if store is not None:
         return await offload(read_sites, store / "private")
@@ -192,7 +193,7 @@ async def read_metadata(
 
 def _flat(site: dict[str, Any]) -> SiteMetadata:
     """Return a site's metadata from the service in the form of the other sources."""
-    return {
+    flat: SiteMetadata = {
         "v": 1,
         "site": site["site"],
         "name": site["name"],
@@ -200,3 +201,7 @@ def _flat(site: dict[str, Any]) -> SiteMetadata:
         "tick_seconds": site["tick_seconds"],
         "zones": [zone for floor in site["floors"] for zone in floor["zones"]],
     }
+    floors: list[FloorEntry] = [{"floor": floor["floor"], "name": floor["name"]} for floor in site["floors"]]
+    if any(floor["name"] != floor["floor"] for floor in floors):
+        flat["floors"] = floors
+    return flat

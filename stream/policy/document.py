@@ -41,6 +41,7 @@ from stream.policy.fields import (
     parse_epsilon,
     refuse_repeats,
 )
+from stream.policy.names import NamesError, attach_names
 from stream.policy.people import People, PeopleError, attach_people, check_people, people_name
 from stream.policy.privacy import Meeting, Mobility, Privacy, check_unit
 from stream.policy.sites import Selection, Site, Zone, check_places
@@ -338,6 +339,7 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
     try:
         attach_schedules(document, attached)
         attach_people(document, attached)
+        attach_names(document, attached)
         policy = PolicyDocument.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), PolicyDocument, document, text)
@@ -345,6 +347,8 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
     except (ScheduleError, PeopleError) as error:
         msg = f"{file}: {error}"
         raise PolicyError(msg) from None
+    except NamesError as error:
+        raise PolicyError("\n".join(f"{file}: {problem}" for problem in error.args)) from None
     for name, site in policy.site.items():
         _check_bounds(file, name, site, changes=policy.counts_changes(name))
     return policy

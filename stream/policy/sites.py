@@ -50,6 +50,7 @@ from stream.policy.fields import (
     refuse_repeats,
     worded,
 )
+from stream.policy.names import AttachedNames, DisplayName
 from stream.policy.polls import Poll, check_polls
 from stream.policy.privacy_days import EARLY, PrivacyDays, date_off_tick, privacy_days
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
@@ -72,25 +73,6 @@ _FORMS = {
         "must be an object such as 'AV-2011'",
     ),
 }
-_MAC = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}[:.-]?){5}[0-9A-Fa-f]{2}(?![0-9A-Fa-f])")
-
-
-def _plain(text: str) -> str:
-    if not 0 < len(text) <= 200 or not text.isprintable():
-        msg = "must be 1 to 200 printable characters"
-        raise ValueError(msg)
-    if _MAC.search(text) or any(map(_is_address, re.split(r"[\s,;/\[\]()]", text))):
-        msg = "must hold no address of a device or of the network"
-        raise ValueError(msg)
-    return text
-
-
-def _is_address(word: str) -> bool:
-    try:
-        ipaddress.ip_address(word.rpartition(":")[0] if word.count(":") == 1 else word)
-    except ValueError:
-        return False
-    return True
 
 
 def _known(entries: dict[str, str]) -> dict[str, str]:
@@ -109,9 +91,7 @@ _Key = Annotated[
     str,
     AfterValidator(worded("[a-z][a-z0-9_-]{0,31}", "must be 1 to 32 lower-case letters, digits, hyphens, underscores")),
 ]
-ZoneMetadata = Annotated[
-    dict[_Key, Annotated[str, AfterValidator(_plain)]], Field(max_length=MOST_ENTRIES), AfterValidator(_known)
-]
+ZoneMetadata = Annotated[dict[_Key, DisplayName], Field(max_length=MOST_ENTRIES), AfterValidator(_known)]
 """Name by system: ``brick``, ``rec``, ``bacnet``, ``name``, or keys of the operator's choice."""
 
 
@@ -202,6 +182,11 @@ class Zone(Frozen):
     """Names in building systems. Not part of the policy's meaning: left out of its version and its document."""
 
     @property
+    def title(self) -> str:
+        """The zone's display name: its id if it has no other."""
+        return self.metadata.get("name", self.id)
+
+    @property
     def radios(self) -> tuple[str, ...]:
         """The radio addresses in observations of this zone; a base radio represents its BSSIDs."""
         return (*self.access_points, *(base.partition("/")[0] for base in self.base_radio))
@@ -231,6 +216,14 @@ def _login_text(text: str) -> str:
 LoginText = Annotated[str, StringConstraints(min_length=1, max_length=253), AfterValidator(_login_text)]
 """A login or a realm, at most as long as a RADIUS attribute (RFC 2865, section 5)."""
 _OF_LOGINS = ("login_attribute", "home_realms", "shared_logins", "others")
+
+
+def _attached(value: object) -> object:
+    """Return names that come from a file; a policy cannot contain them."""
+    if value is not None and not isinstance(value, AttachedNames):
+        msg = "must be the path of a file of names, such as 'names.toml'"
+        raise ValueError(msg)
+    return value
 
 
 class Site(Frozen):
@@ -287,6 +280,8 @@ class Site(Frozen):
     floors: tuple[Ident, ...] = Field(default=(), exclude=True)
     """All floors from the bottom up, for display; default: by number. Not part of the policy's meaning: left out of
     its version."""
+    names: Annotated[AttachedNames | None, BeforeValidator(_attached)] = Field(default=None, exclude=True)
+    """The file of names (``stream.policy.names``). Not part of the policy's meaning: left out of its version."""
     probe: tuple[Probe, ...] = Field(default=(), exclude=True)
     """How sources are queried for liveness. Not part of the policy's meaning: left out of its version."""
     poll: tuple[Poll, ...] = Field(default=(), exclude=True)
@@ -435,6 +430,15 @@ class Site(Frozen):
             msg = f"day_starts must be at a tick on every date, got {self.day_starts}, which is between two on {day}"
             raise ValueError(msg)
         return self
+
+    def title(self, site: str) -> str:
+        """Return the display name of the site, which the policy calls ``site``."""
+        return (self.names.name if self.names else None) or self.name or site
+
+    def floor_title(self, floor: str) -> str:
+        """Return the display name of a floor: the floor itself if no file gives one."""
+        named = {each.id: each.name for each in self.names.floors} if self.names else {}
+        return named.get(floor) or floor
 
     @property
     def privacy_days(self) -> PrivacyDays | None:

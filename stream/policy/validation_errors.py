@@ -50,12 +50,15 @@ _BARE = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_SHOWN}}}")
 _HEADER = re.compile(r"\s*\[\[\s*(.+?)\s*\]\]\s*(?:#.*)?")
 
 
-def refusals(problems: Sequence[Any], model: type[BaseModel], document: Mapping[str, Any], text: str) -> list[str]:
+def refusals(
+    problems: Sequence[Any], model: type[BaseModel], document: Mapping[str, Any], text: str, of: str = "policy"
+) -> list[str]:
     """Return a sentence for each of the first problems of a document: key, rule and value.
 
-    ``text`` is the TOML source of ``document``; it gives the lines of tables in lists.
+    ``text`` is the TOML source of ``document``; it gives the lines of tables in lists. ``of`` says what the
+    document is.
     """
-    return [_sentence(problem, model, document, text) for problem in _causes(problems)[:MOST_REPORTED]]
+    return [_sentence(problem, model, document, text, of) for problem in _causes(problems)[:MOST_REPORTED]]
 
 
 def rule_of(problem: Any) -> str:
@@ -85,11 +88,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
-def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any], text: str) -> str:
+def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any], text: str, of: str) -> str:
     place = problem["loc"]
-    where = _place(place, document, text) or "policy"
+    where = _place(place, document, text) or of
     if problem["type"] == "extra_forbidden":
-        return f"{where}: is no key that a policy has{_nearest(place, model)}"
+        return f"{where}: is no key that a {of} has{_nearest(place, model)}"
     if problem["type"].startswith("union_tag"):
         where = _place((*place, KIND, "query"), document, text)
         value = shown(problem["ctx"]["tag"]) if "tag" in problem["ctx"] else ""

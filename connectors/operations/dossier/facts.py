@@ -106,7 +106,7 @@ def _sites(policy: Policy) -> dict[str, list[Row]]:
 
 def _site(name: str, site: Site) -> dict[str, Value]:
     return {
-        "site": name, "name": site.name or name, "timezone": site.timezone, "zones": str(len(site.zones)),
+        "site": name, "name": site.title(name), "timezone": site.timezone, "zones": str(len(site.zones)),
         "floors": str(len({zone.floor for zone in site.zones})), "sources": str(len(site.sources)),
         "tick": _span(site.tick), "validity": _span(site.validity), "session_limit": _span(site.session_limit),
         "lateness": _span(site.lateness), "max_devices": str(site.max_devices),
@@ -237,7 +237,7 @@ def _few_users(policy: Policy) -> Iterator[Row]:
         for release in policy.release:
             rooms = [zone for zone in policy.zones_of(release, name) if zone.capacity <= FEW]
             if rooms and _of_single(release):
-                listed = ", ".join(f"{zone.metadata.get('name', zone.id)} ({zone.capacity})" for zone in rooms)
+                listed = ", ".join(f"{zone.title} ({zone.capacity})" for zone in rooms)
                 fields = {"site": name, "release": release.name, "rooms": listed, "number": str(len(rooms))}
                 yield Row(f"{name}/{release.name}", fields)
 

@@ -7,6 +7,7 @@ if its capacity exceeds the noise that a day's price implies.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Literal
 from connectors.operations.inventory.zones import PER_ACCESS_POINT, AccessPointPlace, Sites
 from connectors.sources.ingest.addresses import colons
 from stream.policy.counts import Count
+from stream.policy.names import floor_level, is_display_name
 from stream.release.guarantees import count_promises
 from stream.release.validation import load_policy
 
@@ -46,6 +48,8 @@ class Building:
     """What the release of sums pays for."""
     gap: str = "10min"
     """Of the sites, where sums pay for changes."""
+    names: str | None = None
+    """The file of names that the policy refers to (``names_text``); None: the policy contains the names."""
 
 
 _HEAD = """\
@@ -74,7 +78,7 @@ _SHARED = """Here base_radio stands
 
 _SITE = """
 [site.{site}]
-name = {name}
+{name}
 timezone = "{timezone}"{check_timezone}
 tick = "5min"                        # devices are counted at every tick
 validity = "10min"                   # an association holds this long
@@ -85,6 +89,8 @@ contribution = "{contribution}"{room} # of a day, for which one device counts at
 residents = "ignore"                 # there at the day's start: counts only once it has left (printers, machines)
 {visits}sources = [{sources}]{check_sources}
 """
+
+_NAMES = """names = {file}   # what people call this site, its floors and zones, and where the plans are"""
 
 _VISITS = """\
 visits = 4                           # to the building and to floors: after so many a day a device counts no more
@@ -162,7 +168,7 @@ def policy_text(building: Building) -> str:
     recorded = _RECORDED if building.origin == "recording" else ""
     head = _HEAD + recorded + _ADDRESSES.format(written=written)
     sites = "".join(_site(building, site) for site in building.sites)
-    zones_alone = "".join(_site(replace(building, count="ticks"), site) for site in building.sites)
+    zones_alone = "".join(_site(replace(building, count="ticks", names=None), site) for site in building.sites)
     scale = _scale(head + zones_alone + _AUDIENCES)
     summed = _Summed.of(building.sites, math.ceil(scale))
     body = head + sites + _AUDIENCES
@@ -178,7 +184,9 @@ def _site(building: Building, site: str) -> str:
     head = _SITE.format(
         visits=visits,
         site=_key(site),
-        name=_quoted(site + (" (from a recording)" if building.origin == "recording" else "")),
+        name=f"name = {_quoted(_site_name(building, site))}"
+        if building.names is None
+        else _NAMES.format(file=_quoted(building.names)),
         timezone=building.timezone or "UTC",
         check_timezone="" if building.timezone else "                     # CHECK: not given; of the privacy day",
         contribution=building.contribution,
@@ -190,12 +198,16 @@ def _site(building: Building, site: str) -> str:
     return head + "".join(_zone(building, site, place) for place in places)
 
 
+def _site_name(building: Building, site: str) -> str:
+    return site + (" (from a recording)" if building.origin == "recording" else "")
+
+
 def _zone(building: Building, site: str, place: AccessPointPlace) -> str:
     names = [member.name for member in place.access_points if member.name]
     lines = [_addresses(building, place)]
     if names:
         lines.append(f"access_point_names = [{', '.join(map(_quoted, names))}]\n")
-    if place.called != place.id and place.called.isprintable():
+    if building.names is None and place.called != place.id and place.called.isprintable():
         lines.append(f"metadata = {{ name = {_quoted(place.called)} }}\n")
     check = f"  # CHECK: not given; {PER_ACCESS_POINT} for each access point" if place.guessed else ""
     numbers = [member.line for member in place.access_points if member.line]
@@ -204,6 +216,39 @@ def _zone(building: Building, site: str, place: AccessPointPlace) -> str:
         check_floor="" if place.placed else "  # CHECK: not given",
         lines=f"  # line {', '.join(map(str, numbers))}" if 0 < len(numbers) <= 8 else "", addresses="".join(lines),
     )  # fmt: skip
+
+
+_NAMES_HEAD = """\
+# What people call the places of a building: nothing here changes a guarantee or a released value. 'tacet policy check'
+# refuses a place that the policy does not have. Floors stand from the bottom up. A floor may have a plan, as SVG or
+# GeoJSON, relative to this file: plan = "plans/1.svg".
+"""
+
+
+def names_text(building: Building) -> str:
+    """Return a building's file of names (TOML); the names are those of the inventory, made readable."""
+    return _NAMES_HEAD + "".join(_named_site(building, site) for site in building.sites)
+
+
+def _named_site(building: Building, site: str) -> str:
+    places = building.sites[site]
+    lines = [f"\n[site.{_key(site)}]\nname = {_quoted(_site_name(building, site))}\n"]
+    floors = {place.floor: place.floor_called for place in reversed(places)}
+    for floor in sorted(floors, key=floor_level):
+        lines.append(f"\n[[site.{_key(site)}.floors]]\nid = {_quoted(floor)}\n")
+        if floors[floor] != floor and is_display_name(floors[floor]):
+            lines.append(f"name = {_quoted(floors[floor])}\n")
+    lines.append(f"\n[site.{_key(site)}.zones]\n")
+    named = {place.id: _readable(place) for place in places}
+    lines += [f"{_quoted(zone)} = {_quoted(name)}\n" for zone, name in named.items() if is_display_name(name)]
+    return "".join(lines)
+
+
+def _readable(place: AccessPointPlace) -> str:
+    """Return a zone's name for people: ``lib-2-reading`` is ``Lib 2 reading``; a name with blanks is kept."""
+    called = place.called if is_display_name(place.called) else place.id
+    words = called if re.search(r"\s", called) else re.sub(r"[-_]+", " ", called).strip() or called
+    return words[0].upper() + words[1:]
 
 
 def _addresses(building: Building, place: AccessPointPlace) -> str:

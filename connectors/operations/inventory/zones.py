@@ -25,6 +25,8 @@ class AccessPointPlace:
     id: str
     called: str
     """The zone's name in the inventory."""
+    floor_called: str
+    """The floor's name in the inventory; empty if it does not say it."""
     floor: str
     kind: str
     capacity: int
@@ -103,7 +105,7 @@ def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -
         capacity = sum(row.capacity or PER_ACCESS_POINT for row in members)
         guessed = any(row.capacity is None for row in members)
     return AccessPointPlace(
-        name, called, name_of(floor) or UNKNOWN_FLOOR, kind_of(kind) or "room", min(capacity, 100_000), guessed,
+        name, called, floor, name_of(floor) or UNKNOWN_FLOOR, kind_of(kind) or "room", min(capacity, 100_000), guessed,
         bool(name_of(floor)), tuple(members),
     )  # fmt: skip
 

@@ -156,6 +156,13 @@ class ZoneMetadata(_Described):
     """Names of the policy's own: name, brick, rec, bacnet and others."""
 
 
+class FloorMetadata(_Described):
+    """A floor."""
+
+    floor: str
+    name: str
+
+
 class SiteMetadata(_Described):
     """A site and its zones; no address, and nothing that depends on people. The newest message of a site counts."""
 
@@ -164,6 +171,8 @@ class SiteMetadata(_Described):
     timezone: str
     tick_seconds: int
     zones: list[ZoneMetadata]
+    floors: list[FloorMetadata] | None = None
+    """All floors from the bottom up; absent where no file of names lists them."""
 
 
 # The costs of each private topic's records according to the policy: the ``x-privacy`` of a contract.

@@ -1,7 +1,8 @@
 // Summary of a period: peak and mean of each place compared with its capacity, and all figures as a table.
 
 import { h } from "./dom.js";
-import { band, counted, half, mark, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
+import { band, counted, half, mark, moment, number, portion, range, withBand, zoneName } from "./format.js";
+import { placeTitle } from "./records.js";
 import { strings } from "./strings.js";
 
 const LISTED = 400;
@@ -27,8 +28,8 @@ export function glanceTable(nodes, rows, counts, site) {
     h("tbody", {}, nodes.map((node) => {
       const found = figures(rows.get(node) ?? []);
       const capacity = counts.capacity(node);
-      if (found === null) return h("tr", {}, h("th", { scope: "row" }, nodeName(node)), h("td", { colspan: 6 }, strings.history.nothing));
-      return h("tr", {}, h("th", { scope: "row" }, nodeName(node)), h("td", {}, withBand(found.peak)),
+      if (found === null) return h("tr", {}, h("th", { scope: "row" }, placeTitle(node, site)), h("td", { colspan: 6 }, strings.history.nothing));
+      return h("tr", {}, h("th", { scope: "row" }, placeTitle(node, site)), h("td", {}, withBand(found.peak)),
         h("td", {}, `${moment(found.peak.from, site.timezone)} ${zoneName(found.peak.from, site.timezone)}`),
         h("td", {}, `${number(found.mean.value)} ${band(found.mean)}`), h("td", {}, capacity ?? strings.number.none),
         h("td", {}, share(found.peak, capacity)), h("td", {}, share(found.mean, capacity)));
@@ -36,15 +37,15 @@ export function glanceTable(nodes, rows, counts, site) {
 }
 
 /** The table of rows, limited to the first ones. */
-export function rowsTable(rows, timezone) {
+export function rowsTable(rows, site) {
   const words = strings.history.columns;
-  const time = (ms) => `${moment(ms, timezone)} ${zoneName(ms, timezone)}`;
+  const time = (ms) => `${moment(ms, site.timezone)} ${zoneName(ms, site.timezone)}`;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": strings.history.table },
     rows.length > LISTED ? h("p", { class: "soft" }, strings.history.tableCut(LISTED, rows.length)) : null,
     h("table", { class: "table" },
       h("thead", {}, h("tr", {}, [words.start, words.end, words.place, words.value, words.band, words.kind, words.note].map((text, i) => h("th", { scope: "col", class: i === 3 || i === 4 ? "figure" : null }, text)))),
       h("tbody", {}, rows.slice(0, LISTED).map((row) => h("tr", {}, h("td", {}, time(row.from)), h("td", {}, time(row.to)),
-        h("th", { scope: "row" }, nodeName(row.node)), h("td", { class: "figure" }, counted(row)), h("td", { class: "figure" }, range(row)),
+        h("th", { scope: "row" }, placeTitle(row.node, site)), h("td", { class: "figure" }, counted(row)), h("td", { class: "figure" }, range(row)),
         h("td", {}, row.value === null ? "" : row.kind), h("td", {}, notes(row)))))));
 }
 

@@ -1,7 +1,8 @@
 // Active alerts of threshold streams in the newest window. A stream publishes no count, so it has no band.
 
 import { h, put, say } from "./dom.js";
-import { boundedNote, clock, mark, nodeName } from "./format.js";
+import { boundedNote, clock, mark } from "./format.js";
+import { placeTitle } from "./records.js";
 import { strings } from "./strings.js";
 
 /** The threshold streams of a site for an audience. */
@@ -19,7 +20,7 @@ export function alertsCard(streams) {
   return { element, paint(rows, now, site) {
     const said = streams.flatMap((stream) => rows.filter((row) => row.release === stream.release && row.to === now));
     const lasting = said.filter((row) => row.value === 1);
-    put(list, lasting.map((row) => h("li", {}, h("b", {}, row.release), h("span", {}, `${nodeName(row.node)}${mark(row)}`), h("span", { class: "soft" }, clock(row.to, site.timezone)))));
+    put(list, lasting.map((row) => h("li", {}, h("b", {}, row.release), h("span", {}, `${placeTitle(row.node, site)}${mark(row)}`), h("span", { class: "soft" }, clock(row.to, site.timezone)))));
     say(bounded, boundedNote(said));
     bounded.hidden = !bounded.textContent;
     say(none, lasting.length ? "" : said.length ? words.alertsNone : words.alertsUnknown);

@@ -4,7 +4,7 @@ import { h, put, s, say, uid } from "./dom.js";
 import { band, boundedNote, counted, half, mark, number, people, percent, portion, range, withBand } from "./format.js";
 import { own } from "./own.js";
 import { link } from "./router.js";
-import { fromTheTop, zoneTitle, zonesOf } from "./records.js";
+import { floorTitle, fromTheTop, placeTitle, zoneTitle, zonesOf } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, direction, heatStep, heatWords, usualStep } from "./scale.js";
 import { strings } from "./strings.js";
 import { roving, tips } from "./tip.js";
@@ -45,8 +45,8 @@ function oneFloor(floor, site, plan) {
   const zones = floor.zones.map((zone) => ({ zone, parts: own(plan?.zones, zone.zone) ? shape(zone, plan, hatch) : tile(zone) }));
   const drawn = zones.filter(({ parts }) => parts.path);
   const listed = zones.filter(({ parts }) => !parts.path);
-  const title = h("a", { class: "floor-name", href: link("history", { nodes: node }) }, strings.node.floor(floor.floor));
-  const list = h("ul", { class: "tiles", "aria-label": strings.node.floor(floor.floor) }, listed.map(({ parts }) => h("li", {}, parts.link)));
+  const title = h("a", { class: "floor-name", href: link("history", { nodes: node }) }, floorTitle(floor));
+  const list = h("ul", { class: "tiles", "aria-label": floorTitle(floor) }, listed.map(({ parts }) => h("li", {}, parts.link)));
   roving(list, ".tile");
   const element = h("section", { class: "card floor", data: { floor: floor.floor } },
     h("div", { class: "floor-head" }, h("h3", {}, title), total, compare, spark),
@@ -104,7 +104,7 @@ function shape(zone, plan, hatch) {
 
 function planOf(plan, drawn, floor, hatch) {
   const stripe = Math.max(plan.viewbox[2], plan.viewbox[3]) / STRIPES;
-  const svg = s("svg", { class: "plan", viewBox: plan.viewbox.join(" "), role: "group", "aria-label": strings.node.floor(floor.floor) },
+  const svg = s("svg", { class: "plan", viewBox: plan.viewbox.join(" "), role: "group", "aria-label": floorTitle(floor) },
     s("defs", {}, s("pattern", { id: hatch, width: stripe, height: stripe, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { class: "stripe", width: stripe / 2, height: stripe }))),
     plan.outline.map((d) => s("path", { d, class: "outline" })), drawn.map(({ parts }) => parts.link));
   roving(svg, ".room");
@@ -141,7 +141,7 @@ function tipLines(node, rows, site, counts) {
   const row = rows.get(node);
   const zone = zonesOf(site).find((each) => `zone:${each.zone}` === node);
   const capacity = counts.capacity(node);
-  const name = zone ? `${zoneTitle(zone)} · ${own(strings.kinds, zone.kind) ?? zone.kind}` : strings.node.floor(node.split(":")[1]);
+  const name = zone ? `${zoneTitle(zone)} · ${own(strings.kinds, zone.kind) ?? zone.kind}` : placeTitle(node, site);
   if (!row) return [h("strong", {}, name), h("span", {}, strings.number.notReleased)];
   if (row.value === null) return [h("strong", {}, name), h("span", {}, strings.feed.deniedWhy)];
   return [
@@ -181,7 +181,7 @@ export function placesTable(rows, counts, site, caption) {
   return h("div", { class: "card scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: "table places" }, h("caption", {}, caption),
     h("thead", {}, h("tr", {}, head.filter(Boolean).map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
     h("tbody", {}, rows.has("building") ? line("building", strings.node.building, "") : null, fromTheTop(site).map((floor) => [
-      line(`floor:${floor.floor}`, strings.node.floor(floor.floor), ""),
+      line(`floor:${floor.floor}`, floorTitle(floor), ""),
       floor.zones.map((zone) => line(`zone:${zone.zone}`, zoneTitle(zone), own(strings.kinds, zone.kind) ?? zone.kind)),
     ]))));
 }

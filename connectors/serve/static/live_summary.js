@@ -1,9 +1,9 @@
 // The top of Live: the building's count, the state of the feed, rooms that are probably empty, and unusual places.
 
 import { h, put, say } from "./dom.js";
-import { age, band, boundedNote, clock, dayClass, half, mark, moment, nodeName, number, people, percent, portion, range, withBand, zoneName } from "./format.js";
+import { age, band, boundedNote, clock, dayClass, half, mark, moment, number, people, percent, portion, range, withBand, zoneName } from "./format.js";
 import { link } from "./router.js";
-import { zoneTitle } from "./records.js";
+import { placeTitle, zoneTitle, zonesOf } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, deviations, direction, usualStep } from "./scale.js";
 import { strings } from "./strings.js";
 
@@ -81,9 +81,9 @@ function feedState(feed, building, outage) {
 }
 
 /** The rooms that have a figure; where rooms are not released, the floors. */
-function places(rows, zones) {
-  const rooms = zones.map((zone) => ({ name: zoneTitle(zone), row: rows.get(`zone:${zone.zone}`) })).filter(({ row }) => row && row.value !== null);
-  return rooms.length ? rooms : [...rows.values()].filter((row) => row.node.startsWith("floor:") && row.value !== null).map((row) => ({ name: nodeName(row.node), row }));
+function places(rows, site) {
+  const rooms = zonesOf(site).map((zone) => ({ name: zoneTitle(zone), row: rows.get(`zone:${zone.zone}`) })).filter(({ row }) => row && row.value !== null);
+  return rooms.length ? rooms : [...rows.values()].filter((row) => row.node.startsWith("floor:") && row.value !== null).map((row) => ({ name: placeTitle(row.node, site), row }));
 }
 
 /** Rooms that are probably empty, the most probable first. */
@@ -93,8 +93,8 @@ export function emptyCard() {
   const more = h("p", { class: "soft" });
   const why = h("p", { class: "soft why" }, strings.live.emptyWhy);
   const element = h("section", { class: "card empties" }, h("h2", {}, strings.live.empties, " ", count), list, more, why);
-  return { element, paint(rows, zones) {
-    const all = places(rows, zones);
+  return { element, paint(rows, site) {
+    const all = places(rows, site);
     const empty = all.filter(({ row }) => row.likely_empty >= PERHAPS).sort((a, b) => b.row.likely_empty - a.row.likely_empty);
     say(count, empty.length ? strings.live.emptyCount(empty.length, all.length) : "");
     put(list, empty.slice(0, LISTED).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, h("b", {}, name), ` ${percent(row.likely_empty)}${mark(row)}`))));
@@ -110,8 +110,8 @@ export function awayCard() {
   const list = h("ul", { class: "rows" });
   const none = h("p", { class: "soft" });
   const element = h("section", { class: "card away" }, title, list, none);
-  return { element, paint(rows, zones, by, capacityOf) {
-    const all = places(rows, zones);
+  return { element, paint(rows, site, by, capacityOf) {
+    const all = places(rows, site);
     const [chosen, empty] = by === "usual" ? away(all) : fullest(all, capacityOf);
     say(title, by === "usual" ? strings.live.busier : strings.live.fullest);
     put(list, chosen.slice(0, 5).map(({ name, row, step, text }) => h("li", {},

@@ -1,8 +1,7 @@
 // The choice of places of a history: chosen places are buttons that remove them, the others are in a list.
 
 import { h, put } from "./dom.js";
-import { nodeName } from "./format.js";
-import { fromTheTop, zoneTitle, zonesOf } from "./records.js";
+import { floorTitle, fromTheTop, placeTitle } from "./records.js";
 import { strings } from "./strings.js";
 
 /** Create the control for some published places; `change(nodes)` is called with the chosen ones. `show(nodes)` draws it. */
@@ -10,10 +9,7 @@ export function placesControl(published, site, change) {
   const words = strings.history;
   const rooms = published.filter((node) => node.startsWith("zone:"));
   const chips = h("span", { class: "chosen" });
-  const title = (node) => {
-    const zone = zonesOf(site).find((each) => `zone:${each.zone}` === node);
-    return zone ? zoneTitle(zone) : nodeName(node);
-  };
+  const title = (node) => placeTitle(node, site);
   const add = h("select", { "aria-label": words.add, on: { change: () => {
     const value = add.value;
     add.value = "";
@@ -33,7 +29,7 @@ export function placesControl(published, site, change) {
     };
     put(add, h("option", { value: "" }, words.add), group(words.levels, published.filter((node) => !node.startsWith("zone:"))),
       rooms.length ? h("option", { value: "all" }, words.all(rooms.length)) : null,
-      fromTheTop(site).map((floor) => group(words.zoneGroup(floor.floor), floor.zones.map((zone) => `zone:${zone.zone}`).filter((node) => rooms.includes(node)))));
+      fromTheTop(site).map((floor) => group(words.zoneGroup(floorTitle(floor)), floor.zones.map((zone) => `zone:${zone.zone}`).filter((node) => rooms.includes(node)))));
   };
   return { element: h("div", { class: "places-control", role: "group", "aria-label": words.places }, chips, add), show, title };
 }

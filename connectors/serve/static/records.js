@@ -1,6 +1,8 @@
 // Rows of records as objects, and the release that shows each place of a site.
 
+import { nodeName } from "./format.js";
 import { own } from "./own.js";
+import { strings } from "./strings.js";
 
 /** Rows (arrays beside their columns, or objects) as objects, with `from` and `to` in milliseconds. */
 export function objects(columns, rows) {
@@ -91,3 +93,14 @@ export const zonesOf = (site) => site.floors.flatMap((floor) => floor.zones);
 
 /** The name of a zone: from the policy's metadata, or its id. */
 export const zoneTitle = (zone) => zone.metadata?.name ?? zone.zone;
+
+/** The name of a floor: from the policy's file of names, or "Floor 2". */
+export const floorTitle = (floor) => (floor.name && floor.name !== floor.floor ? floor.name : strings.node.floor(floor.floor));
+
+/** The name of a place of a site: "Building", "Ground floor", "Room 2011". */
+export function placeTitle(node, site) {
+  const zone = zonesOf(site).find((each) => `zone:${each.zone}` === node);
+  if (zone) return zoneTitle(zone);
+  const floor = site.floors.find((each) => `floor:${each.floor}` === node);
+  return floor ? floorTitle(floor) : nodeName(node);
+}

@@ -18,7 +18,7 @@ async function asked(path) {
 }
 
 function shown({ name, node, state }) {
-  const called = node.startsWith("floor:") ? words.floor(name) : name;
+  const called = node === `floor:${name}` ? words.floor(name) : name;
   return h("li", { class: state ?? "unknown" }, h("span", { class: "place" }, called),
     h("span", { class: "state" }, state ? `${words.signs[state]} ${words.states[state]}` : words.unknown));
 }

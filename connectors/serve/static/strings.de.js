@@ -167,7 +167,7 @@ export const strings = {
     all: (n) => `Alle ${n} Räume`,
     only: "Nur das Gebäude",
     remove: (name) => `${name} entfernen`,
-    zoneGroup: (floor) => `Räume auf Etage ${floor}`,
+    zoneGroup: (floor) => `Räume: ${floor}`,
     levels: "Summen",
     span: "Zeit",
     spans: { "30min": "30 min", "2h": "2 h", "8h": "8 h", today: "heute", yesterday: "gestern", "7d": "7 Tage", "30d": "30 Tage", "90d": "90 Tage", year: "Jahr", own: "eigene" },

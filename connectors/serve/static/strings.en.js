@@ -167,7 +167,7 @@ export const strings = {
     all: (n) => `All ${n} rooms`,
     only: "Only the building",
     remove: (name) => `Remove ${name}`,
-    zoneGroup: (floor) => `Rooms on floor ${floor}`,
+    zoneGroup: (floor) => `Rooms: ${floor}`,
     levels: "Sums",
     span: "Time",
     spans: { "30min": "30 min", "2h": "2 h", "8h": "8 h", today: "today", yesterday: "yesterday", "7d": "7 days", "30d": "30 days", "90d": "90 days", year: "year", own: "custom" },

@@ -92,6 +92,8 @@ def records() -> dict[str, list[dict[str, Any]]]:
     by_login = decided.SITE.replace("day_starts", 'identity = "login"\nday_starts', 1)
     of_logins = load_policy(by_login + decided.stream())
     named = load_policy(policy_text().replace('id = "a"', 'id = "a"\nmetadata = { brick = "brick:Room", name = "A" }'))
+    text = policy_text().replace("[site.dbh]\n", '[site.dbh]\nnames = "names.toml"\n', 1)
+    floors = load_policy(text, attached=lambda _: '[[site.dbh.floors]]\nid = "1"\n[[site.dbh.floors]]\nid = "2"\n')
     return {
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],
@@ -106,7 +108,7 @@ def records() -> dict[str, list[dict[str, Any]]]:
         ),
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
-        "site-metadata": [{**site} for each in (policy, named) for site in site_metadata(each).values()],
+        "site-metadata": [{**site} for each in (policy, named, floors) for site in site_metadata(each).values()],
     }
 
 

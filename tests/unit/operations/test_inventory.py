@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from connectors.cli.main import tacet
+from connectors.cli.options import read_policy
 from connectors.operations.inventory.access_points import columns_of, kind_of, last_part, name_of, read_inventory, stem
 from connectors.operations.policy import comparison
 from connectors.operations.policy.quality import Quality
@@ -396,12 +397,33 @@ def test_a_policy_from_a_recording_says_that_it_is_for_a_laboratory(tmp_path: Pa
     assert "LABORATORY" not in initialised(EXAMPLES / "plain.csv").stdout
 
 
+def test_the_names_of_a_list_are_written_beside_the_policy_and_readable(tmp_path: Path) -> None:
+    out = tmp_path / "library.toml"
+    rows = (
+        "5c:52:1e:00:20:10,lib-2-reading-ap1,,Campus > Floor 2,,,",
+        "5c:52:1e:00:20:20,lib-0-hall-ap1,,Ground floor,,,",
+        "5c:52:1e:00:20:30,,,Ground floor,,,",
+        "5c:52:1e:00:20:40,,,Ground floor,Café <b> 1,,",
+    )
+    assert initialised(listed(tmp_path, *rows), "--group", "name", "--out", str(out)).exit_code == 0
+    site = read_policy(out).site["building"]
+    titles = [(floor, site.floor_title(floor)) for floor in site.floors]
+    assert titles == [("Ground-floor", "Ground floor"), ("Floor-2", "Floor 2")]
+    assert [zone.title for zone in site.zones] == ["Lib 2 reading", "Lib 0 hall", "5c521e002030", "Café <b> 1"]
+    assert "metadata" not in out.read_text()
+
+
 def test_an_existing_file_is_not_written_over(tmp_path: Path) -> None:
     out = tmp_path / "building.toml"
     assert initialised(EXAMPLES / "plain.csv", "--out", str(out)).output.startswith(
         f"{out}: 4 zone(s) at 1 site(s), 2 "
     )
     before = out.read_text()
+    out.rename(tmp_path / "moved.toml")
+    names = (tmp_path / "building.names.toml").read_text()
+    assert initialised(EXAMPLES / "plain.csv", "--out", str(out)).exit_code != 0
+    assert (not out.exists(), (tmp_path / "building.names.toml").read_text()) == (True, names)
+    (tmp_path / "moved.toml").rename(out)
     assert initialised(EXAMPLES / "plain.csv", "--out", str(out)).exit_code == 2
     assert out.read_text() == before
 

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from connectors.serve.policy_description import described_site, floor_level
+from connectors.serve.policy_description import described_site
 from stream.errors import TacetError
+from stream.policy.names import floor_level
 from stream.release.validation import Policy, load_policy
 
 FLOORS = ("UG2", "B1", "G", "1", "2. OG", "Level 3", "10", "roof")

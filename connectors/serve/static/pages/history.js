@@ -8,7 +8,7 @@ import { boundedNote, moment, portion, rfc3339, zoneName } from "../format.js";
 import { glanceTable, rowsTable } from "../glance.js";
 import { heatmap } from "../heatmap.js";
 import { placesControl } from "../places.js";
-import { byNode, countsOf, objects } from "../records.js";
+import { byNode, countsOf, objects, placeTitle } from "../records.js";
 import { remember } from "../router.js";
 import { BANDED, MOVING, SPANS, daysEarlier, fittingStep, interval, isoDay } from "../span.js";
 import { strings } from "../strings.js";
@@ -128,7 +128,7 @@ async function drawAll(parts, context, state) {
   put(parts.notes, noteLines(now.rows, state, now.whole).map((text) => h("p", { class: "soft why" }, text)));
   put(parts.glance, glanceTable(state.nodes.slice(0, 64), rows, counts, site));
   put(parts.out, [...exportLinks(counts.byRelease(state.nodes), question), reportLink(audience, site, to)]);
-  put(parts.rows, rowsTable(now.rows, site.timezone));
+  put(parts.rows, rowsTable(now.rows, site));
   await drawByTime(parts, context, state, from, to);
 }
 
@@ -147,7 +147,7 @@ function reportLink(audience, site, to) {
 }
 
 async function drawSeries(parts, { site, signal }, state, { rows, before, step, from, to, shift }) {
-  const title = (node) => placeName(node, site);
+  const title = (node) => placeTitle(node, site);
   const series = state.nodes.map((node, i) => ({ name: title(node), rows: rows.get(node) ?? [], colour: i % 6, dash: 0 }));
   for (const [node, earlier] of before ?? []) {
     const moved = earlier.map((row) => ({ ...row, from: row.from + shift, to: row.to + shift }));
@@ -165,12 +165,6 @@ async function drawSeries(parts, { site, signal }, state, { rows, before, step, 
   else parts.drawn = drawn;
 }
 
-function placeName(node, site) {
-  const zone = site.floors.flatMap((floor) => floor.zones).find((each) => `zone:${each.zone}` === node);
-  if (zone) return zone.metadata?.name ?? zone.zone;
-  return node === "building" ? strings.node.building : strings.node.floor(node.split(":")[1]);
-}
-
 function noteLines(rows, state, whole) {
   const denied = rows.reduce((sum, row) => sum + (row.node === state.nodes[0] ? Number(row.denied) : 0), 0);
   const revised = rows.filter((row) => row.revised).length;
@@ -184,7 +178,7 @@ function noteLines(rows, state, whole) {
 async function drawByTime(parts, { site, audience, counts, signal }, state, from, to) {
   const [node] = state.nodes;
   const { release } = counts.of(node);
-  const name = placeName(node, site);
+  const name = placeTitle(node, site);
   const earliest = Math.max(Math.min(from, to - 7 * 86_400_000), to - MAP_DAYS * 86_400_000);
   const hours = { audience, site: site.site, from: rfc3339(earliest), to: rfc3339(to + TICK), granularity: "1h", nodes: node };
   const [found, usual] = await Promise.all([

@@ -7,7 +7,7 @@ import { clock, dayStart, rfc3339, withBand } from "../format.js";
 import { alertsCard, streamsOf } from "../live_alerts.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
-import { byNode, countsOf, heatOf, objects, peopleOf, zonesOf } from "../records.js";
+import { byNode, countsOf, heatOf, objects, peopleOf } from "../records.js";
 import { remember } from "../router.js";
 import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
@@ -83,7 +83,6 @@ function drawn(place, context, state) {
   const tablePlace = h("div", { hidden: true });
   const legendPlace = h("div", {});
   const floors = floorsOf(floorsPlace, site, context.plans, counts);
-  const zones = zonesOf(site);
   const heats = counts.releases.map((release) => heatOf(release, context.releases)).filter(Boolean);
   const estimates = counts.releases.map((release) => peopleOf(release, context.releases)).filter(Boolean);
   let latest = { rows: new Map(), all: [], now: null };
@@ -98,8 +97,8 @@ function drawn(place, context, state) {
     cards.now.paint(rows.get("building"), latest.feed, site, rows.values());
     cards.feed.paint(latest.feed, rows.get("building"), site, latest.outage);
     context.alerts.paint(latest.all, latest.now, site);
-    cards.empty.paint(rows, zones);
-    cards.away.paint(rows, zones, by === "heat" ? "usual" : by, counts.capacity);
+    cards.empty.paint(rows, site);
+    cards.away.paint(rows, site, by === "heat" ? "usual" : by, counts.capacity);
     floors.paint(rows, by);
     controls.querySelector(`[value="${by}"]`).checked = true;
     put(legendPlace, legend(by));
