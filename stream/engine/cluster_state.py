@@ -261,6 +261,10 @@ def refuse_superseded(control: ClusterState, policy: PolicyDocument, mechanisms:
         raise UsageError(msg)
 
 
+class SourceTakenError(UsageError):
+    """Another ingest sends for a source: it is alive, or was until a moment ago."""
+
+
 def claim(
     control: ClusterState, ingest: str, pairs: Iterable[Pair], session: Micros, *, now: Micros, take_over: bool,
     fixed: bool = False,
@@ -270,7 +274,8 @@ def claim(
     ``now`` is the broker's clock. A ``fixed`` session is that of a recording and may be repeated.
 
     Raises:
-        UsageError: another ingest sends for one of the sources and may not be replaced; a fixed session is too old.
+        SourceTakenError: another ingest sends for one of the sources and may not be replaced.
+        UsageError: a fixed session is too old.
     """
     pairs = list(pairs)
     for site, source in pairs:
@@ -282,7 +287,7 @@ def claim(
                 f"source {source} of site {site}: another ingest sends for it; stop that one, or let this one take "
                 "its place with --take-over"
             )
-            raise UsageError(msg)
+            raise SourceTakenError(msg)
     newest = max((control.claims[pair].session for pair in pairs if pair in control.claims), default=-1)
     if fixed and session < newest:
         msg = "recording: must not begin before what its sources sent last; all of it would be dropped"

@@ -22,7 +22,16 @@ from connectors.storage.kafka.client import NotAllowedError, close, connect, par
 from connectors.storage.kafka.cluster import decide, read
 from connectors.storage.kafka.topic_readers import read_tail
 from stream.encoding import sender_of
-from stream.engine.cluster_state import BEAT, ClusterState, Pair, Records, claim, displaced, sign_of_life
+from stream.engine.cluster_state import (
+    BEAT,
+    ClusterState,
+    Pair,
+    Records,
+    SourceTakenError,
+    claim,
+    displaced,
+    sign_of_life,
+)
 from stream.errors import TacetError, UsageError
 from stream.records import MINUTE, SECOND, Micros
 from stream.schemas import CONTROL, OBSERVATIONS
@@ -72,7 +81,8 @@ class SourceLeases:
         killed, the call waits until its leases have expired by the broker's clock, however long one attempt takes.
 
         Raises:
-            UsageError: another live ingest sends for one of the sources; or a recording is older than what they sent.
+            SourceTakenError: another live ingest sends for one of the sources.
+            UsageError: a recording is older than what its sources sent.
             ClockApartError: this machine's clock differs from the broker's.
         """
         self._producer = producer_of(self._bootstrap)
@@ -87,7 +97,7 @@ class SourceLeases:
             now = await self._beat()
             try:
                 return await self._claim(session, newest, now, take_over=take_over)
-            except UsageError as refusal:
+            except SourceTakenError as refusal:
                 if await self._has_heartbeat_since(seen):
                     raise
                 raise _OwnerMaybeGoneError(str(refusal)) from None
