@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "account": "Show what all releases together have cost",
         "sink": "Deliver releases to an MQTT broker, a webhook or by mail",
         "export": "Expose releases as metrics",
-        "report": "Write a report of a month",
+        "report": "Write a month's report for a building's manager",
         "calibrate": "Learn how many people there are per device",
     },
     "Look after": {
