@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 from connectors.secrets.private_files import write_new
 from connectors.sources.ingest.followed_logs import TailedFile
@@ -60,13 +61,13 @@ def mark(line: int) -> Mark:
 
 async def run(root: Path, inputs: Path, report: Callable[[str], None], *, key_made: bool, until: int = -1) -> None:
     """Go on to the end of the recording; end without warning before line ``until``."""
-    outboxes.SYNC_EVERY = 2  # few windows are to show what happens after it
     key, state, log = root / "keys" / "key", root / "state", inputs / "log"
     if not key_made:
         key.unlink(missing_ok=True)
         write_new(key, json.loads((inputs / "key").read_text()))
         report("key")
     with (
+        patch.object(outboxes, "SYNC_EVERY", 2),  # few windows are to show what happens after it
         closing(EngineFile(state / "engines")) as engine_file,
         embedded(policy(), key, root / "stores" / "store") as runner,
     ):

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import Frozen
+from stream.policy.names import AttachedNames
 from stream.policy.people import People
 from stream.release.validation import Policy, validate
 
@@ -139,13 +140,14 @@ def edited(rng: random.Random, document: Document, keys: Sequence[str] = ()) -> 
 
 
 def policy_keys() -> set[str]:
-    """Return every key of the policy file, as ``Model.key``, without models of people.
+    """Return every key of the policy file, as ``Model.key``, without models of people and names from another file.
 
-    Estimates of people are computed from published records alone (``tests/unit/people/test_people_release.py``).
+    Estimates of people are computed from published records alone (``tests/unit/people/test_people_release.py``). Names
+    from a file are for display alone, and are no part of the policy's version (``tests/unit/policy/test_names.py``).
     """
-    models = _models(PolicyDocument, {People})
-    keys = {f"{_name(model)}.{name}" for model in models - {People} for name in model.model_fields}
-    return keys - {"Policy.people"}
+    apart: set[type[Frozen]] = {People, AttachedNames}
+    keys = {f"{_name(model)}.{name}" for model in _models(PolicyDocument, apart) - apart for name in model.model_fields}
+    return keys - {"Policy.people", "Site.names"}
 
 
 def _name(model: type[Frozen]) -> str:

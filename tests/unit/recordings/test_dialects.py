@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli.main import tacet
+from connectors.cli.options import read_policy
 from connectors.keys import key_files
 from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
 from connectors.sources.recordings.observations import ObservationFile
@@ -263,9 +264,7 @@ def test_a_run_and_a_plan_take_the_same_dialect(scenario: Path) -> None:
     (scenario / "init.toml").unlink(missing_ok=True)
     first = ("--from-observations", str(scenario / "theirs.csv"), "--columns", MAPPED[0], "--columns", MAPPED[1])
     ran(scenario, "policy", "init", *first, "--out", str(scenario / "init.toml"))
-    assert load_policy((scenario / "init.toml").read_text()).access_points().keys() <= {
-        access_point(zone) for zone in "abcdxy"
-    }
+    assert read_policy(scenario / "init.toml").access_points().keys() <= {access_point(zone) for zone in "abcdxy"}
 
 
 def test_a_dialect_without_a_recording_is_refused(scenario: Path) -> None:
