@@ -145,8 +145,9 @@ def policy_keys() -> set[str]:
     Estimates of people are computed from published records alone (``tests/unit/people/test_people_release.py``). Names
     from a file are for display alone, and are no part of the policy's version (``tests/unit/policy/test_names.py``).
     """
-    apart: set[type[Frozen]] = {People, AttachedNames}
-    keys = {f"{_name(model)}.{name}" for model in _models(PolicyDocument, apart) - apart for name in model.model_fields}
+    apart: frozenset[type[Frozen]] = frozenset({People, AttachedNames})
+    models = _models(PolicyDocument, set(apart)) - apart
+    keys = {f"{_name(model)}.{name}" for model in models for name in model.model_fields}
     return keys - {"Policy.people", "Site.names"}
 
 
