@@ -69,6 +69,8 @@ def parse_time(text: str) -> Micros:
 
 Levels = dict[str, dict[str, int] | int]
 """``floor``: a number by floor; ``building``: one number."""
+HourlyLevels = dict[str, dict[str, list[int | None]] | list[int | None]]
+"""The same with a number for each of some hours; null where nothing is known."""
 LevelScales = dict[str, dict[str, float] | float]
 HalfWidthKind = Literal["noise", "posterior"]
 
@@ -171,6 +173,43 @@ class PeopleRecord(_Record):
     """Release id of the count record."""
     model: str
     """Digest of the model."""
+    mechanism: str
+    epsilon: str
+    """Of the count record."""
+    spend: str
+    coverage: float
+    policy_version: str
+    laboratory: bool
+
+
+class ForecastRecord(_Record):
+    """Hours to come, for one audience, forecast from its records of counts. Costs nothing."""
+
+    release_id: str
+    site: str
+    audience: str
+    release: str
+    window_start: str
+    window_end: str
+    """End of the last window that the forecast is made from."""
+    values: None
+    """Always null: a forecast is no count of the window."""
+    hours: list[str]
+    """Starts of local hours: the rest of the day. The day's first record has the next seven days too."""
+    forecast: HourlyLevels
+    """Mean count of devices in each hour, as the release counts them."""
+    low: HourlyLevels
+    """Lower ends of the bands."""
+    high: HourlyLevels
+    usual: HourlyLevels
+    """What is usual in that hour on such a day, whatever this day was like so far."""
+    released: bool
+    reason: str | None
+    """``history`` if too few days have been released for a forecast."""
+    band: float
+    """Share of the hours of days like those before whose mean the band contains."""
+    of: str
+    """Release id of the count record."""
     mechanism: str
     epsilon: str
     """Of the count record."""

@@ -19,7 +19,7 @@ from connectors.subscribe.order import Release
 from connectors.subscribe.service import read_metadata
 from connectors.subscribe.subscriber import releases, sites, subscribe
 from stream.errors import DataError, FinalityError, TacetError, UsageError
-from stream.schemas import AttributeRecord, CountRecord, PeopleRecord, ThresholdRecord
+from stream.schemas import AttributeRecord, CountRecord, ForecastRecord, PeopleRecord, ThresholdRecord
 from tacet.conversion import PrivateRecord, frame, typed
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Cursor",
     "DataError",
     "FinalityError",
+    "ForecastRecord",
     "PeopleRecord",
     "PrivateRecord",
     "Release",

@@ -11,15 +11,17 @@ from connectors.subscribe.nodes import NodeValue, node_values
 from connectors.subscribe.order import Release
 from connectors.subscribe.subscriber import Origin, releases
 from stream.errors import OPTIONAL, DataError, UsageError
-from stream.schemas import AttributeRecord, CountRecord, PeopleRecord, ThresholdRecord, parse_time
+from stream.schemas import AttributeRecord, CountRecord, ForecastRecord, PeopleRecord, ThresholdRecord, parse_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PrivateRecord = CountRecord | ThresholdRecord | PeopleRecord | AttributeRecord
-"""What an audience reads of a window: counts, a query of them, decisions, people; or one attribute of a zone's day."""
+PrivateRecord = CountRecord | ThresholdRecord | PeopleRecord | ForecastRecord | AttributeRecord
+"""What an audience reads of a window: counts, a query of them, decisions, people, a forecast; or one attribute of a
+zone's day."""
 _BY_FIELD: dict[str, type[PrivateRecord]] = {
     "attribute": AttributeRecord, "above": ThresholdRecord, "counted": PeopleRecord,
+    "forecast": ForecastRecord,
 }  # fmt: skip
 """Field by which a record other than of counts is recognised -> its type."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def subscribe(
             cursor.save()
 
 
-def _by_node(levels: dict[str, Any]) -> dict[str, int]:
+def _by_node(levels: dict[str, Any]) -> dict[str, Any]:
     """Return floors and building by name, for a record that lists no zones."""
     floors = {f"floor {name}": number for name, number in levels.get("floor", {}).items()}
     return floors | ({"building": levels["building"]} if "building" in levels else {})
@@ -83,6 +84,14 @@ def _alerts(record: Release) -> str:
     unanswered = [f"{node} not answered ({why})" for node, why in record["denied"].items()]
     summary = f"{record['alert']}: {', '.join(alerts)}" if alerts else f"none {record['alert']}"
     return "; ".join([summary, *unanswered])
+
+
+def _next_hour(record: Release) -> Iterator[str]:
+    """Yield what a forecast says of its first hour, by node."""
+    value, low, high = ({**_by_node(record[part])} for part in ("forecast", "low", "high"))
+    for name, hours in value.items():
+        if hours[0] is not None:
+            yield f"{name} {hours[0]} ({low[name][0]} to {high[name][0]})"
 
 
 def one_line(record: Release) -> str:
@@ -97,6 +106,8 @@ def one_line(record: Release) -> str:
         known = (f"{each.node} {each.value} ({each.low} to {each.high})" for each in node_values(record))
         unknown = (f"{node} not known ({why})" for node, why in record["unknown"].items())
         text = f"{record['window_end']} {record['counted']}: {'  '.join([*known, *unknown])}"
+    elif "forecast" in record and record["released"]:
+        text = f"{record['window_end']} forecast: {'  '.join(_next_hour(record))}"
     elif record["released"]:
         if record["values"]:
             values, widths = record["values"], record["half_width_95"] or {}

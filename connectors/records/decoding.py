@@ -152,6 +152,8 @@ def _named(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the nodes that a denied record lists: those of its noise."""
     if body.get("counted") == "people":
         return tuple(record_fields.name(node) for node in body["unknown"])
+    if "forecast" in body:
+        return ()
     scales = body.get("levels_noise_scale") or {}
     floors, building = scales.get("floor", {}), ["building"] if "building" in scales else []
     zones = body["noise_scale"]

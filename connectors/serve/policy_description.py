@@ -94,6 +94,10 @@ def _release(policy: Policy, release: Release, audience: str) -> Iterator[models
     for people in policy.people_of(release, audience) if isinstance(release, CountRelease) else ():
         changed = {"release": people.release_name, "query": "people", "revise": [], "base": release.name}
         yield described.model_copy(update=changed | {"sites": [people.model.site]})
+    forecasts = policy.forecasts_of(release, audience) if isinstance(release, CountRelease) else ()
+    if forecasts:
+        changed = {"release": forecasts[0].release_name, "query": "forecast", "revise": [], "base": release.name}
+        yield described.model_copy(update=changed | {"sites": [each.site for each in forecasts]})
 
 
 class _Terms(TypedDict):

@@ -41,6 +41,7 @@ from stream.policy.fields import (
     parse_epsilon,
     refuse_repeats,
 )
+from stream.policy.forecasts import Forecast, ForecastError, attach_closed_days, check_forecasts, forecast_name
 from stream.policy.names import NamesError, attach_names
 from stream.policy.people import People, PeopleError, attach_people, check_people, people_name
 from stream.policy.privacy import Meeting, Mobility, Privacy, check_unit
@@ -98,12 +99,16 @@ class PolicyDocument(Frozen):
     people: Annotated[tuple[People, ...], BeforeValidator(_several)] = ()
     """Models that estimate people from count releases."""
 
+    forecast: Annotated[tuple[Forecast, ...], BeforeValidator(_several)] = ()
+    """Forecasts of count releases."""
+
     @model_serializer(mode="wrap")
-    def _without_people(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit ``people`` if there is none, so that documents from before this key existed stay the same."""
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit ``people`` and ``forecast`` if there is none, so that documents from before these keys stay the same."""
         plain: dict[str, Any] = handler(self)
-        if not self.people:
-            plain.pop("people", None)
+        for name in ("people", "forecast"):
+            if not getattr(self, name):
+                plain.pop(name, None)
         return plain
 
     @model_validator(mode="after")
@@ -116,7 +121,13 @@ class PolicyDocument(Frozen):
             "people must have one model for each site, release and audience",
             (f"{each.model.site}/{each.model.release}/{each.model.audience}" for each in self.people),
         )
-        check_people(self.people, self.site, {r.name: r for r in self.release if isinstance(r, CountRelease)})
+        counts = {r.name: r for r in self.release if isinstance(r, CountRelease)}
+        check_people(self.people, self.site, counts)
+        refuse_repeats(
+            "forecast must be given once for each site, release and audience",
+            (f"{each.site}/{each.release}/{each.audience}" for each in self.forecast),
+        )
+        check_forecasts(self.forecast, self.site, counts)
         check_places(zones)
         _check_everybody(audiences)
         refuse_repeats("an attribute of a zone must belong to one release only", self._attributes_released())
@@ -133,18 +144,27 @@ class PolicyDocument(Frozen):
         for release in self.release:
             yield from release.published_names if isinstance(release, CountRelease) else (release.name,)
         yield from dict.fromkeys(each.release_name for each in self.people)
+        yield from dict.fromkeys(each.release_name for each in self.forecast)
 
     def published_names(self, release: Release, audience: str) -> tuple[str, ...]:
         """Return all names under which a release publishes values to an audience; each has its own private topic."""
         if not isinstance(release, CountRelease):
             return (release.name,)
-        return release.published_names + ((people_name(release.name),) if self.people_of(release, audience) else ())
+        return (
+            *release.published_names,
+            *([people_name(release.name)] if self.people_of(release, audience) else []),
+            *([forecast_name(release.name)] if self.forecasts_of(release, audience) else []),
+        )
 
     def people_of(self, release: CountRelease, audience: str) -> tuple[People, ...]:
         """Return the models that estimate people from a release for an audience, one for each site that has one."""
         return tuple(
             each for each in self.people if (each.model.release, each.model.audience) == (release.name, audience)
         )
+
+    def forecasts_of(self, release: CountRelease, audience: str) -> tuple[Forecast, ...]:
+        """Return the forecasts of a release for an audience, one for each site that has one."""
+        return tuple(each for each in self.forecast if (each.release, each.audience) == (release.name, audience))
 
     def counts_changes(self, site: str) -> bool:
         """Whether a release counts changes at a site, so that devices make a bounded number of visits there."""
@@ -339,12 +359,13 @@ def parse(text: str, file: str = "policy", attached: Callable[[str], str] | None
     try:
         attach_schedules(document, attached)
         attach_people(document, attached)
+        attach_closed_days(document, attached)
         attach_names(document, attached)
         policy = PolicyDocument.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), PolicyDocument, document, text)
         raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
-    except (ScheduleError, PeopleError) as error:
+    except (ScheduleError, PeopleError, ForecastError) as error:
         msg = f"{file}: {error}"
         raise PolicyError(msg) from None
     except NamesError as error:

@@ -41,6 +41,7 @@ from stream.records import (
 from stream.release.attribute_stage import AttributeReleases, attribute_plans, read_digest
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.counts import CountReleases
+from stream.release.forecasts import forecast_streams
 from stream.release.guarantees import log_largest_factor
 from stream.release.ledger_entries import EntryReader
 from stream.release.ledger_writer import LedgerWriter
@@ -165,6 +166,7 @@ class BackfillStage:
         self._timezone = ZoneInfo(policy.site[site].timezone)
         self._issuer = LedgerWriter.of(policy, site, keys, attempt)
         again = attempt > 1
+        self._forecasts = tuple(forecast_streams(policy, site))
         self._plans = tuple(plan for plan in count_plans(policy, site) if not again or plan.release.name in names)
         self._late_plans = tuple(plan for plan in self._plans if not plan.release.declared.carries)
         self._attribute_plans = () if again else attribute_plans(policy, site, keys)
@@ -294,6 +296,10 @@ class BackfillStage:
                 if (model.site, model.release) == (self._issuer.site, release.name):
                     name = people.release_name
                     yield str(ReleaseId(model.site, name, model.audience, end, self._issuer.attempt))
+            for forecast in self._forecasts:
+                if forecast.release == release.name and forecast.is_due(parse_time(end)):
+                    site = self._issuer.site
+                    yield str(ReleaseId(site, forecast.name, forecast.audience, end, self._issuer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
         """Return release id -> commitment to an item's input; KeyFileError if its key is destroyed.

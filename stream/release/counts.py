@@ -8,7 +8,7 @@ For each count release of a window, in the order of the policy:
 3. Each distinct epsilon has its own mechanism state (grouper or filter); audiences of equal epsilon share the value.
 4. Each audience gets one ledger entry and one record.
 5. Queries of these values, and revisions of earlier ones, yield further records; they are free. So do estimates of
-   people, which read the bytes of the records of step 4.
+   people and forecasts, which read the bytes of the records of step 4.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from stream.policy.fields import decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.budgets import BudgetDecision, BudgetDecisions, BudgetGate
 from stream.release.count_plan import CountPlan
+from stream.release.forecasts import ForecastStream, forecast_streams
 from stream.release.ledger_writer import LedgerWriter
-from stream.release.people import people_streams
+from stream.release.people import PeopleStream, people_streams
 from stream.release.prices import DayPaymentStatus
 from stream.release.queries import FreeQuery, free_queries
 from stream.release.revisions import RevisionPlan
@@ -65,7 +66,10 @@ class CountReleases:
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
             for plan in plans
         }
-        self._people = people_streams(policy, issuer.site, laboratory=issuer.keys.laboratory)
+        self._estimates: tuple[PeopleStream | ForecastStream, ...] = (
+            *people_streams(policy, issuer.site, laboratory=issuer.keys.laboratory),
+            *forecast_streams(policy, issuer.site),
+        )
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
         """Release one window; skip a window that ends at or before the latest released one."""
@@ -129,11 +133,11 @@ class CountReleases:
             yield from self._answers(state, query, window, released, verdicts)
         for revision in self._revisions[release.name]:
             yield from revision.window(state.operator_states, before, window, released)
-        for stream in self._people:
+        for stream in self._estimates:
             if stream.release == release.name and stream.audience in given:
-                feed: Any = state.operator_states.get(stream.state_name)
+                before_it: Any = state.operator_states.get(stream.state_name)
                 state.operator_states[stream.state_name], records = stream.step(
-                    stream.initial() if feed is None else feed, given[stream.audience]
+                    before_it or stream.initial(), given[stream.audience]
                 )
                 yield from records
 
@@ -238,7 +242,7 @@ class CountReleases:
                 operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
             for revision in self._revisions[plan.release.name]:
                 operators |= revision.stages
-        return operators | {stream.state_name: stream for stream in self._people}
+        return operators | {stream.state_name: stream for stream in self._estimates}
 
     def owners(self) -> dict[str, PublicationKey]:
         """Return the publication keys of the releases that carry publications."""

@@ -31,6 +31,7 @@ from stream.policy.counts import CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.fields import decimal_string
 from stream.records import Micros, PrivacyDay
+from stream.release.forecasts import ForecastState
 from stream.release.people import FeedState
 from stream.release.prices import PaidDays, decode_paid, encode_paid
 
@@ -210,7 +211,7 @@ QueryState = QueryHistory | Past | Alarms
 """State of a query, or of decisions on released counts."""
 RevisionState = StoredWindow | Days
 """State of the revision of an hour's or a day's windows."""
-OperatorState = CountState | QueryState | RevisionState | FeedState | DayChanges
+OperatorState = CountState | QueryState | RevisionState | FeedState | ForecastState | DayChanges
 
 
 @dataclass(slots=True)
@@ -219,7 +220,8 @@ class ReleaseState:
 
     ledger: LedgerState = field(default_factory=LedgerState)
     operator_states: dict[str, OperatorState] = field(default_factory=dict)
-    """State name, such as ``release/epsilon`` -> state of a mechanism, a query, a revision or a stream of people."""
+    """State name, such as ``release/epsilon`` -> state of a mechanism, a query, a revision, a stream of people, or a
+    forecast."""
     runs: dict[str, Runs] = field(default_factory=dict)
     """State name -> the sparse-vector runs of a threshold stream."""
     key_day: int = -1

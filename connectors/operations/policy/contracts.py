@@ -26,6 +26,7 @@ from stream.policy.fields import decimal_string
 from stream.policy.people import BAND, People
 from stream.policy.thresholds import ThresholdRelease
 from stream.records import SECOND
+from stream.release.forecasts import BAND as FORECAST_BAND
 from stream.release.prices import RunPrice
 from stream.release.validation import Policy
 from stream.schemas import (
@@ -34,6 +35,7 @@ from stream.schemas import (
     AttributeRecord,
     AuditEntry,
     CountRecord,
+    ForecastRecord,
     PeopleRecord,
     ThresholdRecord,
     private_topic,
@@ -229,6 +231,8 @@ def _count_topics(policy: Policy, release: CountRelease) -> Iterator[tuple[str, 
             yield audience, query.name, free | {"query": query.model_dump(exclude_none=True, exclude={"name"})}
         for people in policy.people_of(release, audience):
             yield audience, people.release_name, free | {"people": _people_terms(people)}
+        for forecast in policy.forecasts_of(release, audience)[:1]:
+            yield audience, forecast.release_name, free | {"forecast": {"band": FORECAST_BAND}}
 
 
 def _people_terms(people: People) -> dict[str, Any]:
@@ -297,14 +301,15 @@ VERSION = "1.0.0"
 """Of what contracts say, and how; that of the records is in their ``v`` and in the topics' names."""
 MODELS: Mapping[str, type[BaseModel]] = {
     "count-record": CountRecord, "attribute-record": AttributeRecord,
-    "threshold-record": ThresholdRecord, "people-record": PeopleRecord, "audit-entry": AuditEntry,
+    "threshold-record": ThresholdRecord, "people-record": PeopleRecord, "forecast-record": ForecastRecord,
+    "audit-entry": AuditEntry,
     "account-record": AccountRecord, "site-metadata": SiteMetadata,
 }  # fmt: skip
 """Name of a schema -> the model of its records."""
 _TIMES = ("window_start", "window_end")
 _DECIMALS = ("epsilon", "spend", "delta")
 _DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
-_PRIVATE = ("count-record", "attribute-record", "threshold-record", "people-record")
+_PRIVATE = ("count-record", "attribute-record", "threshold-record", "people-record", "forecast-record")
 _SENT = (*_PRIVATE, "account-record", "site-metadata")
 """Whose topics the AsyncAPI document describes; that of the audit is its auditors' alone."""
 _HEADERS = ("content-type", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject")
@@ -421,7 +426,8 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
 
 def _record_of(terms: Mapping[str, Any]) -> str:
     """Return the kind of a private topic's records, by its terms."""
-    return _PRIVATE[1 if "attributes" in terms else 2 if "threshold" in terms else 3 if "people" in terms else 0]
+    kinds = ("attributes", "threshold", "people", "forecast")
+    return _PRIVATE[next((place for place, kind in enumerate(kinds, 1) if kind in terms), 0)]
 
 
 def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, dict[str, Any]]]:
