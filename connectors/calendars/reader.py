@@ -29,7 +29,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from stream.errors import OPTIONAL, DataError, UsageError
-from stream.records import EPOCH, LATEST, Micros
+from stream.records import DAY, EPOCH, LATEST, Micros
 
 if TYPE_CHECKING:
     from icalendar import Calendar, Component
@@ -114,6 +114,21 @@ def read_calendar(
     if "refused" in answer:
         raise DataError(answer["refused"])
     return [Occurrence(*each) for each in answer["occurrences"]]
+
+
+def whole_days(content: bytes, years: tuple[int, int]) -> list[str]:
+    """Return the dates that whole-day events cover, such as holidays, from a first year to a last one.
+
+    Raises:
+        DataError: as for ``read_calendar``.
+        UsageError: the optional libraries are not installed.
+    """
+    first, last = date(years[0], 1, 1), date(years[1] + 1, 1, 1)
+    span = (_micros(first, ZoneInfo("UTC")), _micros(last, ZoneInfo("UTC")))
+    found = read_calendar(content, span, "UTC", transparent=True)
+    covered = (day for each in found if each.whole_days for day in range(each.start // DAY, each.end // DAY))
+    dates = (EPOCH.date() + timedelta(days=day) for day in sorted(set(covered)))
+    return [day.isoformat() for day in dates if first <= day < last]
 
 
 # In the process.

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
+from connectors.calendars.reader import whole_days
 from connectors.keys import key_files
 from connectors.runtime.clock import wall_clock
 from connectors.runtime.signals import first_to_end, stop_signals
 from connectors.secrets.private_files import read_secret
 from connectors.sources.recordings.dialect import OWN, Dialect, dialect_of
 from connectors.storage.embedded.reader import given_releases, has_outbox
-from stream.errors import UsageError
+from stream.errors import DataError, UsageError
 from stream.policy.fields import parse_duration
+from stream.policy.forecasts import FIRST_YEAR, LAST_YEAR
 from stream.policy.validation_errors import shown
 from stream.records import MINUTE, Micros
 from stream.release.validation import Policy, load_policy
@@ -220,8 +222,11 @@ def read_policy(path: Path) -> Policy:
 
 
 def _attached(path: Path) -> str:
-    """Return the text of a file that a policy names; ValueError if it cannot be read."""
+    """Return the text of a file that a policy names; of an iCalendar file the closed days. ValueError if it cannot be
+    read."""
     try:
+        if path.suffix.lower() == ".ics":
+            return "\n".join(whole_days(path.read_bytes(), (FIRST_YEAR, LAST_YEAR)))
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         msg = f"file cannot be read ({error.strerror})"
@@ -229,6 +234,8 @@ def _attached(path: Path) -> str:
     except UnicodeDecodeError:
         msg = "file must be text in UTF-8"
         raise ValueError(msg) from None
+    except (DataError, UsageError) as error:
+        raise ValueError(str(error)) from None
 
 
 def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:

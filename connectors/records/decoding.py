@@ -174,11 +174,11 @@ def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
     for name, value in body["values"].items():
         law = _noise_distribution(noise, scales[name])
         yield _cell(_node("zone", name), value, widths.get(name), noisy.get(name), law, plain)
-    levels = _flat(body.get("levels"))
+    levels = flat_levels(body.get("levels"))
     widths, scales, noisy = (
-        _flat(body.get(f"levels_{part}")) for part in ("half_width_95", "noise_scale", "noisy")
+        flat_levels(body.get(f"levels_{part}")) for part in ("half_width_95", "noise_scale", "noisy")
     )  # fmt: skip
-    draws = _flat(body.get("levels_draws"))
+    draws = flat_levels(body.get("levels_draws"))
     for node, value in levels.items():
         scale = scales.get(node) or next(iter(body["noise_scale"].values()), None)
         own = None if scale is None or node not in noisy else _noise_distribution(noise, scale, draws.get(node, 1))
@@ -188,7 +188,7 @@ def _cells(body: Mapping[str, Any]) -> Iterator[Cell]:
 def _people(body: Mapping[str, Any]) -> Iterator[Cell]:
     """Yield the estimates of people of a record, with the bands that it states."""
     ends = [
-        {_node("zone", name): end for name, end in body[part].items()} | _flat(body.get(levels))
+        {_node("zone", name): end for name, end in body[part].items()} | flat_levels(body.get(levels))
         for part, levels in (("values", "levels"), ("low", "levels_low"), ("high", "levels_high"))
     ]
     values, low, high = ends
@@ -200,7 +200,7 @@ def _people(body: Mapping[str, Any]) -> Iterator[Cell]:
         )
 
 
-def _flat(levels: Mapping[str, Any] | None) -> dict[str, Any]:
+def flat_levels(levels: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the entries of floors and building by node."""
     levels = levels or {}
     floors = {_node("floor", name): entry for name, entry in (levels.get("floor") or {}).items()}

@@ -26,6 +26,7 @@ from connectors.serve.models import (
     OfCoalition,
     OfDays,
     OfRecords,
+    OfRelease,
     OfReport,
     OfSite,
     OfSiteDay,
@@ -199,6 +200,14 @@ async def usual(request: Request) -> Response:
         return answer(table)
     wanted = {node: values for node, values in table["nodes"].items() if node in nodes}
     return answer({"nodes": wanted, "slot_seconds": table["slot_seconds"]})
+
+
+async def forecast(request: Request) -> Response:
+    """Return the hours to come as the newest records of a forecast tell them."""
+    service, query = service_of(request), parsed(request, OfRelease)
+    role(request, audience_role(query.audience))
+    release_of(service, query.audience, query.site, query.release)
+    return answer(await service.cached(service.history.forecast, query.audience, query.release, query.site))
 
 
 async def attributes(request: Request) -> Response:

@@ -106,6 +106,7 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
     Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfUsual),
+    Operation("GET", f"{PREFIX}/forecast", api.forecast, models.Forecast, models.OfRelease),
     Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, models.OfDays),
     Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, models.OfDays),
     Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, models.OfStream, media=("text/event-stream",)),

@@ -351,6 +351,14 @@ class Usual(BaseModel):
     slot_seconds: int
 
 
+class Forecast(BaseModel):
+    """Usual value, forecast, and the ends of its 90 % band, by node and hour."""
+
+    made_at: str | None = Field(description="End of the last window that the forecast is made from.")
+    start: list[str] = Field(description="Starts of hours.")
+    nodes: dict[str, dict[str, list[int | None]]]
+
+
 class Listed(BaseModel):
     """Rows."""
 

@@ -17,7 +17,7 @@ from stream.policy.fields import Frozen, Ident, Name
 from stream.policy.people import published_nodes
 from stream.policy.sites import Site
 
-FIRST_YEAR, LAST_YEAR = 2000, 2099
+FIRST_YEAR, LAST_YEAR = 2020, 2050
 MOST_CLOSED = 4000
 """Maximum number of closed days."""
 

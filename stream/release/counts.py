@@ -135,10 +135,8 @@ class CountReleases:
             yield from revision.window(state.operator_states, before, window, released)
         for stream in self._estimates:
             if stream.release == release.name and stream.audience in given:
-                before_it: Any = state.operator_states.get(stream.state_name)
-                state.operator_states[stream.state_name], records = stream.step(
-                    before_it or stream.initial(), given[stream.audience]
-                )
+                held: Any = state.operator_states.get(stream.state_name, stream.initial())
+                state.operator_states[stream.state_name], records = stream.step(held, given[stream.audience])
                 yield from records
 
     def _charged(

@@ -8,20 +8,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import date
 from fractions import Fraction
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import duckdb
 import orjson
+from cramjam import zstd
 
 from connectors.records.bands import likely_empty
+from connectors.records.decoding import flat_levels
 from connectors.serve.history.index import Index
 from connectors.serve.history.local_clock import DAY_CLASSES, DayClass, SiteClock, class_of, date_of
 from connectors.serve.history.rows import COLUMNS, RowsQuery, clip_span, local_offset, page, resolve_query
 from stream.policy.fields import NANO, decimal_string
 from stream.records import DAY, EPOCH, MINUTE, Micros
-from stream.schemas import parse_time, rfc3339
+from stream.schemas import parse_record, parse_time, rfc3339
 
 
 class AttributeRow(TypedDict):
@@ -227,6 +230,47 @@ def _table(cursor: duckdb.DuckDBPyConnection, seen: str, offset: str) -> Table:
         moments = Moments(max(0.0, round(mean, 4)), round(deviation, 4), n)
         of.setdefault(DAY_CLASSES[day], [None] * SLOTS)[slot] = moments
     return table
+
+
+class Forecast(TypedDict):
+    """What is forecast for some hours, from released values."""
+
+    made_at: str | None
+    """End of the last window that it is made from; None before the first record."""
+    start: list[str]
+    """Starts of hours, ascending."""
+    nodes: dict[str, dict[str, list[int | None]]]
+    """Node -> ``usual``, ``value``, ``low`` and ``high`` of each hour; None where nothing is known."""
+
+
+_A_DAY_OF_RECORDS = 27
+_PARTS = {"usual": "usual", "value": "forecast", "low": "low", "high": "high"}
+
+
+def forecast_hours(index: Index, audience: str, release: str, site: str) -> Forecast:
+    """Return the rest of the day from the newest record of a forecast, then later days from their last record."""
+    with index.reading() as cursor:
+        found = cursor.execute(
+            "SELECT body FROM record WHERE audience = ? AND starts_with(id, ?) ORDER BY finish DESC, seq DESC LIMIT ?",
+            [audience, f"{site}/{release}/{audience}/", _A_DAY_OF_RECORDS],
+        ).fetchall()
+    answer = Forecast(made_at=None, start=[], nodes={})
+    for (body,) in found:
+        record = parse_record(bytes(zstd.decompress(body)))
+        if "forecast" in record:
+            answer["made_at"] = answer["made_at"] or record["window_end"]
+            _append(answer, record)
+    return answer
+
+
+def _append(answer: Forecast, record: Mapping[str, Any]) -> None:
+    """Append the hours of a record that are later than all before."""
+    last = answer["start"][-1] if answer["start"] else ""
+    later = [place for place, start in enumerate(record["hours"]) if start > last]
+    answer["start"] += [record["hours"][place] for place in later]
+    for name, part in _PARTS.items():
+        for node, hours in flat_levels(record[part]).items():
+            answer["nodes"].setdefault(node, {}).setdefault(name, []).extend(hours[place] for place in later)
 
 
 _VALUE, _HALF_WIDTH, _KIND = (COLUMNS.index(name) for name in ("value", "half_width", "kind"))

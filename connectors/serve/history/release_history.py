@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from connectors.records.decoding import Attribute, Cell, Window, read_record
 from connectors.serve.history.aggregates import (
     AttributeRow,
+    Forecast,
     LatestRows,
     SpendRow,
     Usual,
     UsualTable,
     attribute_rows,
+    forecast_hours,
     latest_rows,
     newest_end,
     spend_rows,
@@ -153,6 +155,10 @@ class ReleaseHistory:
     def latest(self, audience: str, site: str) -> LatestRows:
         """Return the rows of each release's newest window, and the newest window of the site."""
         return latest_rows(self._index, self._usual, self._clock(site), audience, site)
+
+    def forecast(self, audience: str, release: str, site: str) -> Forecast:
+        """Return the hours to come that a forecast's newest records tell of."""
+        return forecast_hours(self._index, audience, release, site)
 
     def newest_end(self, audience: str, site: str) -> Micros | None:
         """Return the end of a site's newest window; None before the first."""

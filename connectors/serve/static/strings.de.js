@@ -92,6 +92,16 @@ export const strings = {
     outageWhy: "Die Zahlen unten wurden vorher gelesen. Neuere folgen, sobald Kafka wieder antwortet.",
     none: "Noch ist nichts veröffentlicht.",
   },
+  forecast: {
+    title: "Prognose",
+    hours: "Gebäude, heute noch",
+    floors: "Etagen, in der nächsten Stunde",
+    days: "Gebäude, vollste Stunde der nächsten Tage",
+    hour: (time, usual, value, range) => `${time} Uhr: üblich ${usual}, heute etwa ${value} (${range})`,
+    day: (name, time, value, range) => `${name}, ${time} Uhr: etwa ${value} (${range})`,
+    none: "Noch keine Prognose: Sie braucht Zahlen von 16 Tagen.",
+    why: "Mittlere Zahl der Geräte in der Stunde, die dann beginnt, allein aus veröffentlichten Zahlen vorhergesagt. An 9 von 10 Tagen, die den bisherigen gleichen, liegt sie in der Spanne.",
+  },
   live: {
     title: "Jetzt",
     now: "Jetzt im Gebäude",

@@ -92,6 +92,16 @@ export const strings = {
     outageWhy: "The figures below were read before that. Newer figures follow when Kafka answers again.",
     none: "Nothing has been released yet.",
   },
+  forecast: {
+    title: "Forecast",
+    hours: "Building, later today",
+    floors: "Floors, in the next hour",
+    days: "Building, busiest hour of the next days",
+    hour: (time, usual, value, range) => `${time}: usually ${usual}, today about ${value} (${range})`,
+    day: (name, time, value, range) => `${name}, ${time}: about ${value} (${range})`,
+    none: "No forecast yet: it needs figures of 16 days.",
+    why: "Mean number of devices in the hour that begins then, forecast from released figures alone. It lies within the range on 9 of 10 days like those before.",
+  },
   live: {
     title: "Live",
     now: "In the building now",

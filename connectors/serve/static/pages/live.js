@@ -5,6 +5,7 @@ import { segmented } from "../controls.js";
 import { h, put, throttled } from "../dom.js";
 import { clock, dayStart, rfc3339, withBand } from "../format.js";
 import { alertsCard, streamsOf } from "../live_alerts.js";
+import { forecastCard, forecastsOf } from "../live_forecast.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
 import { byNode, countsOf, heatOf, objects, peopleOf } from "../records.js";
@@ -29,7 +30,10 @@ export async function mount(place, context) {
   const streams = streamsOf(releases, audience, site), alerts = alertsCard(streams);
   if (!counts.nodes.length) return alertsAlone(place, context, streams, alerts);
   const view = drawn(place, { ...context, counts, alerts, plans: await plansOf(site, signal) }, state);
-  const today = () => drawToday(view, { ...context, counts }, state).catch(quiet(signal));
+  const forecasts = forecastsOf(counts, releases, site);
+  const today = () => Promise.all([
+    drawToday(view, { ...context, counts }, state), drawForecast(view, forecasts, context),
+  ]).catch(quiet(signal));
   const laterToday = throttled(TODAY_AGAIN, today);
   const refresh = async () => {
     const latest = await ask("latest", { audience, site: site.site }, signal);
@@ -78,7 +82,7 @@ const quiet = (signal) => (error) => { if (!signal.aborted && error.status === u
 function drawn(place, context, state) {
   const { site, counts } = context;
   const chart = h("div", { class: "now-chart" });
-  const cards = { now: nowCard(chart), feed: feedCard(), empty: emptyCard(), away: awayCard() };
+  const cards = { now: nowCard(chart), feed: feedCard(), empty: emptyCard(), away: awayCard(), forecast: forecastCard() };
   const floorsPlace = h("div", { class: "floors" });
   const tablePlace = h("div", { hidden: true });
   const legendPlace = h("div", {});
@@ -119,10 +123,10 @@ function drawn(place, context, state) {
     segmented(strings.live.view, "view", [["rooms", strings.live.viewTiles], ["table", strings.live.viewTable]], state.view, chosen),
     legendPlace);
   put(place, h("h1", { class: "unseen" }, strings.live.title),
-    h("div", { class: "summary" }, cards.now.element, cards.feed.element, cards.empty.element, cards.away.element), context.alerts.element,
+    h("div", { class: "summary" }, cards.now.element, cards.feed.element, cards.empty.element, cards.away.element, cards.forecast.element), context.alerts.element,
     h("div", { class: "floors-head" }, h("h2", {}, strings.live.floors), controls), floorsPlace, tablePlace, howToRead());
   return {
-    chart, floorsPlace, hide: floors.hide, paintAge: cards.feed.paintAge,
+    chart, forecast: cards.forecast, floorsPlace, hide: floors.hide, paintAge: cards.feed.paintAge,
     now: () => latest.now,
     spoken: () => {
       const building = latest.rows.get("building");
@@ -154,6 +158,13 @@ function count(rows, base, people) {
     const estimate = found.get(row.node);
     row.people = estimate?.end === row.end && estimate.value !== null ? estimate : null;
   }
+}
+
+async function drawForecast(view, forecasts, { site, audience, signal }) {
+  const now = view.now();
+  if (now === null || !forecasts.length) return;
+  const answers = await Promise.all(forecasts.map(({ release }) => ask("forecast", { audience, site: site.site, release }, signal)));
+  view.forecast.paint(answers, now, site);
 }
 
 async function drawToday(view, { site, audience, signal, counts }, state) {
