@@ -66,6 +66,31 @@ def test_without_a_model_the_page_says_nothing_about_people(seen: Watched) -> No
     expect(page.get_by_role("columnheader", name="People")).to_have_count(0)
 
 
+def test_the_hours_to_come_are_shown_with_what_is_usual_and_with_their_bands(seen: Watched, scene: Scene) -> None:
+    """It is 14:35 on a Thursday; what is forecast for 14:00 is no longer of interest."""
+    scene.forecast = True
+    card = seen.go().locator(".forecast")
+    hours = card.locator("li")
+    expect(hours.nth(0)).to_have_text(re.compile(r"^15:00: usually \d+, today about \d+ \(\d+ to \d+\)$"))
+    usual, today = map(int, re.findall(r"\d+", hours.nth(0).inner_text())[2:4])
+    assert today == usual * 7 // 6 > usual
+    expect(card).to_contain_text("Floor 6")
+    expect(card).to_contain_text(re.compile(r"Fri 2 Feb, 1[0-9]:00: about"))
+    expect(card.get_by_role("heading", name="Forecast")).to_be_visible()
+    german = seen.go("?lang=de#/live").locator(".forecast li").nth(0)
+    expect(german).to_have_text(re.compile(r"^15:00 Uhr: üblich \d+, heute etwa \d+ \(\d+ bis \d+\)$"))
+
+
+def test_before_there_is_a_band_no_number_is_forecast_and_without_a_forecast_there_is_no_card(
+    seen: Watched, scene: Scene
+) -> None:
+    expect(seen.go().locator(".forecast")).to_be_hidden()
+    scene.forecast = False
+    card = seen.go("?again#/live").locator(".forecast")
+    expect(card).to_contain_text("No forecast yet")
+    expect(card.locator("li")).to_have_count(0)
+
+
 @pytest.mark.parametrize(("by", "step"), [(-9, "d0"), (-0.3, "d4"), (0.3, "d5"), (9, "d9")])
 def test_a_tile_has_one_of_ten_colours_by_deviations_from_usual(
     seen: Watched, scene: Scene, by: float, step: str
