@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from stream.errors import PolicyError
 from stream.policy.document import PolicyDocument
 from stream.policy.fields import Frozen
+from stream.policy.forecasts import Forecast
 from stream.policy.names import AttachedNames
 from stream.policy.people import People
 from stream.release.validation import Policy, validate
@@ -140,15 +141,16 @@ def edited(rng: random.Random, document: Document, keys: Sequence[str] = ()) -> 
 
 
 def policy_keys() -> set[str]:
-    """Return every key of the policy file, as ``Model.key``, without models of people and names from another file.
+    """Return every key of the policy file, as ``Model.key``, without people, forecasts and names from another file.
 
-    Estimates of people are computed from published records alone (``tests/unit/people/test_people_release.py``). Names
+    Estimates of people and forecasts are computed from published records alone
+    (``tests/unit/people/test_people_release.py``, ``tests/unit/forecasts/test_forecast_release.py``). Names
     from a file are for display alone, and are no part of the policy's version (``tests/unit/policy/test_names.py``).
     """
-    apart: frozenset[type[Frozen]] = frozenset({People, AttachedNames})
+    apart: frozenset[type[Frozen]] = frozenset({People, Forecast, AttachedNames})
     models = _models(PolicyDocument, set(apart)) - apart
     keys = {f"{_name(model)}.{name}" for model in models for name in model.model_fields}
-    return keys - {"Policy.people", "Site.names"}
+    return keys - {"Policy.people", "Policy.forecast", "Site.names"}
 
 
 def _name(model: type[Frozen]) -> str:
