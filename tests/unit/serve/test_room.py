@@ -51,15 +51,19 @@ capacity = 1
 access_points = ["02:00:00:00:0e:03"]
 [[audience]]
 name = "public"
+public = true
 [[audience]]
 name = "staff"
+public = true
+[[audience]]
+name = "desk"
 [[release]]
 name = "occupancy"
 query = "count"
 mechanism = "laplace"
 zones = { kind = ["hall", "room"] }
 levels = ["zone", "floor", "building"]
-epsilon = { public = "1", staff = "1" }
+epsilon = { public = "1", staff = "1", desk = "1" }
 [[release]]
 name = "days"
 query = "attributes"
@@ -242,7 +246,10 @@ async def test_without_a_list_nobody_embeds_it(ground: Ground) -> None:
     ("options", "rule"),
     [
         ({"rooms": ("staff",)}, "counts only"),
+        ({"opened": "staff"}, "counts only"),
         ({"rooms": ("nobody",)}, "served"),
+        ({"rooms": ("desk",)}, r"--room: must be an audience that the policy makes public .*public = true.*'desk'"),
+        ({"opened": "desk"}, r"--open: must be an audience that the policy makes public .*public = true.*'desk'"),
         ({"rooms": ("public",), "embedders": ("https://*.example.org",)}, "origin"),
         ({"rooms": ("public",), "embedders": ("https://a.org/path",)}, "origin"),
         ({"rooms": ("public",), "embedders": ("http://a.org",)}, "origin"),
@@ -252,7 +259,7 @@ async def test_without_a_list_nobody_embeds_it(ground: Ground) -> None:
 )
 def test_what_the_service_shows_is_checked(options: dict[str, Any], rule: str) -> None:
     with pytest.raises(UsageError, match=rule):
-        check(ServeConfig(POLICY, ("public", "staff"), Path("store"), **options))
+        check(ServeConfig(POLICY, ("public", "staff", "desk"), Path("store"), **options))
 
 
 def test_a_right_configuration_is_served() -> None:
