@@ -231,7 +231,7 @@ def changed(secret: str) -> list[str]:
 
 async def test_a_forged_link_opens_nothing(ground: Ground) -> None:
     for forged in changed(ground.screen):
-        headers = {"authorization": f"Bearer {forged}".encode()}
+        headers = {b"authorization": f"Bearer {forged}".encode()}
         response = await ground.client.get("/api/v1/room?audience=public", headers=headers)
         assert response.status_code in {400, 401}, forged
     for query in ("audience=staff", "audience=desk", "audience=nobody", "audience=public&site=west", "site=east"):
