@@ -87,7 +87,7 @@ class Server:
     tls: bool
     username: str | None = None
     password: Callable[[], str] | None = None
-    """Reads the password; it is asked for each connection."""
+    """Reads the password; it is called for each connection."""
     authorities: Path | None = None
 
     def send(self, message: EmailMessage) -> None:
