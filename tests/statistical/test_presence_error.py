@@ -1,8 +1,9 @@
 """How far counts of devices are from the devices in the building, by what a source tells about people who sit still.
 
 The table of docs/measurements.md: one simulated building and its visits, three assumptions about how often a device
-that stays is heard, and four ways to count. Messages go through the connector's core and the engine, as they do in ``tacet
-ingest`` and a worker. Machines are left out. ``python -m tests.statistical.test_presence_error`` prints the table.
+that stays is heard, and four ways to count. Messages go through the connector's core and the engine, as they do in
+``tacet ingest`` and a worker. Machines are left out. ``python -m tests.statistical.test_presence_error`` prints the
+table.
 
 Everything is fixed, so a run says what the one before said.
 """
