@@ -106,7 +106,8 @@ def _rows(record: Record, day: int, known: int, hours: slice, part: Hours) -> It
 
 
 def _score(rows: list[tuple[float, ...]]) -> Score:
-    return Score(*(float(column) for column in np.mean(rows, axis=0)), len(rows))
+    forecast, last_week, four_weeks, covered = np.mean(rows, axis=0).tolist()
+    return Score(forecast, last_week, four_weeks, covered, len(rows))
 
 
 def next_hours(record: Record, days: Iterable[int]) -> Score:
