@@ -67,7 +67,8 @@ def _released(counts: Ints, epsilon: str, capacity: int) -> Ints:
 
 
 def _hourly(counts: Ints) -> Ints:
-    return counts.reshape(-1, HOURS, A_DAY // HOURS).sum(2) * THOUSAND // (A_DAY // HOURS)
+    means: Ints = counts.reshape(-1, HOURS, A_DAY // HOURS).sum(2) * THOUSAND // (A_DAY // HOURS)
+    return means
 
 
 @cache
@@ -158,7 +159,7 @@ def week_of_the_year(*, told: bool) -> Score:
 
 
 def test_on_a_simulated_year_it_beats_both_and_bands_hold() -> None:
-    """Over three seeds errors differ by .2 devices, shares by .01."""
+    """Over three seeds errors of hours differ by 1.1 devices, of weeks by .2, shares by .02."""
     hours, week = next_hours(simulated(), SAMPLE), week_of_the_year(told=True)
     assert _beats_both(hours, "a simulated year, next hours")
     assert _beats_both(week, "a simulated year, next week")

@@ -11,6 +11,7 @@ import numpy as np
 
 from stream.lab.simulator import events
 from stream.lab.simulator.building import building, calendar
+from stream.lab.simulator.offices import owner_devices
 from stream.lab.simulator.visits import population
 from stream.mechanisms.noise import Ints
 from stream.records import DAY, MINUTE
@@ -44,7 +45,7 @@ def year(seed: int) -> Ints:
             factor[index] *= SUMMER_FACTOR
         teaching[index] &= day not in HOLIDAYS and not summer
     days = replace(days, factor=factor, teaching=teaching)
-    owned = events.owner_devices(place, events._draws(config, events.ROUTINE))
+    owned = owner_devices(place, events._draws(config, events.ROUTINE))
     sizes = events.class_sizes(config, days, int(owned.sum()))
     people = population(sizes, place, events._draws(config, events.PEOPLE))
     visits = events._all_visits(config, place, days, people, owned)
