@@ -292,7 +292,7 @@ class ThresholdRecord(_Record):
     laboratory: bool
 
 
-RECORD_KINDS = ("count", "people", "attribute", "threshold")
+RECORD_KINDS = ("count", "people", "forecast", "attribute", "threshold")
 """Kinds of the records of private topics."""
 
 
@@ -302,6 +302,8 @@ def record_kind(record: Mapping[str, Any]) -> str:
         return "attribute"
     if "above" in record:
         return "threshold"
+    if "forecast" in record:
+        return "forecast"
     return "people" if "band" in record else "count"
 
 

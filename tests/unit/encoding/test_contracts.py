@@ -35,6 +35,7 @@ from stream.release.account_stage import account_stage
 from stream.release.stage import ReleaseStage
 from stream.release.validation import load_policy
 from stream.schemas import AUDIT, LEAKAGE, METADATA, RECORD_KINDS, event_type, record_kind
+from tests.support.forecasts import after, stream_of
 from tests.support.people_models import model_of, small_policy, with_people
 from tests.support.small_building import (
     ACCESS_POINTS,
@@ -106,6 +107,7 @@ def records() -> dict[str, list[dict[str, Any]]]:
         "people-record": estimated.records(
             estimated.released(with_people(model_of(small_policy())), estimated.windows(3, (4, 2, 0, 1, 0, 0)))
         ),
+        "forecast-record": after(stream_of(), 17, lambda day, hour: hour, hours=2),
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
         "site-metadata": [{**site} for each in (policy, named, floors) for site in site_metadata(each).values()],
@@ -179,14 +181,14 @@ def test_a_schema_says_what_the_model_says_of_a_field() -> None:
 # --- from version to version --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FIRST)
 def test_readers_of_the_first_version_read_records_of_today(name: str, made: dict[str, list[dict[str, Any]]]) -> None:
     old = Draft202012Validator(FIRST[name])
     for record in made[name]:
         old.validate(record)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FIRST)
 def test_no_field_of_the_first_version_is_gone_or_of_another_type(name: str) -> None:
     today = record_schema(name)
     assert set(FIRST[name]["required"]) <= set(today["required"]), "what was always there still is"
@@ -242,7 +244,7 @@ def test_the_account_and_the_metadata_say_who_reads_them_as_whom() -> None:
     assert channels["account"]["x-privacy"] == {"spend": "0", "read_as": ["facilities", "public", "board"]}
     assert channels["metadata"]["x-privacy"] == {"spend": "0"}
     assert [name for name, message in messages.items() if "traits" in message] == [
-        "count-record", "attribute-record", "threshold-record", "people-record",
+        "count-record", "attribute-record", "threshold-record", "people-record", "forecast-record",
     ]  # fmt: skip
     assert "#/$defs" not in json.dumps(document), "every reference leads somewhere within the document"
 
