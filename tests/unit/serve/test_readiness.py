@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,7 +28,7 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Path | None, kafka: str | None = None) -> None:
         self.now, self.ends, self.outage = 1000.0, {("public", "dbh"): 5 * SECOND}, None
         monkeypatch.setattr(readiness, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.monitor: Any = FakeMonitor(lambda: self.now)
+        self.monitor = cast(Any, FakeMonitor(lambda: self.now))
         history = SimpleNamespace(newest_end=lambda audience, site: self.ends.get((audience, site)))
         service: Any = SimpleNamespace(history=history, outage_seconds=lambda: self.outage)
         config: Any = SimpleNamespace(

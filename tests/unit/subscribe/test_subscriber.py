@@ -55,7 +55,7 @@ def test_one_release_is_picked_and_the_end_is_that_of_now(asked: list[dict[str, 
 
 def test_records_that_exist_are_read_only_where_a_start_is_given(asked: list[dict[str, Any]], tmp_path: Path) -> None:
     for more in ({}, {"from_start": True}, {"cursor": Cursor(tmp_path / "c")}):
-        list(releases(audience="public", store=Path("s"), **more))  # type: ignore[arg-type]
+        list(releases(audience="public", store=Path("s"), **more))
     assert [call["whole"] for call in asked] == [False, True, True]
 
 
