@@ -133,7 +133,7 @@ def _densities(
     laws: tuple[tuple[NoiseDistribution, int], ...], windows: int, assumed: Assumptions
 ) -> _Densities | None:
     """Return the law of the sum, as the product of Fourier transforms; None if a grid would be too large."""
-    variance = sum(law.parameter.deviation**2 * law.draws * number for law, number in laws)
+    variance = sum(2 * law.scale**2 * law.draws * number for law, number in laws)  # at least
     reach = (assumed.empty_devices + assumed.used_devices) * windows + _REACH * math.sqrt(variance)
     size = 1 << math.ceil(math.log2(2 * reach + 2))
     if size > _LARGEST_GRID:

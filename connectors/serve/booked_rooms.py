@@ -37,7 +37,7 @@ STALE: Micros = 2 * HOUR
 DAYS_BACK, DAYS_AHEAD = 31, 2
 """Days for which bookings are known."""
 MOST_CALENDARS = 500
-LEAST_CAPACITY = 4
+LEAST_CAPACITY = 5
 """No statement is made about rooms for fewer people, whatever the file says: they would be about these people."""
 Share = Annotated[float, Field(gt=0, lt=1)]
 Devices = Annotated[int, Field(ge=0, le=1000)]
