@@ -89,7 +89,8 @@ def check(config: ServeConfig) -> None:
 
     Raises:
         UsageError: an audience is not in the policy; nothing is served; an address that is reachable from other hosts
-            has no tokens, or neither TLS nor a proxy; an open audience receives attributes of single rooms' days.
+            has no tokens, or neither TLS nor a proxy; an audience that anybody is shown is not public, or receives
+            attributes of single rooms' days.
     """
     known = [audience.name for audience in config.policy.audience]
     for name in (*config.audiences, *([config.opened] if config.opened else [])):
@@ -125,16 +126,13 @@ def check(config: ServeConfig) -> None:
 
 
 def _check_open(config: ServeConfig) -> None:
-    """Refuse to show anybody an audience that is not served, or that receives attributes of single rooms' days."""
+    """Refuse to show anybody what is not meant for everybody, by ``--open`` or on the page of rooms."""
     shown = [("--room", name) for name in config.rooms]
     for option, name in [*([] if config.opened is None else [("--open", config.opened)]), *shown]:
         if name not in config.audiences:
             msg = f"{option}: must be an audience that is served, got {name!r}"
             raise UsageError(msg)
-        for release in config.policy.release:
-            if isinstance(release, AttributeRelease) and name in release.audiences:
-                msg = f"{option}: must be an audience of counts only, {name!r} receives attributes ({release.name})"
-                raise UsageError(msg)
+        _check_public(config.policy, option, name)
     for name in config.rooms:
         if not shown_to(config.policy, name):
             msg = f"--room: must be an audience that receives counts of floors or zones, got {name!r}"
@@ -148,12 +146,12 @@ def _check_open(config: ServeConfig) -> None:
 
 
 def _check_bookings(config: ServeConfig, audience: str) -> None:
-    """Refuse to show bookings to anybody."""
+    """Refuse to show bookings to anybody: to an audience that the policy makes public."""
     if audience not in config.audiences:
         msg = f"--bookings: must be for an audience that is served, got {audience!r}"
         raise UsageError(msg)
-    if config.opened == audience:
-        msg = f"--bookings: must not be for the audience that is open to anyone, got {audience!r}"
+    if any(each.name == audience and each.public for each in config.policy.audience):
+        msg = f"--bookings: must be for an audience that is not public, got {audience!r}"
         raise UsageError(msg)
 
 
@@ -163,6 +161,18 @@ def booked_rooms(config: ServeConfig, clock: Callable[[], Micros]) -> BookedRoom
         return None
     timezones = {name: site.timezone for name, site in config.policy.site.items()}
     return BookedRooms(read_bookings(config.bookings, config.policy), config.bookings.parent, timezones, clock)
+
+
+def _check_public(policy: Policy, option: str, name: str) -> None:
+    """Refuse an audience that the policy does not make public, or that receives attributes of single rooms' days."""
+    if not any(audience.name == name and audience.public for audience in policy.audience):
+        rule = "must be an audience that the policy makes public ([[audience]] public = true)"
+        msg = f"{option}: {rule}, got {name!r}"
+        raise UsageError(msg)
+    for release in policy.release:
+        if isinstance(release, AttributeRelease) and name in release.audiences:
+            msg = f"{option}: must be an audience of counts only, {name!r} receives attributes ({release.name})"
+            raise UsageError(msg)
 
 
 def clocks_of(policy: Policy) -> dict[str, SiteClock]:

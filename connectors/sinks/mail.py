@@ -178,7 +178,7 @@ class Letters:
     def _message(self, subject: str, body: str, identity: str, now: Micros) -> EmailMessage:
         message = EmailMessage()
         message["From"], message["To"] = self.sender, ", ".join(self.recipients)
-        message["Subject"] = " ".join(subject.split())
+        message["Subject"] = subject
         message["Date"] = format_datetime(EPOCH + timedelta(microseconds=now))
         domain = self.sender.rpartition("@")[2].rstrip(">")
         message["Message-ID"] = f"<{hashlib.sha256(identity.encode()).hexdigest()[:40]}@{domain}>"

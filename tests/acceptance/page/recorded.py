@@ -281,7 +281,10 @@ def booked_day(scene: Scene, day: str) -> dict[str, Any]:
 
     def span(start: int, end: int) -> dict[str, Any]:
         midnight = datetime.combine(date.fromisoformat(day), time(), ZONE)
-        return {name: stamp((midnight + timedelta(hours=at)).astimezone(UTC)) for name, at in (("start", start), ("end", end))}
+        return {
+            name: stamp((midnight + timedelta(hours=at)).astimezone(UTC))
+            for name, at in (("start", start), ("end", end))
+        }
 
     def booked(start: int, end: int, empty: float | None = None, reason: str | None = None) -> dict[str, Any]:
         return span(start, end) | {"whole_days": reason == "days", "empty": empty, "reason": reason}

@@ -56,6 +56,7 @@ access_points = ["02:00:00:00:0e:04"]
 name = "facility"
 [[audience]]
 name = "public"
+public = true
 [[release]]
 name = "occupancy"
 query = "count"
@@ -340,19 +341,23 @@ def test_a_file_of_bookings_that_others_can_read_is_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "rule"),
+    ("audience", "options", "rule"),
     [
-        ({"audiences": ("public",)}, "an audience that is served"),
-        ({"audiences": ("facility",), "opened": "facility"}, "not be for the audience that is open to anyone"),
-        ({"audiences": ("facility",), "play": 60.0}, "--play"),
+        ("facility", {"audiences": ("public",)}, "an audience that is served"),
+        ("public", {"audiences": ("public",)}, "an audience that is not public"),
+        ("facility", {"audiences": ("facility",), "play": 60.0}, "--play"),
     ],
 )
 def test_bookings_are_not_shown_to_anybody_nor_beside_a_playback(
-    tmp_path: Path, options: dict[str, Any], rule: str
+    tmp_path: Path, audience: str, options: dict[str, Any], rule: str
 ) -> None:
-    path = written(tmp_path, f'audience = "facility"\n{CALENDAR}file = "a.ics"\nzone = "blue"')
+    path = written(tmp_path, f'audience = "{audience}"\n{CALENDAR}file = "a.ics"\nzone = "blue"')
     with pytest.raises(UsageError, match=rule):
         check(ServeConfig(POLICY, store=Path("store"), bookings=path, **options))
+
+
+def test_bookings_are_served_beside_an_audience_that_is_open(tmp_path: Path) -> None:
+    path = written(tmp_path, f'audience = "facility"\n{CALENDAR}file = "a.ics"\nzone = "blue"')
     check(ServeConfig(POLICY, ("facility", "public"), Path("store"), bookings=path, opened="public"))
 
 
