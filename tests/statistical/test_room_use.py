@@ -33,8 +33,8 @@ def drawn(random: np.random.Generator, law: NoiseDistribution, size: tuple[int, 
         return np.asarray(random.geometric(p, size) - random.geometric(p, size), np.int64)
     reach = np.arange(-60, 61)
     weights = np.exp(-(reach**2) / (2 * law.scale**2))
-    drawn = random.choice(reach, size, p=weights / weights.sum())
-    return np.asarray(drawn, np.int64)
+    chosen: Any = random.choice(reach, size, p=weights / weights.sum())
+    return np.asarray(chosen, np.int64)
 
 
 def least_favourable(random: np.random.Generator, rooms: int, windows: int, *, empty: bool) -> Ints:
@@ -50,7 +50,8 @@ def uneven(random: np.random.Generator, rooms: int, windows: int, *, empty: bool
     present = np.asarray(random.integers(3, 12, (rooms, 1)) * np.ones((1, windows)), np.int64)
     late = random.integers(0, windows // 4, rooms)
     present[np.arange(windows)[None, :] < late[:, None]] = 0
-    return present + np.maximum(0, 3 * windows - present.sum(axis=1, keepdims=True) + windows - 1) // windows
+    lacking = np.maximum(0, 3 * windows - present.sum(axis=1, keepdims=True))
+    return np.asarray(present + -(-lacking // windows), np.int64)
 
 
 Counts = Callable[..., Ints]

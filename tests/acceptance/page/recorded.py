@@ -290,7 +290,7 @@ def booked_day(scene: Scene, day: str) -> dict[str, Any]:
         return span(start, end) | {"whole_days": reason == "days", "empty": empty, "reason": reason}
 
     def room(zone: str, **more: Any) -> dict[str, Any]:
-        silent = {"reason": None, "half_width": 0.84, "minutes": 20, "booked": [], "unbooked": []}
+        silent: dict[str, Any] = {"reason": None, "half_width": 0.84, "minutes": 20, "booked": [], "unbooked": []}
         return {"zone": zone, "name": zone} | silent | more
 
     why_not = ("ahead", "short", "missing", "unsure", "days")
