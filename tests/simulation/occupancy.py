@@ -32,7 +32,7 @@ from stream.engine.partition import PartitionEngine
 from stream.errors import TacetError, UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
-from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.release.stage import MECHANISMS
 from stream.release.validation import Policy, load_policy
 from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
@@ -44,7 +44,8 @@ SOURCE = "10.0.0.1"
 TICK = 1 * MINUTE
 BEGIN: Micros = processes.START * SECOND - 60 * MINUTE
 """The first window begins an hour before the world does: the brokers' time bounds what may be claimed."""
-PRIVATE = tuple(private_topic(audience, "occupancy") for audience in ("facilities", "public"))
+PRIVATE = (private_topic("public", "occupancy"),)
+"""One audience: most of a schedule's time is the account, which has an entry for each audience and one for all."""
 SESSION_TIMEOUT = 6.0
 OPEN_TIMEOUT = 60.0
 
@@ -59,8 +60,6 @@ zones = [
 """
 _RELEASES = """
 [[audience]]
-name = "facilities"
-[[audience]]
 name = "public"
 
 [[release]]
@@ -68,8 +67,8 @@ name = "occupancy"
 query = "count"
 mechanism = "plain"
 levels = ["zone"]
-epsilon = { facilities = "1", public = "0.1" }
-daily_budget = { facilities = "100", public = "10" }
+epsilon = { public = "0.1" }
+daily_budget = { public = "10" }
 """
 
 GLOBALS: Mapping[str, processes.Own] = {
@@ -115,6 +114,11 @@ class Movement:
 
 
 # --- programs -----------------------------------------------------------------------------------------
+
+
+def create_key(path: Path) -> None:
+    """Create a production key that begins with the day of the world: no step leads to it."""
+    key_files.create(path, laboratory=False, first_day=BEGIN // DAY)
 
 
 async def create(bootstrap: str) -> int:

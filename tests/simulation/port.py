@@ -30,7 +30,7 @@ from tests.simulation.occupancy import PARTITIONS, POLICY
 from tests.simulation.processes import World
 
 POLL = 0.1
-"""Seconds between two looks at the assignment."""
+"""Seconds between two looks at the assignment, and at the end of the input."""
 CHECKPOINT_EVERY = 5.0
 REOPEN_AFTER, GRACE = 0.5, 3.0
 """Seconds after which a partition is opened again whose commit was interrupted, or which another owner fenced."""
@@ -314,7 +314,7 @@ class _Serving:
         with self.manager.failing():
             while not task.ended:
                 if task.fetch_offset >= len(log):
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(POLL)
                     continue
                 message = log[task.fetch_offset]
                 await asyncio.sleep(0)

@@ -16,13 +16,12 @@ from typing import Any
 
 import orjson
 
-from connectors.keys import key_files
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE
 from tests.simulation import occupancy, port
 from tests.simulation.checker import Record, Topics, problems
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
-from tests.simulation.processes import Process, World, guarded
+from tests.simulation.processes import Globals, Process, World, guarded
 from tests.simulation.schedules import BROKERS, PACE, WINDOWS, WORKERS, Event, Outcome, Schedule, draw
 
 LIVENESS = 120.0
@@ -44,6 +43,8 @@ def _nothing() -> None:
 class _Run(ABC):
     """What the runs of both levels have in common."""
 
+    own_globals: Globals = {}
+
     def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
         self.world = World(seed)
         self.events = events
@@ -61,7 +62,7 @@ class _Run(ABC):
         """Return the program of a process."""
 
     def _start(self, name: str) -> None:
-        process = self.processes[name] = Process(self.world, name, occupancy.GLOBALS)
+        process = self.processes[name] = Process(self.world, name, self.own_globals)
         process.ended = lambda: self._ended(process)
         process.start(lambda: self._program(name))
 
@@ -178,6 +179,8 @@ class _Run(ABC):
 class WireRun(_Run):
     """The product's programs on simulated brokers."""
 
+    own_globals = occupancy.GLOBALS
+
     def __init__(self, seed: int, events: Schedule, folder: Path) -> None:
         super().__init__(seed, events, folder)
         self.network = Network(self.world)
@@ -203,7 +206,7 @@ class WireRun(_Run):
         operator = Process(self.world, "operator", occupancy.GLOBALS)
 
         async def prepare() -> int:
-            key_files.create(self.key, laboratory=True)
+            occupancy.create_key(self.key)
             return await occupancy.create(self.cluster.bootstrap)
 
         operator.start(prepare)
@@ -305,7 +308,7 @@ class PortRun(_Run):
         return port.worker(self.log, self.assignment, name, self.key)
 
     def _prepare(self) -> None:
-        key_files.create(self.key, laboratory=True)
+        occupancy.create_key(self.key)
         for name in WORKERS:
             self._start(name)
         self._balance()
