@@ -58,8 +58,9 @@ def main() -> int:
             return 1
     used = time.process_time() - began
     print(
-        f"{options.runs} runs, {len(digests)} different, {faults} faults, {virtual:.0f} s of virtual time, "
-        f"{used:.1f} s of CPU ({faults / used:.1f} faults a second); {failed} runs failed"
+        f"{options.runs} runs, {len(digests)} distinct interleavings, {faults} faults, "
+        f"{virtual:.0f} s of virtual time, {used:.1f} s of CPU ({faults / used:.1f} faults a second); "
+        f"{failed} runs failed"
     )
     return int(failed > 0)
 

@@ -42,7 +42,8 @@ from mode import services as mode_services
 from mode import threads as mode_threads
 
 from connectors.runtime.offload import offload
-from connectors.storage.kafka import connection
+from connectors.storage.kafka import connection as access
+from stream.settings import Settings
 
 START = 1_772_452_800
 """Wall-clock time at which every world begins, in seconds: 2026-03-02T12:00Z."""
@@ -560,7 +561,7 @@ def guarded(world: World) -> Iterator[None]:
     asyncio.set_event_loop_policy(_Policy(world))
     changed: list[tuple[Any, str, Any]] = [
         (mode_threads.ServiceThread, "Worker", _Thread), (threading.Thread, "start", refuse),
-        (connection, "Settings", functools.cache(connection.Settings)),
+        (access, "Settings", functools.cache(Settings)),
     ]  # fmt: skip
     former = [(owner, name, getattr(owner, name)) for owner, name, _ in changed]
     for owner, name, value in changed:

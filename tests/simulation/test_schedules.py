@@ -18,8 +18,8 @@ from tests.simulation.schedules import Event, Outcome, Schedule, shrink
 
 HERE = Path(__file__).parent
 KEPT: list[dict[str, Any]] = json.loads((HERE / "kept_schedules.json").read_text())
-PORT, WIRE = 60, 6
-"""Schedules of each level in an ordinary run; nightly there are more."""
+PORT, WIRE = 300, 30
+"""Schedules of each level in an ordinary run; ``make nightly`` takes an hour of them."""
 PARTS = 3
 
 
@@ -39,18 +39,12 @@ def test_faults_on_the_wire_change_nothing_that_comes_out(part: int) -> None:
     refuse("wire", range(part, WIRE, PARTS))
 
 
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("level", "runs"), [("port", 3000), ("wire", 600)])
-def test_many_faults_change_nothing_that_comes_out(level: str, runs: int) -> None:
-    refuse(level, range(1000, 1000 + runs))
-
-
 @pytest.mark.parametrize("kept", KEPT, ids=[kept["name"] for kept in KEPT])
 def test_a_schedule_that_has_found_something_finds_nothing_more(kept: dict[str, Any]) -> None:
     events = [Event(**event) for event in kept["events"]]
     outcome = LEVELS[kept["level"]](kept["seed"], events)
     assert not outcome.problems, "\n".join([kept["found"], *outcome.problems, *outcome.lines])
+    assert any(kept.get("says", "") in line for line in outcome.lines), "\n".join(outcome.lines)
 
 
 def test_a_seed_gives_one_trace_whatever_the_hash_seed() -> None:
