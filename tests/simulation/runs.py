@@ -22,7 +22,7 @@ from tests.simulation.checker import Record, Topics, forked, problems
 from tests.simulation.kafka_brokers import Cluster
 from tests.simulation.network import Network
 from tests.simulation.processes import Globals, Process, World, guarded
-from tests.simulation.schedules import AIMED, BROKERS, PACE, WINDOWS, WORKERS, Event, Outcome, Schedule, draw
+from tests.simulation.schedules import AIMED, BROKERS, PACE, WINDOWS, WORKERS, Event, Kept, Outcome, Schedule, draw
 
 LIVENESS = 120.0
 """Seconds after the last fault within which every window must be out: the longest of the product's waits is 60 s."""
@@ -527,6 +527,14 @@ def _runner(kind: type[_Run], level: str) -> Callable[[int, Schedule | None], Ou
             return kind(seed, draw(seed, level) if events is None else events, Path(folder)).run()
 
     return run
+
+
+def run_kept(kept: Kept) -> Outcome:
+    """Run a kept schedule; what must be said and is not is a problem too."""
+    outcome = LEVELS[kept.level](kept.seed, kept.events)
+    if not any(kept.says in line for line in outcome.lines):
+        outcome.problems.append(f"silent: nobody says {kept.says!r}")
+    return outcome
 
 
 LEVELS = {"port": _runner(PortRun, "port"), "wire": _runner(WireRun, "wire")}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from tests.simulation import occupancy
 
@@ -145,6 +147,31 @@ def shrink(seed: int, events: Schedule, run: Run, tries: int = 60) -> list[Event
         if event.length > 0.2 and fails([*kept[:at], shorter, *kept[at + 1 :]]):
             kept[at] = shorter
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A schedule that has found something."""
+
+    name: str
+    level: str
+    seed: int
+    found: str
+    """What it found when it was kept."""
+    finds: tuple[str, ...]
+    """Mutants that it finds."""
+    events: Schedule
+    says: str = ""
+    """What a program must say in it."""
+
+
+def kept_schedules() -> list[Kept]:
+    """Return the kept schedules."""
+    listed = json.loads((Path(__file__).parent / "kept_schedules.json").read_text())
+    return [
+        Kept(**each | {"finds": tuple(each["finds"]), "events": [Event(**event) for event in each["events"]]})
+        for each in listed
+    ]
 
 
 def as_json(events: Schedule) -> list[dict[str, object]]:
