@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 KEPT = kept_schedules()
 PORT, WIRE = 300, 30
 """Schedules of each level in an ordinary run; ``make nightly`` takes an hour of them."""
-PARTS = 3
+PARTS = 6
 
 
 def refuse(level: str, seeds: range) -> None:
