@@ -195,8 +195,8 @@ class Reference(NamedTuple):
                         changes[level, node][position] += now - before
                         before = now
         weights = factor(self.visits, 50)
-        for node, steps in changes.items():
-            found[day.number, node] = {
+        for at_node, steps in changes.items():
+            found[day.number, at_node] = {
                 position: sum(weights[position - at] * step for at, step in enumerate(steps[: position + 1]) if step)
                 for position in used
             }

@@ -514,7 +514,8 @@ class ChangesAttacker:
 
     def ratio(self, state: ReleaseState, epsilon: Fraction) -> float:
         """Return the exact log-likelihood ratio of what a run measured, *there* against *away*."""
-        levels: tuple[ChangeState, ...] = state.operator_states[self._plan.state_name(epsilon)]
+        held: Any = state.operator_states[self._plan.state_name(epsilon)]
+        levels: tuple[ChangeState, ...] = held
         released = levels[0].released
         measured = np.hstack([each.measured[np.array(released)] for each in levels])
         there, away = self._sums_of(released)
