@@ -28,7 +28,7 @@ from stream.policy.counts import Count, CountRelease
 from stream.policy.document import PolicyDocument, audiences_of
 from stream.policy.sites import Site
 from stream.records import DAY, MINUTE, Micros
-from stream.release.count_plan import CountPlan
+from stream.release.count_plan import count_plan
 from stream.release.validation import Policy
 
 COUNTS: tuple[Count, ...] = get_args(Count)
@@ -131,8 +131,8 @@ def _tried(policy: PolicyDocument, name: str, release: CountRelease, epsilon: Fr
     variant = _with_site(policy, name, bounded if count == "ticks" else whole, wanted)
     windows = tried_windows(wanted, simulated_site(name, variant.site[name], visits_of(variant, name)))
     present = {each.window_end: each for each in simulated_site(name, whole, None)}
-    truth = CountPlan(_with_site(policy, name, whole, ticks), ticks, name)
-    plan = CountPlan(variant, wanted, name)
+    truth = count_plan(_with_site(policy, name, whole, ticks), ticks, name)
+    plan = count_plan(variant, wanted, name)
     return by_level_quality(
         [truth.truth(present[window.window_end]) for window in windows],
         list(published_counts(variant, plan, epsilon, windows)),

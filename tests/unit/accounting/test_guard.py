@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stream.accounting.leakage.dependence import declared, factors
 from stream.accounting.leakage.guard import (
     log_outcome_factors,
+    log_worst_outcomes,
     may_query,
     no_evidence,
     permitted,
@@ -162,3 +163,9 @@ def test_what_is_not_queried_changes_no_odds() -> None:
     assert asked[0, 1, 0] == -math.inf, "shown: certainly not sensitive"
     neither = log_outcome_factors(joint, [no_evidence(mask) for mask in sensitive], sensitive)
     assert neither.ravel().tolist() == pytest.approx([0.0, 0.0], abs=1e-12)
+
+
+def test_evidence_that_contradicts_a_model_has_no_bound() -> None:
+    joint, never = np.array([0.4, 0.3, 0.3]), np.full((1, 3), -np.inf)
+    assert log_worst_outcomes(joint, [never], [LATE]).tolist() == [math.inf]
+    assert log_worst_outcomes(joint, [value_rows(LATE, 0.5)], [LATE]).tolist() == pytest.approx([0.5])

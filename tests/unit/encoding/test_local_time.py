@@ -24,7 +24,16 @@ def test_a_month_is_the_30_days_that_end_today() -> None:
 
 @pytest.mark.parametrize(
     ("ago", "most"),
-    [((), 0), ((0, 29), 2), ((0, 30), 1), ((29, 28, 0, -1), 3), ((-29, 0), 2), ((-30, 0), 1), ((3, -3, 40, -40), 2)],
+    [
+        ((), 0),
+        ((0, 29), 2),
+        ((0, 30), 1),
+        ((29, 28, 0, -1), 3),
+        ((-29, 0), 2),
+        ((-30, 0), 1),
+        ((3, -3, 40, -40), 2),
+        ((-1, -30), 1),
+    ],
 )
 def test_the_busiest_month_is_any_30_days_with_today(ago: tuple[int, ...], most: int) -> None:
     """A late day is asked between days before and after it: (29, -1) are 31 days, (28, -1) are 30."""

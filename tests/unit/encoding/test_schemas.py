@@ -8,7 +8,16 @@ import pytest
 
 from stream.errors import DataError
 from stream.records import MINUTE, SECOND
-from stream.schemas import is_private, json_float, parse_record, parse_time, private_topic, rfc3339
+from stream.schemas import (
+    AttributeRecord,
+    CountRecord,
+    is_private,
+    json_float,
+    parse_record,
+    parse_time,
+    private_topic,
+    rfc3339,
+)
 
 MOMENT = 1_772_445_900 * SECOND
 """2026-03-02T10:05:00Z"""
@@ -50,3 +59,22 @@ def test_topics_of_audiences_are_private_and_those_of_the_engine_are_not() -> No
     assert is_private(private_topic("public", "floors"))
     assert not is_private("tacet.audit.v1")
     assert parse_record(b'{"v": 1}') == {"v": 1}
+
+
+ATTRIBUTE = AttributeRecord(
+    release_id="dbh/day/board/2026-03-02/2065/arrival", site="dbh", audience="board", release="day",
+    window_start="2026-03-02T00:00:00Z", window_end="2026-03-03T00:00:00Z", day="2026-03-02", zone="2065",
+    attribute="arrival", released=False, reason=None, mechanism="osdprr", epsilon="1", spend="1", coverage=1.0,
+    policy_version="p", laboratory=False,
+)  # fmt: skip
+
+
+def test_a_record_is_written_with_its_version_and_the_fields_that_were_given() -> None:
+    written = parse_record(ATTRIBUTE.to_bytes())
+    assert (written["v"], next(iter(written)), "value" in written) == (1, "v", False)
+    assert parse_record(ATTRIBUTE.showing("09:05").to_bytes())["value"] == "09:05"
+    assert parse_record(ATTRIBUTE.showing(None).to_bytes())["value"] is None
+
+
+def test_a_record_without_a_lag_is_no_revision() -> None:
+    assert (CountRecord.model_fields["lag"].default, CountRecord.model_fields["revises"].default) == (0, "")

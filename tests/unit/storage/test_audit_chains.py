@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from connectors.storage import audit_chains
 from connectors.storage.audit_chains import audit_of, heads_of, parse_entries
 from stream.accounting.audit import ChainLink
 from stream.errors import AuditError
@@ -30,3 +31,8 @@ def test_a_chain_that_lacks_what_state_or_mark_know_is_cut(
 def test_nothing_is_missing_where_nobody_knows_anything() -> None:
     assert audit_of([], None).chains([]) == {}
     assert heads_of(None) == {}
+
+
+def test_a_snapshot_knows_the_last_link_of_each_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_chains, "chains", lambda snapshot: {"dbh": (3, snapshot.decode())})
+    assert heads_of(b"ab") == {"dbh": ChainLink(3, "ab")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,12 @@ def test_a_cursor_passes_a_record_only_when_the_next_one_is_asked_for(tmp_path: 
         return [int(each["window_end"][14:16]) async for each in unseen(records, cursor)]
 
     assert asyncio.run(all_of([arrived("a", 5, 0), arrived("a", 10, 1)])) == [10], "the first one was confirmed"
+
+
+def test_waiting_records_keep_the_order_of_their_topic_and_go_when_it_is_closed() -> None:
+    waiting = PendingRecords()
+    waiting.add([record("a", 10, 0), record("a", 5, 1), record("b", 5, 0)])
+    assert names(waiting) == [("b", 0), ("a", 0), ("a", 1)]
+    waiting.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        waiting.last()
