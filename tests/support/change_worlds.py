@@ -29,7 +29,7 @@ from connectors.sources.ingest.sighting import Kind, Sighting
 from stream.mechanisms.changes.levels import LevelChanges
 from stream.pipeline import Pipeline
 from stream.records import HOUR, MINUTE, SECOND, Micros, OccupancyWindow, PrivacyDay
-from stream.release.count_plan import CountPlan, count_plans
+from stream.release.count_plan import ChangePlan, CountPlan, count_plans
 from stream.release.guarantees import count_promises
 from stream.release.validation import Policy, load_policy
 from tests.support.day_policies import change_release, visit_site
@@ -105,7 +105,7 @@ STRAIGHT = Course()
 def sums(known: Policy, heard: Iterable[Heard], day: PrivacyDay, course: Course = STRAIGHT) -> Sums:
     """Return the sums that noise is added to, from three hours before a day to five hours after it."""
     (plan,), found = count_plans(known, SITE), Sums()
-    assert plan.sums is not None
+    assert isinstance(plan, ChangePlan)
     state = plan.sums.initial()
     for window in windows(known, heard, day, course):
         if plan.is_counted(window) and (tick := plan.day_tick(window)).position not in course.unused:

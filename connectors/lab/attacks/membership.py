@@ -63,7 +63,7 @@ from stream.records import (
     Published,
     Row,
 )
-from stream.release.count_plan import count_plans
+from stream.release.count_plan import ChangePlan, count_plans
 from stream.release.stage import ReleaseStage
 from stream.release.state import ReleaseState
 from stream.release.thresholds import RunPlan
@@ -508,8 +508,10 @@ class ChangesAttacker:
     """Tells two worlds apart by a day's noisy sums of changes (u'), which the mechanism holds when the day is over."""
 
     def __init__(self, policy: Policy, site: str, release: CountRelease, both: Worlds) -> None:
-        (self._plan,) = count_plans(policy.with_releases([release]), site)
-        self._both = both
+        (plan,) = count_plans(policy.with_releases([release]), site)
+        if not isinstance(plan, ChangePlan):
+            raise UsageError(f"release '{release.name}' must count changes")
+        self._plan, self._both = plan, both
         self._expected: dict[tuple[bool, ...], tuple[Floats, Floats]] = {}
 
     def ratio(self, state: ReleaseState, epsilon: Fraction) -> float:
@@ -547,7 +549,6 @@ class ChangesAttacker:
     def _sums(self, windows: Sequence[OccupancyWindow], released: Sequence[bool]) -> Floats:
         """Return C'd of one world at the released positions, shape [positions, nodes]."""
         sums = self._plan.sums
-        assert sums is not None  # noqa: S101
         state, made = sums.initial(), list[Ints]()
         for window in windows:
             tick = self._plan.day_tick(window) if self._plan.is_counted(window) else None
