@@ -30,6 +30,22 @@ export const strings = {
     again: "Erneut versuchen",
     nothing: "Ihr Token gibt auf diesem Dienst keine Veröffentlichung frei.",
   },
+  /** Warum eine Anfrage gescheitert ist, nach dem Status ihrer Antwort; 0: Es kam keine. */
+  refusals: {
+    0: "Der Dienst ist nicht erreichbar.",
+    400: "Der Dienst versteht diese Anfrage nicht.",
+    401: "Sie sind nicht oder nicht mehr angemeldet.",
+    403: "Das dürfen Sie nicht sehen.",
+    404: "Das gibt es bei diesem Dienst nicht.",
+    408: "Die Anfrage hat zu lange gedauert.",
+    413: "Die Anfrage ist zu groß.",
+    422: "Der Dienst nimmt diesen Wert nicht an.",
+    429: "Zu viele Anfragen. Versuchen Sie es gleich noch einmal.",
+    500: "Der Dienst hat einen Fehler. Sein Protokoll sagt, welchen.",
+    503: "Der Dienst kann gerade nicht antworten. Versuchen Sie es noch einmal.",
+    other: "Der Dienst hat das abgelehnt.",
+    detail: (what, _rule) => ` (${what})`,
+  },
   sign: {
     title: "Anmelden",
     why: "Fügen Sie Ihr Zugangstoken ein, oder öffnen Sie den Einmallink, den `tacet serve` ausgegeben hat.",
@@ -38,7 +54,6 @@ export const strings = {
     refused: "Dieses Token oder dieser Link ist nicht gültig: vertippt, schon benutzt, abgelaufen oder widerrufen.",
     ended: "Ihre Sitzung ist beendet: Das Token ist abgelaufen oder wurde widerrufen.",
     slow: "Zu viele Versuche. Warten Sie eine Minute.",
-    unreachable: "Der Dienst ist nicht erreichbar.",
   },
   line: {
     open: "Verbunden",
@@ -215,7 +230,7 @@ export const strings = {
   },
   room: {
     title: "Wo ist Platz",
-    heading: (name) => `Wo ist Platz? ${name}`,
+    heading: (name) => `${name}: Wo ist Platz?`,
     floor: (name) => `Etage ${name}`,
     states: { free: "Frei", filling: "Füllt sich", full: "Voll" },
     signs: { free: "○", filling: "◐", full: "●" },

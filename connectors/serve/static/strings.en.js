@@ -30,6 +30,22 @@ export const strings = {
     again: "Try again",
     nothing: "Your token gives access to no releases on this service.",
   },
+  /** Why a request failed, by the status of its answer; 0: there was none. */
+  refusals: {
+    0: "The service cannot be reached.",
+    400: "The service does not understand this request.",
+    401: "You are not signed in, or not any more.",
+    403: "You may not see this.",
+    404: "The service does not have this.",
+    408: "The request took too long.",
+    413: "The request is too large.",
+    422: "The service does not accept this value.",
+    429: "Too many requests. Try again in a moment.",
+    500: "The service has a fault. Its log says which.",
+    503: "The service cannot answer for the moment. Try again.",
+    other: "The service refused this.",
+    detail: (what, rule) => ` (${what} ${rule})`,
+  },
   sign: {
     title: "Sign in",
     why: "Paste your access token, or open the one-time link that `tacet serve` printed.",
@@ -38,7 +54,6 @@ export const strings = {
     refused: "This token or link is not valid: it may be mistyped, already used, expired or revoked.",
     ended: "Your session has ended: the token expired or was revoked.",
     slow: "Too many attempts. Wait a minute.",
-    unreachable: "The service cannot be reached.",
   },
   line: {
     open: "Connected",
@@ -215,7 +230,7 @@ export const strings = {
   },
   room: {
     title: "Where is room",
-    heading: (name) => `Where is room? ${name}`,
+    heading: (name) => `${name}: where is room?`,
     floor: (name) => `Floor ${name}`,
     states: { free: "Free", filling: "Filling up", full: "Full" },
     signs: { free: "○", filling: "◐", full: "●" },
