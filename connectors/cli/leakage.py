@@ -32,8 +32,8 @@ from stream.schemas import json_float
 Model = dict[str, Any]
 Answer = dict[str, Any]
 
-#: An unknown direction may be omitted or null.
 _MAY_BE_NULL = ("backward", "forward")
+"""An unknown direction may be omitted or null."""
 
 MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -73,17 +73,17 @@ from stream.policy.fields import decimal_string
 
 __all__ = ["compose"]
 
-#: Largest length of a list of releases; equal releases are better written once, with ``times``.
 MOST_RELEASES = 10_000
+"""Largest length of a list of releases; equal releases are better written once, with ``times``."""
 
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,40})?(e-?[0-9]{1,2})?")
 
-#: Noise -> the field with its amount, and the function that makes the noise from that and ``times``.
 _NOISES: dict[str, tuple[str, Callable[[Decimal, int], Noise]]] = {
     "laplace": ("epsilon", Laplace),
     "gaussian": ("sigma", lambda sigma, times: Gaussian(Fraction(sigma) ** 2, times)),
     "pure": ("epsilon", EpsilonEvent),
 }
+"""Noise -> the field with its amount, and the function that makes the noise from that and ``times``."""
 
 
 def compose(*, delta: object, releases: object, group: object = 1) -> dict[str, Any]:
@@ -141,8 +141,8 @@ __all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "tempor
 
 Answer = dict[str, Any]
 
-#: Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows.
 MAX_HORIZON = 1_100_000
+"""Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows."""
 
 
 def osdp(*, joint: object, epsilon: object, queries: object = None, released: object = None) -> Answer:
@@ -343,8 +343,8 @@ def optimise(
     return chosen | {"other": other}
 
 
-#: The other objective of each objective.
 OTHER: dict[optimiser.Objective, optimiser.Objective] = {"releases": "epsilon", "epsilon": "releases"}
+"""The other objective of each objective."""
 
 
 def _choice(best: optimiser.Optimum, objective: optimiser.Objective) -> Answer:
