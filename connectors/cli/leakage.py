@@ -283,8 +283,9 @@ def _min_entropy(model: str, as_json: bool) -> None:
 def _compose(model: str, as_json: bool) -> None:
     """Compute the joint cost of noisy releases: the sum of their epsilons, and epsilon at a small delta.
 
-    FILE contains delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
-    times, the number of values that a change alters by one) and group (devices that change together).
+    FILE contains delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon,
+    changes with shift; and times, the number of values that a change alters by one, or of days of changes) and group
+    (devices that change together).
     """
     answer = answer_of(queries.compose, model, ("delta", "releases"), ("group",))
     if as_json:
